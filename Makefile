@@ -1,0 +1,59 @@
+# Two commands do everything on a fresh Debian or Ubuntu: make demo, make test.
+# Neither installs anything a second time.
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+PYTHON := $(CURDIR)/.venv/bin/python
+# A part of the tests: make test-python T=cluster, make test-r T=cluster
+T ?=
+
+export LC_ALL := C.UTF-8
+# R uses the Python of this checkout, also where its working directory is another.
+export RETICULATE_PYTHON := $(PYTHON)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint test-python test-r test-cross check docs bench clean
+
+help: ## show this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: ## R, its packages, .venv and the R package; quick when all is there
+	@tools/setup.sh
+
+demo: setup ## the main job on two workers, from Python and then from R
+	$(PYTHON) examples/demo.py
+	Rscript examples/demo.R
+
+test: setup ## every check and every test; fails if one of them fails
+	@tools/test.sh lint test-python test-r test-cross check
+
+lint: setup ## ruff, mypy, lintr
+	@failed=0; \
+	for tool in '.venv/bin/ruff check .' .venv/bin/mypy 'Rscript tools/lint.R'; do \
+	  echo "$$tool"; $$tool || failed=1; \
+	done; \
+	exit $$failed
+
+test-python: setup ## pytest; T=name runs the tests with that in their name
+	$(PYTHON) -m pytest tests/python $(if $(T),-k '$(T)')
+
+test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
+	Rscript tools/test-r.R $(T)
+
+test-cross: setup ## R and Python in one process, through rpy2
+	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)')
+
+check: setup ## R CMD check, without the tests that test-r runs; fails on warnings
+	@tools/check-r.sh
+
+docs: ## man/ and NAMESPACE from the comments in R/
+	@tools/setup-r.sh && tools/setup-reticulate.sh
+	Rscript -e 'roxygen2::roxygenise()'
+
+bench: setup ## images per second against stock tf-keras, and the time to the first step
+	@tools/setup-bench.sh
+	$(PYTHON) benchmarks/bench.py --stock-python .cache/bench/bin/python
+
+clean: ## remove what setup and the tests made in this folder; R and its packages stay
+	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist python/tfdistr.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,137 @@
+# Which Python is used, and the Python core that this package carries.
+
+# What was imported so far in this session, by module name.
+modules <- new.env(parent = emptyenv())
+
+# Says which Python suits, without starting it. reticulate keeps the order: RETICULATE_PYTHON, use_python()
+# and an active virtual environment come before the Python that `make setup` recorded; where there is none
+# of them, reticulate makes an environment of what py_require() asks for.
+recommend_python <- function() {
+  recorded <- setup_record("Python")
+  if (!is.na(recorded)) {
+    reticulate::use_python(recorded, required = FALSE)
+  }
+  project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
+  reticulate::py_require(
+    packages = unlist(project$dependencies),
+    python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
+  )
+}
+
+# A file of the installed package; also works while the package is being loaded.
+package_file <- function(...) {
+  file.path(getNamespaceInfo(topenv(), "path"), ...)
+}
+
+# `make setup` leaves a file in the installed package that says which Python it made.
+setup_record <- function(field) {
+  path <- package_file("setup.dcf")
+  if (file.exists(path)) read.dcf(path, field)[[1L]] else NA_character_
+}
+
+# The Python module `tfdistr`, or `tfdistr.<module>`, without conversion to R. Imported on first use, and
+# from the copy that this package carries, so that the two sides always belong together.
+core <- function(module = NULL) {
+  name <- paste(c("tfdistr", module), collapse = ".")
+  if (is.null(modules[[name]])) {
+    if (is.null(modules$tfdistr)) {
+      modules$tfdistr <- import_core()
+    }
+    modules[[name]] <- reticulate::import(name, convert = FALSE)
+  }
+  modules[[name]]
+}
+
+import_core <- function() {
+  sys <- reticulate::import("sys", convert = FALSE)
+  sys$path$insert(0L, package_file("python"))
+  imported <- reticulate::import("tfdistr", convert = FALSE)
+  check_core_version(reticulate::py_to_r(imported$`__version__`))
+  imported
+}
+
+# Python may have imported another tfdistr before; two versions do not understand each other.
+check_core_version <- function(version, wanted = as.character(utils::packageVersion("tfdistr"))) {
+  if (!identical(version, wanted)) {
+    cli::cli_abort(
+      c(
+        "The Python package {.pkg tfdistr} must have the version of the R package, {wanted}.",
+        x = "Received: {version}, imported by this Python before the R package asked for it.",
+        i = "Fix: restart R and load the R package first, or install {wanted} in both."
+      ),
+      class = c("tfdistr_error_version", "tfdistr_error"),
+      call = NULL
+    )
+  }
+  invisible(version)
+}
+
+#' What tfdistr runs on
+#'
+#' Starts Python, if it does not run yet, and says which versions of R, Python and of the packages that
+#' matter are in use, and where each comes from. It does not import TensorFlow.
+#'
+#' Which Python that is: the one in the environment variable `RETICULATE_PYTHON`, in a call of
+#' [reticulate::use_python()] or in an active virtual environment; else the one that `make setup` made in a
+#' checkout of tfdistr; else one that reticulate makes of what tfdistr needs
+#' (see [reticulate::py_require()]).
+#'
+#' @return A data frame of class `tfdistr_config` with the character columns `component` ("tfdistr", "R",
+#'   "reticulate", "Python", "core", "tensorflow", "keras"), `version` (`NA` if it is not installed) and
+#'   `from` (a path; `NA` if it is not installed), and the attribute `chosen_by`: what made reticulate choose
+#'   this Python. `core` is the Python part of tfdistr.
+#' @examples
+#' if (reticulate::py_available(initialize = TRUE)) {
+#'   tfdistr_config()
+#' }
+#' @export
+tfdistr_config <- function() {
+  tfdistr <- core()
+  python <- reticulate::py_config()
+  rows <- list(
+    c("tfdistr", as.character(utils::packageVersion("tfdistr")), package_file()),
+    c("R", as.character(getRversion()), R.home()),
+    c("reticulate", as.character(utils::packageVersion("reticulate")), find.package("reticulate")),
+    c("Python", sub(" .*", "", python$version_string), python$python),
+    c("core", reticulate::py_to_r(tfdistr$`__version__`), dirname(reticulate::py_to_r(tfdistr$`__file__`))),
+    c("tensorflow", python_package("tensorflow", c("tensorflow", "tensorflow-cpu"))),
+    c("keras", python_package("keras"))
+  )
+  config <- as.data.frame(do.call(rbind, rows))
+  names(config) <- c("component", "version", "from")
+  structure(config, class = c("tfdistr_config", "data.frame"), chosen_by = chosen_by(python))
+}
+
+# The version and the folder of a Python package, without importing it.
+python_package <- function(module, distributions = module) {
+  spec <- reticulate::import("importlib.util")$find_spec(module)
+  if (is.null(spec)) {
+    return(c(NA_character_, NA_character_))
+  }
+  metadata <- reticulate::import("importlib.metadata")
+  version <- NA_character_
+  for (distribution in distributions) {
+    version <- tryCatch(metadata$version(distribution), python.builtin.Exception = function(e) version)
+  }
+  c(version, dirname(spec$origin))
+}
+
+chosen_by <- function(python) {
+  if (isTRUE(python$ephemeral)) {
+    "py_require()"
+  } else if (identical(python$forced, "use_python(, required = FALSE)") &&
+               identical(python$python, setup_record("Python"))) {
+    "make setup"
+  } else {
+    python$forced %||% "reticulate"
+  }
+}
+
+#' @export
+print.tfdistr_config <- function(x, ...) {
+  shown <- function(column) format(ifelse(is.na(column), "not installed", column))
+  lines <- paste0(format(x$component), "  ", shown(x$version), "  ", ifelse(is.na(x$from), "", x$from))
+  cli::cat_line(trimws(lines, "right"))
+  cli::cat_line("Python was chosen by ", attr(x, "chosen_by"), ".")
+  invisible(x)
+}

@@ -1,0 +1,5 @@
+#' @keywords internal
+"_PACKAGE"
+
+#' @importFrom rlang %||%
+NULL

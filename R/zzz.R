@@ -1,0 +1,3 @@
+.onLoad <- function(libname, pkgname) {
+  recommend_python()
+}

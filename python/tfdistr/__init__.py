@@ -1,0 +1,66 @@
+"""tfdistr: one call trains a Keras 3 model on one or many workers, with the result of one.
+
+Names are loaded when they are first used: ``import tfdistr`` does not start TensorFlow, so that a
+launcher can set the environment of its workers, and a strategy can be made first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "ArgumentError": "errors",
+    "ClusterConfig": "cluster",
+    "ClusterConfigError": "errors",
+    "ClusterPlan": "cluster",
+    "ClusterStartError": "errors",
+    "DataShardError": "errors",
+    "FitResult": "result",
+    "LocalCluster": "launch.local",
+    "MultiWorkerMirroredStrategy": "strategy",
+    "Task": "cluster",
+    "TfdistrError": "errors",
+    "WorkerContext": "data.context",
+    "WorkerFailedError": "errors",
+    "auto_shard": "data.shard",
+    "cluster_from_env": "cluster",
+    "distributed_fit": "fit",
+    "load_dataset": "datasets",
+    "local_cluster": "launch.local",
+    "tf_config": "cluster",
+}
+__all__ = sorted([*_MODULES, "__version__"])
+
+if TYPE_CHECKING:
+    from tfdistr.cluster import ClusterConfig as ClusterConfig
+    from tfdistr.cluster import ClusterPlan as ClusterPlan
+    from tfdistr.cluster import Task as Task
+    from tfdistr.cluster import cluster_from_env as cluster_from_env
+    from tfdistr.cluster import tf_config as tf_config
+    from tfdistr.data.context import WorkerContext as WorkerContext
+    from tfdistr.data.shard import auto_shard as auto_shard
+    from tfdistr.datasets import load_dataset as load_dataset
+    from tfdistr.errors import ArgumentError as ArgumentError
+    from tfdistr.errors import ClusterConfigError as ClusterConfigError
+    from tfdistr.errors import ClusterStartError as ClusterStartError
+    from tfdistr.errors import DataShardError as DataShardError
+    from tfdistr.errors import TfdistrError as TfdistrError
+    from tfdistr.errors import WorkerFailedError as WorkerFailedError
+    from tfdistr.fit import distributed_fit as distributed_fit
+    from tfdistr.launch.local import LocalCluster as LocalCluster
+    from tfdistr.launch.local import local_cluster as local_cluster
+    from tfdistr.result import FitResult as FitResult
+    from tfdistr.strategy import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tfdistr' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tfdistr.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,96 @@
+"""The errors that tfdistr raises.
+
+Each message states the rule, then what was received, then the fix. In R they
+arrive as conditions of class ``tfdistr_error_<kind>`` and ``tfdistr_error``.
+"""
+
+from __future__ import annotations
+
+
+class TfdistrError(Exception):
+    """Base of every error that tfdistr raises on purpose.
+
+    Args:
+        message: The rule that was broken.
+        received: What came instead; shown after the rule.
+        fix: What the user can do about it; shown last.
+
+    Example:
+        >>> print(TfdistrError("`epochs` must be at least 1.", received=0, fix="Pass epochs=1."))
+        `epochs` must be at least 1.
+        Received: 0
+        Fix: Pass epochs=1.
+    """
+
+    kind = "error"
+
+    def __init__(self, message: str, *, received: object = None, fix: str | None = None) -> None:
+        self.message = message
+        self.received = received
+        self.fix = fix
+        lines = [message]
+        if received is not None:
+            lines.append(f"Received: {received}")
+        if fix is not None:
+            lines.append(f"Fix: {fix}")
+        super().__init__("\n".join(lines))
+
+
+class ArgumentError(TfdistrError, ValueError):
+    """An argument of a public function is not of the form that the function takes."""
+
+    kind = "argument"
+
+
+class ClusterConfigError(TfdistrError, ValueError):
+    """A TF_CONFIG, or what one is to be built from, is not valid."""
+
+    kind = "cluster_config"
+
+
+class ClusterStartError(TfdistrError, RuntimeError):
+    """The workers of a cluster could not be started or did not find each other."""
+
+    kind = "cluster_start"
+
+
+class DataShardError(TfdistrError, ValueError):
+    """A dataset cannot be split over the workers in the way that was asked for."""
+
+    kind = "data_shard"
+
+
+class WorkerFailedError(TfdistrError, RuntimeError):
+    """A worker of the job failed; the other workers were stopped.
+
+    Attributes:
+        worker: Index of the worker that failed first.
+        host: The machine it ran on.
+        pid: Its process id.
+        exit_code: Its exit status; negative for a signal (-9 is SIGKILL); None if it was alive.
+        traceback: Its own traceback (Python) or call stack (R), as text; None if it left none.
+        log: Path of the file with its output.
+    """
+
+    kind = "worker_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        worker: int,
+        host: str,
+        pid: int | None = None,
+        exit_code: int | None = None,
+        traceback: str | None = None,
+        log: str | None = None,
+        received: object = None,
+        fix: str | None = None,
+    ) -> None:
+        super().__init__(message, received=received, fix=fix)
+        self.worker = worker
+        self.host = host
+        self.pid = pid
+        self.exit_code = exit_code
+        self.traceback = traceback
+        self.log = log

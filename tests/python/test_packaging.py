@@ -1,0 +1,125 @@
+"""What is handed out: the R package carries the very Python core that the Python package has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tfdistr
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "python" / "tfdistr"
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    result = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=240
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def core_files() -> dict[str, bytes]:
+    """The sources and data of the Python core, by path below python/."""
+    paths = (path for path in CORE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(CORE.parent).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tarball")
+    run(ROOT / "tools" / "build-r.sh", folder, cwd=folder)
+    (path,) = folder.glob("tfdistr_*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def r_library(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    run("R", "CMD", "INSTALL", "--no-docs", f"--library={folder}", tarball, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Built from a copy: setuptools leaves a build folder behind, and takes up old files from it.
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(CORE, folder / "python" / "tfdistr", ignore=shutil.ignore_patterns("__pycache__"))
+    run(ROOT / "tools" / "uv.sh", "build", "--wheel", "--out-dir", folder, folder, cwd=folder)
+    (path,) = folder.glob("tfdistr-*.whl")
+    return path
+
+
+def test_core_has_one_source_in_the_repository() -> None:
+    assert os.readlink(ROOT / "inst" / "python") == "../python"
+    assert os.readlink(ROOT / "inst" / "pyproject.toml") == "../pyproject.toml"
+    if (ROOT / ".git").exists():
+        listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "inst", cwd=ROOT)
+        of_python = [path for path in listed.split() if path.startswith("inst/py")]
+        assert of_python == ["inst/pyproject.toml", "inst/python"]
+
+
+def test_r_tarball_carries_the_core_byte_for_byte(tarball: Path) -> None:
+    prefix = "tfdistr/inst/python/"
+    with tarfile.open(tarball) as archive:
+        members = {member.name: member for member in archive.getmembers()}
+        assert not [name for name, member in members.items() if member.issym() or member.islnk()]
+        carried = {
+            name.removeprefix(prefix): archive.extractfile(member).read()  # type: ignore[union-attr]
+            for name, member in members.items()
+            if name.startswith(prefix) and member.isfile()
+        }
+        pyproject = archive.extractfile("tfdistr/inst/pyproject.toml")
+        assert pyproject is not None
+        assert pyproject.read() == (ROOT / "pyproject.toml").read_bytes()
+    assert carried == core_files()
+
+
+def test_r_tarball_has_nothing_else(tarball: Path) -> None:
+    with tarfile.open(tarball) as archive:
+        names = [name.removeprefix("tfdistr/") for name in archive.getnames() if name != "tfdistr"]
+    expected = "DESCRIPTION NAMESPACE NEWS.md R README.md build inst man tests vignettes .Rinstignore"
+    assert {name.split("/")[0] for name in names} <= set(expected.split())
+    assert {name.split("/")[1] for name in names if name.startswith("tests/")} <= {"testthat", "testthat.R"}
+
+
+def test_wheel_has_the_core_byte_for_byte(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == core_files()
+
+
+def test_installed_r_package_uses_its_own_core(r_library: Path, tmp_path: Path) -> None:
+    code = """
+        library(tfdistr)
+        cat(reticulate::py_available(), "\n")
+        config <- tfdistr_config()
+        cat(config$from[config$component == "core"], "\n")
+        cat(reticulate::import("sys")$executable, "\n")
+        cat("tensorflow" %in% names(reticulate::import("sys")$modules), "\n")
+    """
+    env = {"R_LIBS": str(r_library), "RETICULATE_PYTHON": sys.executable}
+    started, core, python, tensorflow = run("Rscript", "-e", code, cwd=tmp_path, env=env).split()
+    assert started == "FALSE", "library(tfdistr) started Python"
+    assert Path(core) == r_library / "tfdistr" / "python" / "tfdistr"
+    assert python == sys.executable
+    assert tensorflow == "FALSE", "tfdistr_config() imported TensorFlow"
+    assert not list(r_library.rglob("*.egg-info"))
+
+
+def test_versions_agree(wheel: Path) -> None:
+    description = (ROOT / "DESCRIPTION").read_text()
+    (version,) = re.findall(r"^Version: (.+)$", description, flags=re.MULTILINE)
+    assert tfdistr.__version__ == version
+    assert wheel.name.split("-")[1] == version
+    assert (ROOT / "NEWS.md").read_text().startswith(f"# tfdistr {version}\n")

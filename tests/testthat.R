@@ -1,0 +1,4 @@
+library(testthat)
+library(tfdistr)
+
+test_check("tfdistr")

@@ -1,0 +1,114 @@
+# R code in a session of its own, without a Python chosen for it; what it prints.
+fresh_session <- function(code, python = NA) {
+  withr::local_envvar(RETICULATE_PYTHON = python, VIRTUAL_ENV = NA)
+  withr::local_dir(withr::local_tempdir())
+  system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(code)), stdout = TRUE)
+}
+
+test_that("tfdistr_config() says what is used, and where it comes from", {
+  config <- tfdistr_config()
+
+  expect_s3_class(config, c("tfdistr_config", "data.frame"), exact = TRUE)
+  expect_identical(
+    config$component,
+    c("tfdistr", "R", "reticulate", "Python", "core", "tensorflow", "keras")
+  )
+  row <- function(component) config[config$component == component, ]
+  expect_identical(row("tfdistr")$version, as.character(packageVersion("tfdistr")))
+  expect_identical(row("core")$version, row("tfdistr")$version)
+  expect_identical(row("Python")$from, reticulate::py_config()$python)
+  expect_identical(row("tensorflow")$version, reticulate::import("importlib.metadata")$version("tensorflow"))
+  expect_true(file.exists(file.path(row("keras")$from, "__init__.py")))
+})
+
+test_that("the core is the one that the package carries", {
+  config <- tfdistr_config()
+  expect_identical(
+    normalizePath(config$from[config$component == "core"]),
+    normalizePath(system.file("python", "tfdistr", package = "tfdistr"))
+  )
+})
+
+test_that("core() gives modules without conversion, each imported once", {
+  expect_identical(core(), core())
+  expect_s3_class(core("errors")$TfdistrError, "python.builtin.object")
+  expect_s3_class(core()$`__version__`, "python.builtin.str")
+})
+
+test_that("a tfdistr of another version in this Python is an error that says what to do", {
+  expect_error(
+    check_core_version("0.0.1", wanted = "9.9.9"),
+    "version of the R package, 9.9.9.*Received: 0.0.1.*Fix: restart R",
+    class = "tfdistr_error_version"
+  )
+  expect_error(check_core_version("0.0.1", wanted = "9.9.9"), class = "tfdistr_error")
+})
+
+test_that("another tfdistr that was imported first is noticed", {
+  output <- fresh_session(
+    paste(
+      "library(tfdistr)",
+      "reticulate::py_run_string('import sys, types')",
+      "reticulate::py_run_string('m = types.ModuleType(\"tfdistr\"); m.__version__ = \"0.0.1\"')",
+      "reticulate::py_run_string('sys.modules[\"tfdistr\"] = m')",
+      "cat(tryCatch(tfdistr_config(), tfdistr_error_version = conditionMessage))",
+      sep = "; "
+    ),
+    python = reticulate::py_config()$python
+  )
+  expect_match(paste(output, collapse = " "), "Received: 0.0.1")
+})
+
+test_that("library(tfdistr) does not start Python, and asks reticulate for what pyproject.toml names", {
+  output <- fresh_session(paste(
+    "library(tfdistr)",
+    "cat(reticulate::py_available(), '\n')",
+    "writeLines(reticulate::py_require()$packages)",
+    "writeLines(reticulate::py_require()$python_version)",
+    sep = "; "
+  ))
+  expect_identical(trimws(output[[1]]), "FALSE")
+  project <- RcppTOML::parseTOML(system.file("pyproject.toml", package = "tfdistr"))$project
+  expect_true(all(c(unlist(project$dependencies), ">=3.11") %in% output))
+})
+
+test_that("the Python that make setup recorded is used where none was chosen", {
+  recorded <- setup_record("Python")
+  skip_if(is.na(recorded), "not installed by make setup")
+  output <- fresh_session(paste(
+    "library(tfdistr)",
+    "cat(reticulate::py_config()$python, attr(tfdistr_config(), 'chosen_by'))",
+    sep = "; "
+  ))
+  expect_identical(output, paste(recorded, "make setup"))
+})
+
+test_that("a Python that the user chose comes first, and is named", {
+  chosen <- reticulate::py_config()$python
+  expect_identical(
+    fresh_session("library(tfdistr); cat(attr(tfdistr_config(), 'chosen_by'))", python = chosen),
+    "RETICULATE_PYTHON"
+  )
+})
+
+test_that("the configuration is printed line by line, with what is missing", {
+  config <- structure(
+    data.frame(
+      component = c("R", "tensorflow"), version = c("4.2.2", NA), from = c("/usr/lib/R", NA)
+    ),
+    class = c("tfdistr_config", "data.frame"),
+    chosen_by = "RETICULATE_PYTHON"
+  )
+  expect_identical(
+    capture.output(invisible(print(config))),
+    c(
+      "R           4.2.2          /usr/lib/R",
+      "tensorflow  not installed",
+      "Python was chosen by RETICULATE_PYTHON."
+    )
+  )
+})
+
+test_that("a Python package that is not there has neither version nor folder", {
+  expect_identical(python_package("no_such_module_here"), c(NA_character_, NA_character_))
+})

@@ -1,0 +1,11 @@
+#!/bin/sh
+# make setup: R and its packages, .venv, the R package. Each step looks at what is there
+# and does only what is missing, so a second run changes nothing.
+set -eu
+cd "$(dirname "$0")/.."
+export LC_ALL=C.UTF-8
+
+tools/setup-r.sh
+tools/setup-reticulate.sh
+tools/setup-python.sh
+tools/setup-package.sh
