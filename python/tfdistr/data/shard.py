@@ -1,0 +1,191 @@
+"""Splitting a dataset over the workers: which way, and why.
+
+TensorFlow's default policy (AUTO) becomes FILE as soon as a pipeline reads files, fails when there are
+fewer files than workers, and leaves each worker with batches that one worker would not have made.
+Here the default splits every global batch by rows: exact at any number of files.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.errors import ArgumentError, DataShardError
+
+log = logging.getLogger("tfdistr")
+
+Policy = tf.data.experimental.AutoShardPolicy
+POLICIES = ("auto", "file", "data", "hint", "off")
+
+# Datasets that are one worker's share already. A weak set, for a dataset holds no marks of its own.
+_shares: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
+
+
+def auto_shard(
+    dataset: tf.data.Dataset, num_workers: int | None = None, policy: str = "auto", exact: bool = True
+) -> tf.data.Dataset:
+    """Choose how a dataset is split over the workers, from what its pipeline reads.
+
+    Args:
+        dataset: A ``tf.data.Dataset``.
+        num_workers: Number of workers; by default that of the current strategy.
+        policy: "auto" chooses; "file", "data", "hint" and "off" are TensorFlow's policies of that name.
+        exact: With "auto", keep the global batches those of one worker (policy DATA) even where each
+            worker could read files of its own (FILE), which reads less and mixes the batches differently.
+
+    Returns:
+        The dataset with its auto-shard policy set. The choice and its reason are logged once.
+
+    Raises:
+        ArgumentError: ``policy`` is unknown or ``num_workers`` is not a positive integer.
+        DataShardError: The policy asked for cannot work with this pipeline and number of workers.
+
+    Example:
+        >>> dataset = tfdistr.auto_shard(tf.data.TFRecordDataset("train.tfrecord"), num_workers=4)
+        >>> dataset.options().experimental_distribute.auto_shard_policy
+        <AutoShardPolicy.DATA: 2>
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ArgumentError(
+            "`dataset` must be a tf.data.Dataset.",
+            received=type(dataset).__name__,
+            fix="Make one, for example with tf.data.Dataset.from_tensor_slices().",
+        )
+    if policy not in POLICIES:
+        raise ArgumentError(
+            f"`policy` must be one of {', '.join(map(repr, POLICIES))}.",
+            received=repr(policy),
+            fix='Use policy="auto".',
+        )
+    if num_workers is None:
+        strategy = tf.distribute.get_strategy()
+        num_workers = int(getattr(strategy, "num_workers", 1))
+    if isinstance(num_workers, bool) or int(num_workers) != num_workers or num_workers < 1:
+        raise ArgumentError(
+            "`num_workers` must be a whole number of at least 1.",
+            received=repr(num_workers),
+            fix="Leave it out inside strategy.scope(), or pass the number of workers.",
+        )
+    if policy == "auto":
+        chosen, reason = choose_policy(_private.source_files(dataset), int(num_workers), exact)
+        log.info("auto_shard: policy %s for %d workers: %s", chosen.name, num_workers, reason)
+    else:
+        chosen = Policy[policy.upper()]
+        if chosen is Policy.FILE:
+            check_files(_private.source_files(dataset), int(num_workers))
+    return _with_policy(dataset, chosen)
+
+
+def choose_policy(files: int, workers: int, exact: bool = True) -> tuple[Any, str]:
+    """The policy for a pipeline that reads ``files`` files on ``workers`` workers, and the reason."""
+    if workers == 1:
+        return Policy.OFF, "one worker has all the data"
+    if files == 0:
+        return Policy.DATA, "the pipeline reads no files"
+    if files < workers:
+        return Policy.DATA, f"{_files(files)} cannot be shared out to {workers} workers"
+    if files % workers:
+        return Policy.DATA, f"{_files(files)} would be shared out unevenly to {workers} workers"
+    if exact:
+        return Policy.DATA, f"it keeps the batches of one worker; exact=False would share out {_files(files)}"
+    return Policy.FILE, f"each worker reads {_files(files // workers)} of its own"
+
+
+def check_files(files: int, workers: int) -> None:
+    """Raise ``DataShardError`` if policy FILE cannot give every worker a file."""
+    if files >= workers:
+        return
+    raise DataShardError(
+        "The auto-shard policy FILE needs at least one file for each worker.",
+        received=f"{_files(files)}, {workers} workers",
+        fix="Use tfdistr.auto_shard(dataset), or write the data to at least as many files as workers.",
+    )
+
+
+def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int) -> bool:
+    """Whether the user set a policy other than DATA, so that TensorFlow splits the dataset as it does."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if num_workers == 1 or policy in (Policy.AUTO, Policy.DATA):
+        return False
+    if policy is Policy.FILE:
+        check_files(_private.source_files(dataset), num_workers)
+    return True
+
+
+def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -> tf.data.Dataset:
+    """The rows that worker ``index`` takes of each batch of ``dataset``.
+
+    Every worker gets as many batches as the dataset has. A batch with fewer rows than workers leaves
+    some workers with an empty one. Rows stay in order: the workers' shares, one after the other, are
+    the global batch.
+
+    Raises:
+        DataShardError: The pipeline shuffles without a seed, so that the workers would see different
+            orders, or an element is not a batch.
+    """
+    if num_workers == 1:
+        return dataset
+    if _private.has_unseeded_shuffle(dataset):
+        raise DataShardError(
+            "A dataset that is split over several workers must be in the same order on all of them.",
+            received="a shuffle() without a seed, made before the strategy",
+            fix="Pass shuffle(..., seed=1), or make the dataset after the strategy.",
+        )
+    scalars = [s for s in tf.nest.flatten(dataset.element_spec) if getattr(s, "shape", None) == ()]
+    if scalars:
+        raise DataShardError(
+            "A dataset that is split over several workers must be batched (with the global batch size).",
+            received=f"elements of {dataset.element_spec}",
+            fix="Call dataset.batch(batch_size) before fit().",
+        )
+    def rows_of_worker(*batch: Any) -> Any:
+        # map() passes the components of a tuple one by one, anything else whole.
+        return take_rows(batch if isinstance(dataset.element_spec, tuple) else batch[0], num_workers, index)
+
+    share = dataset.map(rows_of_worker).prefetch(tf.data.AUTOTUNE)
+    return mark_share(_with_policy(share, Policy.OFF))
+
+
+def take_rows(batch: Any, num_workers: int, index: int) -> Any:
+    """The rows of worker ``index`` in every tensor (dense, ragged or sparse) of a nested ``batch``."""
+
+    def rows(value: Any) -> Any:
+        if isinstance(value, tf.SparseTensor):
+            first, end = bounds(value.dense_shape[0], num_workers, index)
+            start = tf.concat([[first], tf.zeros_like(value.dense_shape[1:])], 0)
+            return tf.sparse.slice(value, start, tf.concat([[end - first], value.dense_shape[1:]], 0))
+        count = value.nrows() if isinstance(value, tf.RaggedTensor) else tf.shape(value, tf.int64)[0]
+        first, end = bounds(count, num_workers, index)
+        return value[first:end]
+
+    return tf.nest.map_structure(rows, batch)
+
+
+def bounds(rows: Any, num_workers: int, index: int) -> tuple[Any, Any]:
+    """First row and end of worker ``index``'s share of ``rows`` rows: shares differ by at most one row."""
+    return rows * index // num_workers, rows * (index + 1) // num_workers
+
+
+def mark_share(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Mark a dataset as one worker's share, which the strategy hands to Keras as it is."""
+    _shares.add(dataset)
+    return dataset
+
+
+def is_share(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset was made from one that ``mark_share`` marked."""
+    return any(node in _shares for node in _private.walk_pipeline(dataset))
+
+
+def _with_policy(dataset: tf.data.Dataset, policy: Any) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return dataset.with_options(options)
+
+
+def _files(count: int) -> str:
+    return f"{count} file" if count == 1 else f"{count} files"

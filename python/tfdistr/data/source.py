@@ -1,0 +1,143 @@
+"""What ``x`` and ``y`` may be: arrays, data frames, descriptions of data sets, or functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfdistr.datasets import Dataset
+from tfdistr.errors import ArgumentError
+
+Tree = Any  # an array, or tuples and dictionaries of arrays
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Examples in arrays: a tuple ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, as Keras takes them."""
+
+    parts: tuple[Tree, ...]
+
+    @property
+    def examples(self) -> int:
+        """Number of examples."""
+        return len(leaves(self.parts)[0][1])
+
+
+Source = Arrays | Dataset | Callable[..., Any]
+
+
+def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
+    """Check what the user passed as data and bring it into one of three forms.
+
+    Args:
+        x: Arrays (nested in tuples, lists or dictionaries), a data frame, what ``load_dataset()``
+            returned, or a function.
+        y: Arrays of targets; None unless ``x`` is arrays.
+        sample_weight: One weight for each example; None unless ``x`` is arrays.
+        name: What the user knows ``x`` as.
+
+    Raises:
+        ArgumentError: ``x`` is none of these, arrays differ in length or hold no example, or targets
+            come beside data that brings its own.
+    """
+    if isinstance(x, Dataset) or callable(x):
+        for label, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ArgumentError(
+                    f"`{label}` goes with arrays only; a data set or a function brings its own.",
+                    received=f"`{name}` is a {'function' if callable(x) else 'data set'}, and `{label}` too",
+                    fix=f"Leave `{label}` out, and let the examples be tuples (x, y, sample_weight).",
+                )
+        return x
+    if type(x).__module__.startswith("tensorflow.") and hasattr(x, "element_spec"):
+        raise ArgumentError(
+            f"A tf.data.Dataset belongs to the process that made it, so `{name}` must be a function that makes one.",
+            received=type(x).__name__,
+            fix=f"Pass {name}=lambda ctx: dataset, with the code that makes the dataset inside; or arrays.",
+        )
+    parts: list[Tree] = [as_arrays(x, name)]
+    if y is not None or sample_weight is not None:
+        parts.append(None if y is None else as_arrays(y, "y"))
+    if sample_weight is not None:
+        parts.append(as_arrays(sample_weight, "sample_weight"))
+    if y is None and sample_weight is not None:
+        raise ArgumentError(
+            "`sample_weight` weighs the loss of targets, so it needs `y`.",
+            received="`sample_weight` without `y`",
+            fix="Pass `y` too.",
+        )
+    source = Arrays(tuple(parts))
+    _check_lengths(source, name)
+    return source
+
+
+def as_arrays(value: Any, name: str) -> Tree:
+    """A nested structure with NumPy arrays as leaves; lists become tuples, data frames arrays."""
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        return from_columns({str(column): value[column].to_numpy() for column in value.columns})
+    if isinstance(value, Mapping):
+        return {key: as_arrays(part, name) for key, part in value.items()}
+    if isinstance(value, tuple | list) and not _is_numbers(value):
+        return tuple(as_arrays(part, name) for part in value)
+    array = np.asarray(value)
+    if array.ndim == 0 or array.dtype == object and not _is_text(array):
+        raise ArgumentError(
+            f"`{name}` must be arrays, a data frame, a data set of load_dataset(), or a function.",
+            received=f"{type(value).__module__}.{type(value).__name__}",
+            fix="Convert it to a NumPy array, or pass a function that returns a tf.data.Dataset.",
+        )
+    # Rows are gathered from it: in Fortran order (R's) each row would be strewn over the whole array.
+    return np.ascontiguousarray(array)
+
+
+def from_columns(columns: Mapping[str, Any]) -> Tree:
+    """The arrays of a data frame: one matrix if all columns are numbers, else a dictionary of columns."""
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    if all(np.issubdtype(a.dtype, np.number) or a.dtype == bool for a in arrays.values()):
+        return np.stack([a.astype(np.float32) for a in arrays.values()], axis=1)
+    return {name: as_arrays(column.astype(str) if column.dtype == object else column, name)
+            for name, column in arrays.items()}  # fmt: skip
+
+
+def leaves(tree: Tree, path: str = "") -> list[tuple[str, np.ndarray[Any, Any]]]:
+    """All arrays of a structure with the path of each, in TensorFlow's order (dictionaries by key)."""
+    if tree is None:
+        return []
+    if isinstance(tree, Mapping):
+        return [leaf for key in sorted(tree) for leaf in leaves(tree[key], f"{path}[{key!r}]")]
+    if isinstance(tree, tuple):
+        return [leaf for number, part in enumerate(tree) for leaf in leaves(part, f"{path}[{number}]")]
+    return [(path, tree)]
+
+
+def _check_lengths(source: Arrays, name: str) -> None:
+    names = (name, "y", "sample_weight")
+    lengths = {
+        names[number] + path: len(array)
+        for number, part in enumerate(source.parts)
+        for path, array in leaves(part)
+    }
+    if not lengths:
+        raise ArgumentError(f"`{name}` must hold at least one array.", received=repr(source.parts[0]),
+                            fix="Pass the inputs of the model.")  # fmt: skip
+    if len(set(lengths.values())) > 1:
+        raise ArgumentError(
+            "All arrays must have the same number of examples (their first dimension).",
+            received=", ".join(f"{key}: {length}" for key, length in lengths.items()),
+            fix="Give every example an input, a target and a weight.",
+        )
+    if next(iter(lengths.values())) == 0:
+        raise ArgumentError(
+            f"`{name}` must hold at least one example.", received="0 examples", fix="Pass data to train on."
+        )
+
+
+def _is_numbers(values: Sequence[Any]) -> bool:
+    return len(values) > 0 and all(isinstance(v, int | float | bool | str | np.generic) for v in values)
+
+
+def _is_text(array: np.ndarray[Any, Any]) -> bool:
+    return all(isinstance(value, str | bytes) for value in array.flat)

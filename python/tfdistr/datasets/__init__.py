@@ -1,0 +1,173 @@
+"""Data sets by name: the one that comes with the package, and those of TensorFlow Datasets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: A data set whose decoded examples take at most this many bytes is held in memory.
+IN_MEMORY_BYTES = 512 * 1024 * 1024
+
+# digits: the first 1,437 images (four fifths) are for training.
+_DIGITS_SPLITS = {"all": slice(None), "train": slice(0, 1437), "test": slice(1437, None)}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set by name, which each worker opens for itself. ``load_dataset()`` makes one.
+
+    Attributes:
+        name: "digits", or the name of a TensorFlow data set.
+        split: Which part of it.
+        data_dir: Folder of the TensorFlow data sets; None for the default one.
+        supervised: Examples are pairs (input, label) rather than dictionaries of all features.
+    """
+
+    name: str
+    split: str = "train"
+    data_dir: str | None = None
+    supervised: bool = True
+
+    def arrays(self) -> Any:
+        """All examples as NumPy arrays: ``(x, y)``, or a dictionary if not ``supervised``.
+
+        Raises:
+            ArgumentError: The data set cannot be held as arrays (unequal shapes, or too large).
+
+        Example:
+            >>> x, y = tfdistr.load_dataset("digits", "test").arrays()
+            >>> x.shape, y.shape
+            ((360, 8, 8, 1), (360,))
+        """
+        if self.name == "digits":
+            with np.load(Path(__file__).parent / "digits.npz") as file:
+                part = _DIGITS_SPLITS[self.split]
+                image, label = file["image"][part], file["label"][part]
+            return (image, label) if self.supervised else {"image": image, "label": label}
+        if not self.fits_in_memory():
+            raise ArgumentError(
+                "Only a data set of equally shaped examples, 512 MiB at most, can be had as arrays.",
+                received=f"{self.name!r}, split {self.split!r}",
+                fix="Use .dataset(), which reads it example by example.",
+            )
+        import tensorflow_datasets as tfds
+
+        return tfds.as_numpy(self._read(batch_size=-1))
+
+    def dataset(self) -> tf.data.Dataset:
+        """The examples, not batched, in a fixed order, as a ``tf.data.Dataset``."""
+        import tensorflow as tf
+
+        if self.name == "digits":
+            return tf.data.Dataset.from_tensor_slices(self.arrays())
+        return self._read()
+
+    def fits_in_memory(self) -> bool:
+        """Whether all decoded examples fit into ``IN_MEMORY_BYTES``, as far as the features tell."""
+        if self.name == "digits":
+            return True
+        info = self._builder().info
+        sizes = []
+        for feature in _leaves(info.features.get_tensor_info()):
+            if any(side is None for side in feature.shape) or feature.np_dtype is object:
+                return False
+            sizes.append(int(np.prod(feature.shape, dtype=np.int64)) * np.dtype(feature.np_dtype).itemsize)
+        return int(info.splits[self.split].num_examples) * sum(sizes) <= IN_MEMORY_BYTES
+
+    def _builder(self) -> Any:
+        import tensorflow_datasets as tfds
+
+        return tfds.builder(self.name, data_dir=self.data_dir)
+
+    def _read(self, **options: Any) -> Any:
+        import tensorflow_datasets as tfds
+
+        # One file after the other: the order of the examples must be the same on every worker.
+        config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+        return self._builder().as_dataset(
+            split=self.split, as_supervised=self.supervised, read_config=config, **options
+        )
+
+
+def load_dataset(
+    name: str, split: str = "train", *, data_dir: str | None = None, supervised: bool = True
+) -> Dataset:
+    """Describe a data set, to be passed to ``distributed_fit()``; every worker opens it for itself.
+
+    Args:
+        name: "digits" (1,797 images of 8 × 8 pixels, part of this package), or the name of a data set
+            of TensorFlow Datasets that is prepared in ``data_dir``.
+        split: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
+            knows, such as "train[:10%]", of the others.
+        data_dir: Folder of the prepared data sets; by default that of TensorFlow Datasets.
+        supervised: Examples are pairs (input, label); otherwise dictionaries of all features.
+
+    Returns:
+        A ``Dataset`` with ``.dataset()`` (a ``tf.data.Dataset``) and ``.arrays()``.
+
+    Raises:
+        ArgumentError: There is no such data set or split.
+
+    Example:
+        >>> digits = tfdistr.load_dataset("digits")
+        >>> digits.arrays()[0].shape
+        (1437, 8, 8, 1)
+    """
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(
+            "`name` must be the name of a data set.", received=repr(name), fix='For example "digits".'
+        )
+    if name == "digits":
+        if split not in _DIGITS_SPLITS:
+            raise ArgumentError(
+                "The split of 'digits' must be 'train', 'test' or 'all'.",
+                received=repr(split),
+                fix='Use split="train".',
+            )
+        return Dataset(name, split, None, supervised)
+    described = Dataset(name, split, None if data_dir is None else str(data_dir), supervised)
+    _check_prepared(described)
+    return described
+
+
+def _check_prepared(described: Dataset) -> None:
+    """Find out now, not in every worker, that a data set or a split is not there."""
+    import tensorflow_datasets as tfds
+
+    where = described.data_dir or "the default folder of TensorFlow Datasets"
+    try:
+        splits = described._builder().info.splits
+    except (tfds.core.DatasetNotFoundError, ValueError, OSError) as error:
+        raise ArgumentError(
+            "`name` must be 'digits' or a data set of TensorFlow Datasets.",
+            received=f"{described.name!r} ({str(error).splitlines()[0]})",
+            fix="Check the name, and that `data_dir` holds it.",
+        ) from error
+    if not splits:
+        raise ArgumentError(
+            "The data set must be prepared before it is used.",
+            received=f"{described.name!r}, which is not in {where}",
+            fix=f"Run tfds.builder({described.name!r}).download_and_prepare(), or pass `data_dir`.",
+        )
+    base = re.split(r"[\[+]", described.split)[0]
+    if base not in splits and base != "all":
+        raise ArgumentError(
+            f"The split of {described.name!r} must be one of {', '.join(map(repr, splits))}, or a slice of it.",
+            received=repr(described.split),
+            fix=f'Use split="{next(iter(splits))}".',
+        )
+
+
+def _leaves(features: Any) -> list[Any]:
+    if isinstance(features, dict):
+        return [leaf for value in features.values() for leaf in _leaves(value)]
+    return [features]
