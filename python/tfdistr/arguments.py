@@ -1,0 +1,49 @@
+"""Checks of arguments that come from Python or from R, where every number is a double."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfdistr.errors import ArgumentError
+
+
+def whole(name: str, value: Any, *, minimum: int = 1) -> int:
+    """``value`` as an int, if it is a whole number of at least ``minimum`` (2.0 is one, True is not)."""
+    try:
+        number = int(value)
+        valid = not isinstance(value, bool | str) and number == value and number >= minimum
+    except (TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            f"`{name}` must be a whole number of at least {minimum}.",
+            received=repr(value),
+            fix=f"Pass {name}={max(minimum, 1)}, for example.",
+        )
+    return number
+
+
+def optional_whole(name: str, value: Any, *, minimum: int = 1) -> int | None:
+    """The same where None is allowed."""
+    return None if value is None else whole(name, value, minimum=minimum)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
+    """``value``, if it is one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(
+            f"`{name}` must be one of {', '.join(map(repr, choices))}.",
+            received=repr(value),
+            fix=fix or f"Use {name}={choices[0]!r}.",
+        )
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value``, if it is True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(
+            f"`{name}` must be true or false.", received=repr(value), fix=f"Pass {name}=True."
+        )
+    return value

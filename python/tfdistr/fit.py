@@ -1,0 +1,362 @@
+"""``distributed_fit()``: one call that trains a Keras 3 model on one or many workers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.arguments import flag, one_of, optional_whole, whole
+from tfdistr.cluster import ClusterConfig, cluster_from_env
+from tfdistr.data.source import Source, make_source
+from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
+from tfdistr.job import Job, Named
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.supervise import run_workers
+from tfdistr.progress import make_display
+from tfdistr.result import FitResult, load_history, load_model
+
+if TYPE_CHECKING:
+    from tfdistr.strategy import MultiWorkerMirroredStrategy
+
+STRATEGIES = ("multi_worker_mirrored",)
+LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
+COMMUNICATION = ("auto", "ring", "nccl")
+
+
+def distributed_fit(
+    model: Callable[[], Any],
+    x: Any,
+    y: Any = None,
+    *,
+    cluster: LocalCluster | None = None,
+    strategy: str = "multi_worker_mirrored",
+    batch_size: int | None = 32,
+    per_worker_batch_size: int | None = None,
+    epochs: int = 1,
+    steps_per_epoch: int | None = None,
+    validation_data: Any = None,
+    validation_steps: int | None = None,
+    callbacks: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    sample_weight: Any = None,
+    seed: int | None = None,
+    shuffle: bool = True,
+    scale_learning_rate: str = "none",
+    communication: str = "auto",
+    verbose: str | int = "auto",
+    run_dir: str | os.PathLike[str] | None = None,
+    max_restarts: int = 0,
+) -> FitResult:
+    """Train a Keras 3 model on one or many workers, with the result that one worker would give.
+
+    With ``cluster``, the workers are started, watched and ended. Without it, the call joins the
+    cluster that the environment variable TF_CONFIG describes, as the task that it names: make the same
+    call in every process of the cluster. With neither, the model is trained in this process.
+
+    Args:
+        model: Function without arguments that builds and compiles the model. It is called in every
+            worker, inside the strategy's scope.
+        x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the
+            examples), a data frame, what ``load_dataset()`` returned, or a function. The function is
+            called as ``x(ctx)`` (or ``x()``) in every worker and returns a ``tf.data.Dataset`` of
+            examples, not batched, which tfdistr shuffles, batches and splits; see ``WorkerContext``.
+        y: Targets, where ``x`` is arrays.
+        cluster: Where to train: ``local_cluster(workers=4)``.
+        strategy: "multi_worker_mirrored".
+        batch_size: Examples in a **global** batch: the number of workers does not change the result.
+            None if the function ``x`` returns batches (of the global size) already.
+        per_worker_batch_size: Examples in each worker's batch, instead of ``batch_size``: the global
+            batch grows with the number of workers.
+        epochs: Number of epochs.
+        steps_per_epoch: Steps of an epoch; by default as many as one pass over the data has. With it,
+            the data repeats as often as needed.
+        validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
+        validation_steps: Steps of a validation; by default one pass.
+        callbacks: List of Keras callbacks, or a function that returns one in each worker.
+        class_weight: Weight in the loss of each class, by its number.
+        sample_weight: Weight in the loss of each example, where ``x`` is arrays.
+        seed: Seed of the initial weights, the order of the examples and random layers; drawn if None.
+        shuffle: Whether each epoch has its own order of the training examples.
+        scale_learning_rate: "linear" multiplies the learning rate by the number of workers, "sqrt" by
+            its square root, "none" leaves it; for use with ``per_worker_batch_size``.
+        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), or "auto".
+        verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
+            display) or 2 (one line for each epoch).
+        run_dir: Folder for logs and exchange; by default a temporary one, removed at exit unless
+            the job failed.
+        max_restarts: How often to start all workers again, from the beginning, after one has failed.
+
+    Returns:
+        A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+        ClusterConfigError: TF_CONFIG is not valid.
+        ClusterStartError: The workers did not find each other.
+        DataShardError: The data cannot be split over the workers.
+        WorkerFailedError: A worker failed; it names the worker and holds its traceback and log.
+
+    Example:
+        >>> def model():
+        ...     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+        ...     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        ...     return model
+        >>> fit = tfdistr.distributed_fit(
+        ...     model, tfdistr.load_dataset("digits"), cluster=tfdistr.local_cluster(workers=2), epochs=3)
+        >>> fit.metrics["accuracy"] > 0.5
+        True
+    """
+    one_of("strategy", strategy, STRATEGIES)
+    config = None
+    if cluster is None:
+        config = _joined_cluster()
+    elif not isinstance(cluster, LocalCluster):
+        raise ArgumentError(
+            "`cluster` must be what local_cluster() returns, or be left out.",
+            received=f"{type(cluster).__module__}.{type(cluster).__name__}",
+            fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
+        )
+    num_workers = cluster.workers if cluster else config.num_workers if config else 1
+    job = make_job(
+        model, x, y, num_workers=num_workers, batch_size=batch_size,
+        per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
+        validation_data=validation_data, validation_steps=validation_steps, callbacks=callbacks,
+        class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
+        scale_learning_rate=scale_learning_rate, communication=communication,
+    )  # fmt: skip
+    restarts = whole("max_restarts", max_restarts, minimum=0)
+    display = make_display(verbose)
+    try:
+        if cluster is None:
+            return fit_here(job, config, display.event)
+        command = [sys.executable, "-m", "tfdistr.worker"]
+        folder = make_run_dir(run_dir)
+        return fit_on_cluster(job, cluster, command, folder, display.event, max_restarts=restarts)
+    finally:
+        display.close()
+
+
+def make_job(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    num_workers: int,
+    batch_size: Any = 32,
+    per_worker_batch_size: Any = None,
+    epochs: Any = 1,
+    steps_per_epoch: Any = None,
+    validation_data: Any = None,
+    validation_steps: Any = None,
+    callbacks: Any = None,
+    class_weight: Any = None,
+    sample_weight: Any = None,
+    seed: Any = None,
+    shuffle: Any = True,
+    scale_learning_rate: Any = "none",
+    communication: Any = "auto",
+) -> Job:
+    """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them."""
+    if not (callable(model) or isinstance(model, Named)):
+        raise ArgumentError(
+            "`model` must be a function without arguments that builds and compiles a model.",
+            received=f"{type(model).__module__}.{type(model).__name__}",
+            fix="Put the code that makes the model into a function: every worker calls it.",
+        )
+    if per_worker_batch_size is not None:
+        if batch_size not in (32, None):
+            raise ArgumentError(
+                "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both.",
+                received=f"batch_size={batch_size!r}, per_worker_batch_size={per_worker_batch_size!r}",
+                fix="Leave one of them out.",
+            )
+        batch_size = whole("per_worker_batch_size", per_worker_batch_size) * num_workers
+    scale = one_of("scale_learning_rate", scale_learning_rate, LEARNING_RATE_SCALES)
+    factor = {"none": 1.0, "linear": float(num_workers), "sqrt": num_workers**0.5}[scale]
+    return Job(
+        model=model,
+        data=x if isinstance(x, Named) else make_source(x, y, sample_weight),
+        validation=_validation(validation_data),
+        callbacks=_check_callbacks(callbacks),
+        batch_size=optional_whole("batch_size", batch_size),
+        epochs=whole("epochs", epochs),
+        steps_per_epoch=optional_whole("steps_per_epoch", steps_per_epoch),
+        validation_steps=optional_whole("validation_steps", validation_steps),
+        class_weight=_check_class_weight(class_weight),
+        seed=random.SystemRandom().randrange(2**31) if seed is None else whole("seed", seed, minimum=0),
+        shuffle=flag("shuffle", shuffle),
+        learning_rate_factor=factor,
+        communication=one_of("communication", communication, COMMUNICATION),
+    )
+
+
+def fit_on_cluster(
+    job: Job,
+    cluster: LocalCluster,
+    command: Sequence[str],
+    run_dir: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    *,
+    build: Callable[[], Any] | None = None,
+    max_restarts: int = 0,
+) -> FitResult:
+    """Start the workers of ``cluster`` with ``command``, wait for them, and gather the result.
+
+    Args:
+        job: What to train.
+        cluster: Where.
+        command: Program and first arguments of a worker; run directory and index are appended.
+        run_dir: An empty folder.
+        on_event: Called on this thread with every event of the job.
+        build: Builds the model in this process; the job's own function by default.
+        max_restarts: How often to start again, from the beginning, after a failure.
+    """
+    job.save(run_dir)
+    for attempt in range(max_restarts + 1):
+        try:
+            statuses = run_workers(cluster, command, run_dir, on_event)
+            break
+        except WorkerFailedError:
+            if attempt == max_restarts:
+                _keep(run_dir)
+                raise
+            on_event({"event": "log", "worker": None, "line": f"restart {attempt + 1} of {max_restarts}"})
+    return FitResult(
+        history=load_history(run_dir),
+        params={**job.params, "workers": cluster.workers},
+        workers=[vars(status) for status in statuses],
+        run_dir=str(run_dir),
+        _make_model=lambda: load_model(build or job.model, run_dir),
+    )
+
+
+def fit_here(
+    job: Job, config: ClusterConfig | None, on_event: Callable[[dict[str, Any]], None]
+) -> FitResult:
+    """Train in this process: alone, or as the task of a cluster that TF_CONFIG describes."""
+    strategy = _strategy(config.to_json(), job.communication) if config else None
+    from tfdistr.training import train
+
+    index = strategy.worker_index if strategy else 0
+
+    def send(kind: str, **fields: Any) -> None:
+        on_event({"event": kind, "worker": index, "time": time.time(), **fields})
+
+    try:
+        trained = train(job, strategy, send)
+    except Exception as error:
+        if strategy is not None:
+            strategy.report_failure(f"worker {index}: {type(error).__name__}: {error}")
+        raise
+    worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
+              "seconds": trained.seconds, "log": None}  # fmt: skip
+    return FitResult(
+        history=trained.history,
+        params={**job.params, "workers": config.num_workers if config else 1},
+        workers=[worker],
+        run_dir=None,
+        _make_model=lambda: trained.model,
+    )
+
+
+def make_run_dir(run_dir: str | os.PathLike[str] | None) -> Path:
+    """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
+
+    Raises:
+        ArgumentError: ``run_dir`` is there and not empty.
+    """
+    if run_dir is None:
+        folder = Path(tempfile.mkdtemp(prefix="tfdistr-"))
+        _temporary.add(folder)
+        return folder
+    folder = Path(run_dir).expanduser().absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArgumentError(
+            "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
+            received=str(folder),
+            fix="Name another folder, or remove this one.",
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+_temporary: set[Path] = set()
+
+
+def _keep(run_dir: Path) -> None:
+    _temporary.discard(run_dir)
+
+
+@atexit.register
+def _remove_temporary() -> None:
+    for folder in _temporary:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _joined_cluster() -> ClusterConfig | None:
+    config = cluster_from_env()
+    if config is not None and config.worker_index is None:
+        raise ClusterConfigError(
+            "distributed_fit() joins a cluster as a chief or a worker.",
+            received=f"the task {config.task} in TF_CONFIG",
+            fix="Call it in the processes of the chief and the workers only.",
+        )
+    return config
+
+
+@lru_cache(maxsize=1)
+def _strategy(config: str, communication: str) -> MultiWorkerMirroredStrategy:
+    """The strategy of this process: TensorFlow starts a server for it, once."""
+    from tfdistr.strategy import MultiWorkerMirroredStrategy
+
+    return MultiWorkerMirroredStrategy(communication)
+
+
+def _validation(data: Any) -> Source | Named | None:
+    if data is None or isinstance(data, Named):
+        return data
+    if isinstance(data, tuple):
+        if not 1 <= len(data) <= 3:
+            raise ArgumentError(
+                "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple.",
+                received=f"a tuple of {len(data)}",
+                fix="Pass validation_data=(x_val, y_val).",
+            )
+        return make_source(*data, name="validation_data")
+    return make_source(data, name="validation_data")
+
+
+def _check_callbacks(callbacks: Any) -> Any:
+    if callbacks is None or callable(callbacks) or isinstance(callbacks, Named | list | tuple):
+        return callbacks
+    if hasattr(callbacks, "on_epoch_end"):
+        return [callbacks]
+    raise ArgumentError(
+        "`callbacks` must be a list of Keras callbacks, or a function that returns one.",
+        received=f"{type(callbacks).__module__}.{type(callbacks).__name__}",
+        fix="Pass callbacks=[keras.callbacks.EarlyStopping()], for example.",
+    )
+
+
+def _check_class_weight(weights: Any) -> dict[int, float] | None:
+    if weights is None:
+        return None
+    try:
+        checked = {int(label): float(weight) for label, weight in dict(weights).items()}
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            "`class_weight` must map the numbers of classes to weights.",
+            received=repr(weights),
+            fix="Pass class_weight={0: 1.0, 1: 2.0}, for example.",
+        ) from error
+    return checked or None

@@ -1,0 +1,133 @@
+"""What a training job consists of, and how it travels to the workers."""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tfdistr.data.source import Source
+from tfdistr.errors import ArgumentError
+
+_FILE = "job.pkl"
+_BUFFERS = "job.buffers"
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Named:
+    """Stands in a job for a function of another language, which a worker of that language puts in by name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a worker needs to train: the arguments of ``distributed_fit()``, checked.
+
+    Attributes:
+        model: Function without arguments that builds and compiles the model.
+        data: Training data.
+        validation: Validation data, or None.
+        callbacks: List of Keras callbacks, or a function that makes one in the worker.
+        batch_size: Examples of a global batch; None if the data function makes batches.
+        epochs: Number of epochs.
+        steps_per_epoch: Steps of an epoch; None for one pass over the data.
+        validation_steps: The same for validation.
+        class_weight: Weight of each class, or None.
+        seed: Seed of weights, order of examples and layers such as Dropout.
+        shuffle: Whether the training data is shuffled.
+        learning_rate_factor: What the learning rate is multiplied with.
+        communication: What carries the collectives.
+    """
+
+    model: Callable[[], Any]
+    data: Source
+    validation: Source | None = None
+    callbacks: Any = None
+    batch_size: int | None = 32
+    epochs: int = 1
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
+    class_weight: Mapping[int, float] | None = None
+    seed: int = 0
+    shuffle: bool = True
+    learning_rate_factor: float = 1.0
+    communication: str = "auto"
+    search_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The numbers of the job, as shown in its result."""
+        names = ("batch_size", "epochs", "steps_per_epoch", "validation_steps", "seed", "shuffle",
+                 "learning_rate_factor", "communication")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def save(self, run_dir: Path) -> None:
+        """Write the job into ``run_dir``. Arrays, wherever they are in it, go into one file of their own.
+
+        Raises:
+            ArgumentError: Something in the job cannot be sent to another process.
+        """
+        import cloudpickle
+
+        buffers: list[pickle.PickleBuffer] = []
+        content = io.BytesIO()
+        try:
+            cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(self)
+        except Exception as error:  # whatever an object's own pickling code raises
+            raise ArgumentError(
+                "What the workers run must be such that it can be sent to other processes.",
+                received=f"{type(error).__name__}: {error}",
+                fix="Make models, datasets and callbacks inside the functions, not outside of them; "
+                "pass `callbacks` as a function that returns the list.",
+            ) from error
+        places = []
+        with _create(run_dir / _BUFFERS) as file:
+            for buffer in buffers:
+                raw = buffer.raw()
+                file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+                places.append((file.tell(), raw.nbytes))
+                file.write(raw)
+        with _create(run_dir / _FILE) as file:
+            header = json.dumps({"path": list(self.search_path), "buffers": places}).encode()
+            file.write(header + b"\n")
+            file.write(content.getbuffer())
+
+    @staticmethod
+    def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:
+        """Read the job from ``run_dir``; its arrays are mapped into memory, not copied.
+
+        Args:
+            run_dir: The folder that ``save`` wrote to.
+            functions: What stands for each ``Named`` part of the job.
+        """
+        with open(run_dir / _FILE, "rb") as file:
+            header = json.loads(file.readline())
+            # Functions from the user's own modules are sent by name.
+            sys.path.extend(entry for entry in header["path"] if entry not in sys.path)
+            job = pickle.load(file, buffers=_mapped(run_dir / _BUFFERS, header["buffers"]))
+        assert isinstance(job, Job)
+        named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
+        present = dict(functions or {})
+        return replace(job, **{k: present[v.name] for k, v in named.items() if isinstance(v, Named)})
+
+
+def _create(path: Path) -> Any:
+    """Open a new file that only this user can read: what is unpickled from it is run."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+def _mapped(path: Path, places: list[list[int]]) -> list[memoryview]:
+    if not places or path.stat().st_size == 0:
+        return [memoryview(b"") for _ in places]
+    with open(path, "rb") as file:
+        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return [whole[start : start + size] for start, size in places]

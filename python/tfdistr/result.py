@@ -1,0 +1,168 @@
+"""What ``distributed_fit()`` returns, and how the trained model comes back from the chief."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import keras
+    import matplotlib.figure
+    import pandas
+
+    from tfdistr.training import Training
+
+_WEIGHTS = "model.npz"
+_SUMMARY = "training.json"
+
+
+@dataclass
+class FitResult:
+    """The result of a training job.
+
+    Attributes:
+        history: Metric values by name, one for each epoch.
+        metrics: The metrics after the last epoch.
+        params: The numbers of the job: batch size, epochs, steps, seed, number of workers.
+        workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path
+            of its output; None if it was this process).
+        run_dir: Folder with the logs; None if the job ran in this process.
+    """
+
+    history: dict[str, list[float]]
+    params: dict[str, Any]
+    workers: list[dict[str, Any]]
+    run_dir: str | None
+    _make_model: Callable[[], keras.Model] = field(repr=False)
+    _model: keras.Model | None = field(default=None, repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics after the last epoch."""
+        return {name: values[-1] for name, values in self.history.items() if values}
+
+    @property
+    def model(self) -> keras.Model:
+        """The trained model, in this process. It is built when it is first asked for."""
+        if self._model is None:
+            self._model = self._make_model()
+        return self._model
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The history as a data frame: one row for each epoch and metric.
+
+        Returns:
+            Columns ``epoch`` (from 1), ``metric``, ``value`` and ``data`` ("training" or "validation").
+
+        Raises:
+            ArgumentError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ArgumentError(
+                "to_frame() needs pandas.", received="no pandas", fix="pip install 'tfdistr[frame]'"
+            ) from error
+        return pandas.DataFrame(self.rows(), columns=["epoch", "metric", "value", "data"])
+
+    def rows(self) -> list[tuple[int, str, float, str]]:
+        """The history as rows (epoch, metric, value, data)."""
+        rows = []
+        for name, values in self.history.items():
+            data = "validation" if name.startswith("val_") else "training"
+            metric = name.removeprefix("val_")
+            rows += [(epoch, metric, value, data) for epoch, value in enumerate(values, 1)]
+        return rows
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Plot the history: one panel for each metric, training and validation in it.
+
+        Raises:
+            ArgumentError: matplotlib is not installed.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ArgumentError(
+                "plot() needs matplotlib.", received="no matplotlib", fix="pip install 'tfdistr[plot]'"
+            ) from error
+        metrics = [name for name in self.history if not name.startswith("val_")]
+        figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
+        panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+        for panel, metric in zip(panels, metrics, strict=True):
+            for name, label in ((metric, "training"), (f"val_{metric}", "validation")):
+                values = self.history.get(name, [])
+                if values:
+                    panel.plot(range(1, len(values) + 1), values, marker="o", label=label)
+            panel.set(xlabel="epoch", title=metric)
+            panel.legend()
+        return figure
+
+    def __str__(self) -> str:
+        workers = len(self.workers)
+        lines = [
+            f"Trained on {workers} {'worker' if workers == 1 else 'workers'}, "
+            f"{self.params['epochs']} epochs, global batch {self.params['batch_size']}, "
+            f"seed {self.params['seed']}"
+        ]
+        lines += [f"  {name}: {value:.4f}" for name, value in self.metrics.items()]
+        if self.run_dir is not None:
+            lines.append(f"Logs: {self.run_dir}/logs")
+        return "\n".join(lines)
+
+
+def save_training(training: Training, run_dir: Path) -> None:
+    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
+    model = training.model
+    state = {f"weight_{i}": value for i, value in enumerate(model.get_weights())}
+    if model.optimizer is not None:
+        state |= {f"optimizer_{i}": np.asarray(v) for i, v in enumerate(model.optimizer.variables)}
+    np.savez(run_dir / _WEIGHTS, **state)  # type: ignore[arg-type]
+    summary = {"history": training.history, "inputs": training.inputs, "seconds": training.seconds}
+    (run_dir / _SUMMARY).write_text(json.dumps(summary))
+
+
+def load_history(run_dir: Path) -> dict[str, list[float]]:
+    """The history that ``save_training`` wrote."""
+    history: dict[str, list[float]] = json.loads((run_dir / _SUMMARY).read_text())["history"]
+    return history
+
+
+def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
+    """The trained model: built by the user's function again, with the state that ``save_training`` wrote.
+
+    Saving the model itself would fail for models with parts that Keras cannot serialize, R functions
+    among them.
+    """
+    model = build()
+    if not model.built:
+        import tensorflow as tf
+
+        spec = json.loads((run_dir / _SUMMARY).read_text())["inputs"]
+        model(_zeros(spec, tf))
+    with np.load(run_dir / _WEIGHTS, allow_pickle=False) as state:
+        model.set_weights([state[f"weight_{i}"] for i in range(_count(state, "weight_"))])
+        if model.optimizer is not None:
+            model.optimizer.build(model.trainable_variables)
+            for number, variable in enumerate(model.optimizer.variables):
+                variable.assign(state[f"optimizer_{number}"])
+    return model
+
+
+def _count(state: Any, prefix: str) -> int:
+    return sum(name.startswith(prefix) for name in state.files)
+
+
+def _zeros(spec: Any, tf: Any) -> Any:
+    if isinstance(spec, dict):
+        return {name: _zeros(part, tf) for name, part in spec.items()}
+    if len(spec) == 2 and isinstance(spec[1], str):
+        return tf.zeros(spec[0], spec[1])
+    return tuple(_zeros(part, tf) for part in spec)

@@ -1,0 +1,186 @@
+"""Training as one worker does it: the model inside the strategy's scope, its share of the data, ``fit``."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr.data.context import WorkerContext
+from tfdistr.data.pipeline import WorkerData, make_data
+from tfdistr.data.source import Source
+from tfdistr.errors import ArgumentError
+from tfdistr.job import Job
+from tfdistr.strategy import MultiWorkerMirroredStrategy
+
+#: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
+REPORT_INTERVAL = 0.25
+
+OnEvent = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is there after training on one worker.
+
+    Attributes:
+        model: The trained model.
+        history: Metric values by name, one for each epoch.
+        inputs: Shapes and types of a batch of inputs, with which a model can be built.
+        seconds: How long training took, from the first batch on.
+    """
+
+    model: keras.Model
+    history: dict[str, list[float]]
+    inputs: Any
+    seconds: float
+
+
+def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEvent) -> Training:
+    """Train the job's model as this worker.
+
+    Args:
+        job: What to train.
+        strategy: The strategy of a worker among several; None to train in this process alone.
+        on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
+
+    Raises:
+        ArgumentError: The model function or the callbacks are not what they must be.
+        DataShardError: The data cannot be split over the workers.
+    """
+    keras.utils.set_random_seed(job.seed)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        model = _build(job)
+        callbacks = _callbacks(job)
+    data = _data(job, job.data, strategy, job.steps_per_epoch, shuffle=job.shuffle, name="x")
+    validation = None
+    if job.validation is not None:
+        validation = _data(
+            job, job.validation, strategy, job.validation_steps, shuffle=False, name="validation_data"
+        )
+    if strategy is None:
+        # Under a strategy, Keras reads a batch to build the model, which moves on an iteration-dependent
+        # shuffle. Here it does not; the order of the examples must be the same.
+        next(iter(data.dataset), None)
+    on_event("train_begin", epochs=job.epochs, steps=data.steps)
+    started = time.monotonic()
+    history = model.fit(
+        data.dataset,
+        epochs=job.epochs,
+        steps_per_epoch=data.steps,
+        validation_data=validation.dataset if validation else None,
+        validation_steps=validation.steps if validation else None,
+        class_weight=dict(job.class_weight) if job.class_weight else None,
+        callbacks=[*callbacks, _Reporter(on_event, chief=strategy is None or strategy.is_chief)],
+        verbose=0,
+    )
+    return Training(
+        model=model,
+        history={name: [float(v) for v in values] for name, values in history.history.items()},
+        inputs=_input_spec(data.dataset),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _build(job: Job) -> keras.Model:
+    model = job.model()
+    if not isinstance(model, keras.Model):
+        raise ArgumentError(
+            "`model` must be a function that returns a Keras 3 model.",
+            received=f"a function that returned {type(model).__module__}.{type(model).__name__}",
+            fix="End the function with the model: return model (in R: model).",
+        )
+    if not model.compiled:
+        raise ArgumentError(
+            "`model` must return a compiled model.",
+            received="a model that was not compiled",
+            fix="Call model.compile(optimizer=..., loss=...) in the function.",
+        )
+    if job.learning_rate_factor != 1.0 and model.optimizer is not None:
+        try:
+            model.optimizer.learning_rate = float(model.optimizer.learning_rate) * job.learning_rate_factor
+        except TypeError as error:
+            raise ArgumentError(
+                "`scale_learning_rate` scales a learning rate that is a number.",
+                received="an optimizer with a learning-rate schedule",
+                fix='Pass scale_learning_rate="none" and scale the schedule in the model function.',
+            ) from error
+    return model
+
+
+def _callbacks(job: Job) -> list[keras.callbacks.Callback]:
+    made = job.callbacks() if callable(job.callbacks) else job.callbacks
+    callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise ArgumentError(
+                "`callbacks` must be Keras callbacks, or a function that returns them.",
+                received=f"{type(callback).__module__}.{type(callback).__name__}",
+                fix="Pass a list of keras.callbacks.Callback objects.",
+            )
+    return callbacks
+
+
+def _data(
+    job: Job,
+    source: Source,
+    strategy: MultiWorkerMirroredStrategy | None,
+    steps: int | None,
+    *,
+    shuffle: bool,
+    name: str,
+) -> WorkerData:
+    context = WorkerContext(
+        num_workers=strategy.num_workers if strategy else 1,
+        index=strategy.worker_index if strategy else 0,
+        global_batch_size=job.batch_size,
+        seed=job.seed,
+        shuffle=shuffle,
+    )
+    return make_data(source, context, steps, name=name)
+
+
+def _input_spec(dataset: tf.data.Dataset) -> Any:
+    spec = dataset.element_spec
+    inputs = spec[0] if isinstance(spec, tuple) else spec
+
+    def describe(part: Any) -> tuple[list[int], str]:
+        return [1, *(side or 1 for side in part.shape[1:])], part.dtype.name
+
+    return tf.nest.map_structure(describe, inputs)
+
+
+class _Reporter(keras.callbacks.Callback):  # type: ignore[misc]
+    """Reports the progress of training. The chief's metrics are shown for the job."""
+
+    def __init__(self, on_event: OnEvent, *, chief: bool) -> None:
+        super().__init__()
+        self._on_event = on_event
+        self._chief = chief
+        self._epoch = 0
+        self._epoch_began = self._reported = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch, self._epoch_began = epoch, time.monotonic()
+        self._on_event("epoch_begin", epoch=epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        now = time.monotonic()
+        if not self._chief or now - self._reported < REPORT_INTERVAL:
+            return
+        self._reported = now
+        steps = self.params.get("steps")
+        self._on_event("batch", epoch=self._epoch, step=batch + 1, steps=steps, metrics=_numbers(logs))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        seconds = time.monotonic() - self._epoch_began
+        self._on_event("epoch_end", epoch=epoch, metrics=_numbers(logs), seconds=seconds)
+
+
+def _numbers(logs: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in (logs or {}).items()}

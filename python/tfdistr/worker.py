@@ -1,0 +1,97 @@
+"""The process of one worker: it reads the job, trains, reports, and leaves together with its peers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfdistr.events import EventWriter
+from tfdistr.launch.process import die_with_parent
+
+#: How the message of a failure begins that a worker reports to its peers.
+PEER_MARK = "tfdistr: failure of"
+
+
+def run_worker(
+    run_dir: str,
+    index: int,
+    functions: Mapping[str, Any] | None = None,
+    *,
+    foreign_traceback: Callable[[], str | None] = lambda: None,
+) -> int:
+    """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
+
+    Args:
+        run_dir: The run directory of the job.
+        index: Index of this worker.
+        functions: The functions of the job that come from another language, by name.
+        foreign_traceback: Returns where in the other language an error arose, or None.
+    """
+    die_with_parent()
+    events = EventWriter(run_dir, index)
+    events.write("started", pid=os.getpid(), host=socket.gethostname())
+    began = time.monotonic()
+    strategy = None
+    try:
+        from tfdistr.job import Job
+        from tfdistr.strategy import MultiWorkerMirroredStrategy
+        from tfdistr.training import train
+
+        job = Job.load(Path(run_dir), functions)
+        strategy = MultiWorkerMirroredStrategy(job.communication)
+        events.write("ready")
+        trained = train(job, strategy, events.write)
+        if strategy.is_chief:
+            from tfdistr.result import save_training
+
+            save_training(trained, Path(run_dir))
+        events.write("done", seconds=time.monotonic() - began)
+        strategy.leave()
+        return 0
+    except BaseException as error:
+        text = "".join(traceback.format_exception(error))
+        elsewhere = foreign_traceback()
+        peer = _is_peer_failure(error)
+        events.write(
+            "failed",
+            error_type=type(error).__name__,
+            message=str(error),
+            traceback=text if elsewhere is None else f"{text}\n{elsewhere}",
+            language="python" if elsewhere is None else "r",
+            peer=peer,
+        )
+        print(text, elsewhere or "", file=sys.stderr, flush=True)
+        if strategy is not None and not peer:
+            strategy.report_failure(f"{PEER_MARK} worker {index}: {type(error).__name__}: {error}")
+        return 1
+
+
+def _is_peer_failure(error: BaseException) -> bool:
+    """Whether the error only says that another worker is gone or failed."""
+    import tensorflow as tf
+
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError) or PEER_MARK in str(chain):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
+
+
+def main() -> None:
+    """Entry of a Python worker: ``python -m tfdistr.worker RUN_DIR INDEX``."""
+    status = run_worker(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Past the interpreter's end: TensorFlow's threads may abort there when a peer has left already.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
