@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,7 +43,15 @@ class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
 
     def __init__(self, strategy: tf.distribute.Strategy, resolver: Any, options: Any) -> None:
         super().__init__(strategy, cluster_resolver=resolver, communication_options=options)
-        self._options = options
+        #: What carries tensors to the peers, where each worker has one replica.
+        self.collectives: Collectives | None = None
+        if self.one_replica and self._in_multi_worker_mode():
+            self.collectives = TensorFlowCollectives(
+                self._num_workers,
+                self.worker_devices[0],
+                options.implementation.name.lower(),
+                options.bytes_per_pack,
+            )
         #: How many all-reduces replicas have asked for: a model that communicates is told by it.
         self.replica_reductions = 0
         #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
@@ -51,10 +60,6 @@ class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
     @property
     def one_replica(self) -> bool:
         return len(self.worker_devices) == 1
-
-    @property
-    def collectives(self) -> Collectives:
-        return TensorFlowCollectives(self._cross_device_ops, self.worker_devices[0], self._options)
 
     # A replica on the calling thread.
 
@@ -77,17 +82,17 @@ class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
     # Collectives go through the one interface.
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
-        if not self.one_replica or not self._in_multi_worker_mode():
+        if self.collectives is None:
             return super()._reduce_to(reduce_op, value, destinations, options)
         return self.collectives.all_reduce(reduce_op, [self._component(value)])[0]
 
     def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> Any:
-        if not self.one_replica or not self._in_multi_worker_mode():
+        if self.collectives is None:
             return super()._batch_reduce_to(reduce_op, pairs, options)
         return self._reduce_replicas(reduce_op, [self._component(value) for value, _ in pairs])
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        if not self.one_replica or not self._in_multi_worker_mode():
+        if self.collectives is None:
             return super()._replica_ctx_all_reduce(reduce_op, value, options)
         return tf.nest.pack_sequence_as(value, self._reduce_replicas(reduce_op, tf.nest.flatten(value)))
 
@@ -98,7 +103,7 @@ class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
         return self.collectives.all_reduce(reduce_op, values)
 
     def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
-        if not self.one_replica or not self._in_multi_worker_mode():
+        if self.collectives is None:
             return super()._gather_to_implementation(value, destinations, axis, options)
         return self.collectives.all_gather(self._component(value), axis)
 
@@ -218,7 +223,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         (``tf.nn.compute_average_loss``).
         """
         model = _private.keras_step_model(fn)
-        if model is None or not (self.extended.one_replica and self.num_workers > 1):
+        if model is None or self.extended.collectives is None:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         data, *others = args
         examples = _count_examples(data)
@@ -255,7 +260,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         the worker's own value. A nested batch with ``axis=None`` (to build a model from the shapes
         of a first batch) is the local batch.
         """
-        if self.extended.one_replica and self.num_workers > 1:
+        if self.extended.collectives is not None:
             local = tf.nest.map_structure(self.extended._local, value)
             if axis is None and tf.nest.is_nested(value):
                 return local
@@ -294,9 +299,14 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def leave(self) -> None:
         """Wait (at most a minute) for the peers to be done: TensorFlow aborts those whose peer is gone.
 
-        Called by itself when the process exits. A peer that failed is not waited for.
+        Called by itself when the process exits. A process that ends with an error does not wait: it
+        tells its peers.
         """
         atexit.unregister(self.leave)
+        error = getattr(sys, "last_value", None)
+        if error is not None and not hasattr(sys, "ps1"):
+            self.report_failure(f"worker {self.worker_index} ended with {type(error).__name__}: {error}")
+            return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
 

@@ -146,8 +146,7 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
         # map() passes the components of a tuple one by one, anything else whole.
         return take_rows(batch if isinstance(dataset.element_spec, tuple) else batch[0], num_workers, index)
 
-    share = dataset.map(rows_of_worker).prefetch(tf.data.AUTOTUNE)
-    return mark_share(_with_policy(share, Policy.OFF))
+    return mark_share(dataset.map(rows_of_worker).prefetch(tf.data.AUTOTUNE))
 
 
 def take_rows(batch: Any, num_workers: int, index: int) -> Any:
