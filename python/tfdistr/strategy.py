@@ -174,8 +174,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             )
         if cluster_resolver is None:
             config = cluster_from_env()
-            if config is not None:
-                os.environ.update(config.to_env())  # as TensorFlow reads it, also where R wrote it
+            # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
+            os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=bytes_per_pack,
