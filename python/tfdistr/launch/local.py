@@ -1,0 +1,154 @@
+"""A cluster on this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfdistr._tf_config import show
+from tfdistr.arguments import flag, whole
+from tfdistr.cluster import tf_config
+from tfdistr.errors import ArgumentError, ClusterStartError
+
+from .ports import free_ports
+from .process import PARENT, WorkerProcess, stop
+
+_HOST = "127.0.0.1"
+_OWN = ("TF_CONFIG", PARENT)
+#: Said only if the user's environment does not: what TensorFlow and gRPC print at the start hides errors.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """Workers on this machine, each a process of its own. Made by `local_cluster`, which see."""
+
+    workers: int = 2
+    env: Mapping[str, str] | None = field(default=None, hash=False)
+    follow: bool = False
+    start_timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "workers", whole("workers", self.workers))
+        object.__setattr__(self, "env", _environment(self.env))
+        object.__setattr__(self, "start_timeout", _seconds("start_timeout", self.start_timeout))
+        object.__setattr__(self, "follow", flag("follow", self.follow))
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
+        """Start every worker once, on ports that are free now.
+
+        Args:
+            command: The program of a worker and its arguments, to which two are added: `run_dir` and the
+                index of the worker.
+            run_dir: The directory of the run.
+
+        Returns:
+            The workers in order; whoever called has to `stop` them.
+
+        Raises:
+            ClusterStartError: If there are too few ports, or the program cannot be started. None is
+                left running then.
+        """
+        plan = tf_config(worker=[f"{_HOST}:{port}" for port in free_ports(self.workers)])
+        processes: list[WorkerProcess] = []
+        try:
+            for index, config in enumerate(plan):
+                env = self._environment(config.to_env())
+                arguments = [*command, os.fspath(run_dir), str(index)]
+                processes.append(WorkerProcess(index, arguments, env=env, run_dir=run_dir))
+        except OSError as error:
+            stop(processes)
+            raise ClusterStartError(
+                f"Worker {len(processes)} of {self.workers} could not be started: {error}.",
+                received=shlex.join(arguments),
+                fix="See what the system names: the program must exist and be executable, and the run "
+                "directory be writable.",
+            ) from error
+        except BaseException:
+            stop(processes)
+            raise
+        return processes
+
+    def _environment(self, config: Mapping[str, str]) -> dict[str, str]:
+        # TensorFlow's gRPC would look for the other workers behind a proxy, and wait there for ever.
+        direct = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")  # noqa: SIM112 (gRPC's names)
+        defaults = {
+            **_QUIET,
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "no_grpc_proxy": f"{direct},{_HOST}" if direct else _HOST,
+        }
+        return {**defaults, **(self.env or {}), PARENT: str(os.getpid()), **config}
+
+
+def local_cluster(
+    workers: int = 2,
+    *,
+    env: Mapping[str, str] | None = None,
+    follow: bool = False,
+    start_timeout: float = 300.0,
+) -> LocalCluster:
+    """Describe a cluster of worker processes on this machine.
+
+    Nothing is started yet. The workers listen on ports that are chosen when they start, talk to each other
+    over the loopback address, and end with the process that started them.
+
+    Args:
+        workers: How many; the number must be whole and at least 1.
+        env: Environment variables for the workers, text to text, beside those of this process.
+        follow: Whether to show what the workers print as it comes, each line after "[worker 1] ". It is in
+            a file for each worker in any case.
+        start_timeout: Seconds until every worker must have joined the cluster.
+
+    Returns:
+        The cluster, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: If an argument is not of that form.
+
+    Example:
+        >>> local_cluster(workers=4).workers
+        4
+    """
+    return LocalCluster(workers=workers, env=env, follow=follow, start_timeout=start_timeout)
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    raise ArgumentError(
+        f"`{name}` must be a number of seconds above 0.", received=repr(value), fix=f"Pass {name}=300.0."
+    )
+
+
+def _environment(env: Any) -> dict[str, str]:
+    if env is not None and not isinstance(env, Mapping):
+        raise ArgumentError(
+            "`env` must map the names of environment variables to their values.",
+            received=show(env),
+            fix='Pass for example env={"OMP_NUM_THREADS": "1"}; in R, c(OMP_NUM_THREADS = "1").',
+        )
+    for name, value in (env or {}).items():
+        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
+            raise ArgumentError(
+                "Each name in `env` must be the name of an environment variable.",
+                received=show(name),
+                fix='Write it like "OMP_NUM_THREADS", without a "=".',
+            )
+        if name in _OWN:
+            raise ArgumentError(
+                f"`env` must not set {name}: the launcher gives each worker its own.",
+                received=show(value),
+                fix=f"Leave {name} out. Workers at addresses of your own are started by hand.",
+            )
+        if not isinstance(value, str) or "\0" in value:
+            raise ArgumentError(
+                f"`env` must give {name} a value that is text.",
+                received=show(value),
+                fix='Put it in quotes, like "1".',
+            )
+    return dict(env or {})

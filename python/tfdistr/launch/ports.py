@@ -1,0 +1,75 @@
+"""Free ports on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from pathlib import Path
+
+from tfdistr.errors import ClusterStartError
+
+_RANGE = range(10_000, 65_536)  # above the ports of most services
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose ports that nobody listens on, on any interface of this machine.
+
+    Another process may still take one before the worker does; what makes that unlikely is that they lie
+    outside the range from which the kernel serves outgoing connections, and start at a random place.
+
+    Args:
+        count: How many.
+
+    Returns:
+        As many different ports.
+
+    Raises:
+        ClusterStartError: If the machine has not as many.
+
+    Example:
+        >>> len(set(free_ports(3)))
+        3
+    """
+    candidates = _candidates()
+    start = random.SystemRandom().randrange(len(candidates))  # not the sequence that the user's seed fixes
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:  # until all are chosen, so that none is chosen twice
+        for port in candidates[start:] + candidates[:start]:
+            if len(ports) == count:
+                break
+            try:
+                held.enter_context(_bind(port))
+            except OSError:
+                continue
+            ports.append(port)
+    if len(ports) < count:
+        raise ClusterStartError(
+            f"{count} workers need {count} free ports on this machine.",
+            received=f"{len(ports)} free ports of {len(candidates)}",
+            fix="Start fewer workers, or end programs that listen on many ports.",
+        )
+    return ports
+
+
+def _candidates() -> list[int]:
+    try:
+        low, high = (int(number) for number in _EPHEMERAL.read_text().split())
+    except (OSError, ValueError):
+        low, high = 49_152, 65_535  # what IANA gives, and most systems keep to
+    return [port for port in _RANGE if not low <= port <= high] or list(_RANGE)
+
+
+def _bind(port: int) -> socket.socket:
+    """Take a port on every interface, as TensorFlow's server will."""
+    both = socket.has_dualstack_ipv6()
+    taken = socket.socket(socket.AF_INET6 if both else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if both:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        taken.bind(("::" if both else "", port))
+    except BaseException:
+        taken.close()
+        raise
+    return taken

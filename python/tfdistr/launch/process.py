@@ -1,0 +1,171 @@
+"""One worker process: starting it, ending it, and ending it when its parent is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PARENT = "TFDISTR_PARENT_PID"
+"""The environment variable that tells a worker which process started it."""
+GRACE = 2.0
+"""Seconds that a worker has to end by itself once it was asked to."""
+_REAP = 30.0  # a killed process may still have to give back a device
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+
+
+class WorkerProcess:
+    """A worker that was started, in a session and a process group of its own.
+
+    Its standard output and its standard error go to one file, ``RUN_DIR/logs/worker-<index>.log``; its
+    standard input is empty. Keyboard signals of the launcher's terminal do not reach it.
+
+    Args:
+        index: Its place among the workers.
+        command: The program and its arguments.
+        env: Its whole environment.
+        run_dir: The directory of the run.
+        cwd: Its working directory; by default that of this process.
+
+    Attributes:
+        pid: Its process id, which is the number of its process group too.
+        log: The file with its output.
+        exit_code: None while it runs; its exit status, or minus the signal that ended it.
+        seconds: How long it ran, or has run until now.
+
+    Raises:
+        OSError: If the program cannot be started.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        run_dir: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.index = index
+        self.log = log_path(run_dir, index)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.exit_code: int | None = None
+        self._started, self._ended = time.monotonic(), 0.0
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                list(command),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran, or has run until now."""
+        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is halted (SIGSTOP), where the system says so: on Linux."""
+        return _state(self.pid) in ("T", "t")
+
+    def poll(self) -> int | None:
+        """Look whether it has ended; if so, what it left behind in its process group is ended too."""
+        if self.exit_code is None:
+            self.exit_code = self._process.poll()
+            if self.exit_code is not None:
+                self._ended = time.monotonic()
+                self.signal_group(signal.SIGKILL)
+        return self.exit_code
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to it and to the processes that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)
+            os.killpg(self.pid, number)
+
+    def reap(self) -> None:
+        """Wait until it has ended, after SIGKILL."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_REAP)
+        self.poll()
+
+
+def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:
+    """Where the output of worker `index` goes."""
+    return Path(run_dir) / "logs" / f"worker-{index}.log"
+
+
+def stop(processes: Sequence[WorkerProcess], grace: float = GRACE) -> None:
+    """End processes and what they started: SIGTERM to all, and SIGKILL to those left at the deadline.
+
+    Args:
+        processes: The workers; those that have ended already are left alone.
+        grace: Seconds until the deadline, which is one for all of them.
+    """
+    running = [process for process in processes if process.poll() is None]
+    try:
+        for process in running:
+            process.signal_group(signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and [process for process in running if process.poll() is None]:
+            time.sleep(0.02)
+    finally:  # also when a second Ctrl-C comes meanwhile
+        left = [process for process in running if process.exit_code is None]
+        for process in left:
+            process.signal_group(signal.SIGKILL)  # ends stopped processes too
+        for process in left:
+            process.reap()
+
+
+def die_with_parent() -> None:
+    """End this worker when the process that started it is gone, however that ended.
+
+    To be called in the worker, as early as possible. On Linux the kernel sends SIGKILL, which ends also a
+    stopped worker; elsewhere, and where a wrapper stands between the two, a thread watches. Without the
+    environment variable TFDISTR_PARENT_PID (a worker started by hand) this does nothing.
+    """
+    parent = int(os.environ.get(PARENT, "0"))
+    if not parent:
+        return
+    child = os.getppid() == parent
+    if child and sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent if child else not _exists(parent):
+        os._exit(1)  # it ended before the kernel was told to look out for it
+    if not child or sys.platform != "linux":
+        threading.Thread(target=_watch, args=(parent, os.getppid()), daemon=True).start()
+
+
+def _watch(parent: int, direct_parent: int) -> None:
+    while _exists(parent) and os.getppid() == direct_parent:
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return _state(pid) != "Z"
+
+
+def _state(pid: int) -> str | None:
+    """The letter of a process's state, such as "R", or "Z" once it has ended; None where Linux is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None

@@ -1,0 +1,228 @@
+"""Running the workers of a job to their end, and ending all of them when one fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tfdistr.errors import ClusterStartError
+from tfdistr.events import EventReader, events_path
+from tfdistr.tail import Tail
+
+from .failures import Cause, Failure, root_cause, worker_failed_error
+from .local import LocalCluster
+from .process import WorkerProcess, log_path, stop
+
+POLL = 0.05
+"""Seconds between two looks at the workers."""
+PATIENCE = 1.0
+"""Seconds that a failure which may have followed from another one is kept back for that one."""
+EXIT_TIMEOUT = 120.0
+"""Seconds that the processes may take to end once every worker is done; then they are ended."""
+
+OnEvent = Callable[[dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """What became of a worker.
+
+    Args:
+        index: Its index, from 0.
+        host: The machine it ran on.
+        pid: Its process id there.
+        status: "done", "failed", or "stopped" because another one failed.
+        seconds: How long its process ran.
+        log: Path of the file with its output.
+        exit_code: Its exit status, or minus the signal that ended it.
+    """
+
+    index: int
+    host: str
+    pid: int
+    status: str
+    seconds: float
+    log: str
+    exit_code: int | None
+
+
+def run_workers(
+    cluster: LocalCluster,
+    command: Sequence[str],
+    run_dir: str | os.PathLike[str],
+    on_event: OnEvent | None = None,
+    port_retries: int = 5,
+) -> list[WorkerStatus]:
+    """Run one job: start the workers, wait for all of them, leave none behind.
+
+    Args:
+        cluster: The cluster to start.
+        command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
+        run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
+        on_event: Called with each event (see `tfdistr.events`), always on the calling thread.
+        port_retries: How often to start again when another program took a worker's port meanwhile; the
+            logs of the attempt are kept as ``worker-<index>.log.<attempt>``.
+
+    Returns:
+        One status a worker, when every process has ended with exit status 0 after it said "done".
+
+    Raises:
+        WorkerFailedError: If a worker failed: the first one, with its traceback or the end of its
+            output. Its attribute `workers` has the status of all.
+        ClusterStartError: If a worker could not be started, or was not ready in time.
+
+    Whatever else is raised meanwhile (KeyboardInterrupt, errors of `on_event`) passes through, after all
+    workers were ended.
+
+    Example:
+        >>> run_workers(local_cluster(2), [sys.executable, "worker.py"], run_dir)
+    """
+    notify: OnEvent = on_event or (lambda event: None)
+    attempt = 1
+    while True:
+        generation = _Generation(cluster, command, Path(run_dir), notify)
+        root = generation.run()
+        if root is None:
+            return generation.statuses()
+        if not root.port_in_use or attempt > port_retries:
+            raise generation.error(root, attempt)
+        for index in range(cluster.workers):
+            log = log_path(run_dir, index)
+            log.replace(f"{log}.{attempt}")
+        notify({"worker": root.worker, "event": "restart", "time": time.time(), "reason": "port in use"})
+        attempt += 1
+
+
+class _Generation:
+    """Workers that were started together, once."""
+
+    def __init__(self, cluster: LocalCluster, command: Sequence[str], run_dir: Path, notify: OnEvent) -> None:
+        indices = range(cluster.workers)
+        for index in indices:
+            events_path(run_dir, index).unlink(missing_ok=True)
+        self._start = partial(cluster.start, command, run_dir)
+        self._timeout = cluster.start_timeout
+        self._notify = notify
+        self._host = socket.gethostname()
+        self._events = EventReader(run_dir, cluster.workers)
+        self._outputs = {i: Tail(log_path(run_dir, i)) for i in indices if cluster.follow}
+        self._ready: set[int] = set()
+        self._done: set[int] = set()
+        self._failures: dict[int, Failure] = {}
+        self._processes: list[WorkerProcess] = []
+        self._started = self._changed = time.monotonic()
+
+    def run(self) -> Failure | None:
+        """Start, and watch until all have ended well or one has failed; give that failure's root cause."""
+        try:
+            self._processes = self._start()
+            while self._watch():
+                time.sleep(POLL)
+        finally:
+            stop(self._processes)
+        self._follow(final=True)
+        return root_cause(self._failures.values()) if self._failures else None
+
+    def _watch(self) -> bool:
+        """Look once; whether to go on."""
+        # First the processes: what those that have ended wrote is all there then.
+        running = [process for process in self._processes if process.poll() is None]
+        for event in self._events.poll():
+            self._take(event)
+        self._follow()
+        for process in self._processes:
+            code = process.exit_code
+            if code is not None and not (code == 0 and process.index in self._done):
+                self._fail(Failure.exited(process.index, time.time(), code))
+        waited = time.monotonic() - self._changed
+        if self._failures:
+            return self._await_root_cause(waited)
+        if len(self._done) == len(self._processes):
+            return bool(running) and waited < EXIT_TIMEOUT
+        if time.monotonic() - self._started > self._timeout:
+            self._check_ready()
+        return True
+
+    def _take(self, event: dict[str, Any]) -> None:
+        worker, kind = event["worker"], event["event"]
+        if kind == "failed":
+            self._fail(Failure.reported(event, self._processes[worker].exit_code))
+        elif kind == "done":
+            self._done.add(worker)
+            self._changed = self._changed if self._failures else time.monotonic()
+        if kind != "started":
+            self._ready.add(worker)
+        self._notify(event)
+
+    def _fail(self, failure: Failure) -> None:
+        if not self._failures:
+            self._changed = time.monotonic()
+        # What a worker reported says more than how it ended then.
+        known = self._failures.get(failure.worker, failure)
+        self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
+
+    def _await_root_cause(self, waited: float) -> bool:
+        root = root_cause(self._failures.values())
+        found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
+        if found and root.exit_code is not None:  # until then it may write to its log
+            return False
+        if waited < PATIENCE:
+            return True
+        for process in self._processes:
+            if root.cause is Cause.PEER and process.is_stopped:
+                self._fail(Failure.halted(process.index, time.time()))
+        return False
+
+    def _check_ready(self) -> None:
+        late = [process for process in self._processes if process.index not in self._ready]
+        if late:
+            raise ClusterStartError(
+                f"Every worker must be ready within {self._timeout:g} s of its start.",
+                received=f"{len(late)} of {len(self._processes)} workers were not: "
+                + "; ".join(f"worker {process.index} (log: {process.log})" for process in late),
+                fix="See in the log what it waits for, or pass a larger `start_timeout`.",
+            )
+
+    def _follow(self, final: bool = False) -> None:
+        for worker, output in self._outputs.items():
+            for line in output.lines(final=final):
+                self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
+
+    def statuses(self) -> list[WorkerStatus]:
+        """What became of each worker."""
+        return [
+            WorkerStatus(
+                index=process.index,
+                host=self._host,
+                pid=process.pid,
+                status=self._status(process.index),
+                seconds=process.seconds,
+                log=str(process.log),
+                exit_code=process.exit_code,
+            )
+            for process in self._processes
+        ]
+
+    def _status(self, index: int) -> str:
+        if index in self._failures:
+            return "failed"
+        return "done" if index in self._done else "stopped"
+
+    def error(self, root: Failure, attempts: int) -> Exception:
+        """Say what the root cause was."""
+        error = worker_failed_error(
+            root,
+            self._processes[root.worker],
+            workers=len(self._processes),
+            host=self._host,
+            done=root.worker in self._done,
+            attempts=attempts,
+        )
+        error.workers = self.statuses()  # type: ignore[attr-defined]
+        return error

@@ -1,0 +1,62 @@
+"""Reading a file that other processes append to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_LAST_BYTES = 65536
+
+
+class Tail:
+    """The lines that are appended to a file, as they come.
+
+    The file need not exist yet. Bytes that are not UTF-8 are replaced; of a line that a progress bar
+    wrote over with carriage returns, what was left standing is kept.
+
+    Args:
+        path: The file.
+
+    Example:
+        >>> Tail("/nowhere/to/be/seen.log").lines()
+        []
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._offset = 0
+        self._rest = b""
+
+    def lines(self, *, final: bool = False) -> list[str]:
+        """Read the lines that were completed since the last call.
+
+        Args:
+            final: Give also what follows the last end of line; otherwise that is kept for later.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            new = b""
+        self._offset += len(new)
+        *whole, self._rest = (self._rest + new).split(b"\n")
+        if final and self._rest:
+            whole, self._rest = [*whole, self._rest], b""
+        return [_shown(line) for line in whole]
+
+
+def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
+    """Read the last lines of a file that are not empty; none if there is no such file."""
+    try:
+        with Path(path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _LAST_BYTES, 0))
+            lines = [_shown(line) for line in file.read().split(b"\n")]
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.strip()][-count:]
+
+
+def _shown(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]

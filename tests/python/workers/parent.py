@@ -1,0 +1,10 @@
+"""A user's program that runs workers: python parent.py WORKERS RUN_DIR WORKER_COMMAND..."""
+
+from __future__ import annotations
+
+import sys
+
+from tfdistr.launch import local_cluster, run_workers
+
+if __name__ == "__main__":
+    run_workers(local_cluster(int(sys.argv[1])), sys.argv[3:], sys.argv[2])
