@@ -29,17 +29,29 @@ setup_record <- function(field) {
   if (file.exists(path)) read.dcf(path, field)[[1L]] else NA_character_
 }
 
-# The Python module `tfdistr`, or `tfdistr.<module>`, without conversion to R. Imported on first use, and
-# from the copy that this package carries, so that the two sides always belong together.
-core <- function(module = NULL) {
+# The Python module `tfdistr`, or `tfdistr.<module>`, without conversion to R unless its objects are for the
+# user. Imported on first use, and from the copy that this package carries, so that the two sides always
+# belong together.
+core <- function(module = NULL, convert = FALSE) {
   name <- paste(c("tfdistr", module), collapse = ".")
+  if (is.null(modules$tfdistr)) {
+    modules$tfdistr <- import_core()
+  }
+  if (convert) {
+    return(reticulate::import(name))
+  }
   if (is.null(modules[[name]])) {
-    if (is.null(modules$tfdistr)) {
-      modules$tfdistr <- import_core()
-    }
     modules[[name]] <- reticulate::import(name, convert = FALSE)
   }
   modules[[name]]
+}
+
+is_python <- function(object) {
+  inherits(object, "python.builtin.object")
+}
+
+is_none <- function(object) {
+  is.null(reticulate::py_to_r(object))
 }
 
 import_core <- function() {

@@ -1,0 +1,152 @@
+# What R functions take along to another process.
+#
+# serialize() sends a function with the frames that it was made in, whole, and without what it uses of the
+# global environment. Here a function takes along what it and the functions that it calls use by name, from
+# either. The rest of a frame may be large, or something that no other process can have.
+
+# Everything that the functions need, for restore_functions().
+#
+# functions: A named list of functions; some may be NULL.
+# Returns: a list with `functions`, `globals` (what to put into the global environment) and `packages` (which
+#   to attach, in this order).
+capture_functions <- function(functions) {
+  used <- new_used()
+  visit(functions, used)
+  attached <- sub("^package:", "", grep("^package:", search(), value = TRUE))
+  parts <- copy_value(list(functions = functions, globals = used$globals), used)
+  c(parts, list(packages = rev(attached)))
+}
+
+# Puts what capture_functions() made into this process, and gives the functions.
+restore_functions <- function(captured) {
+  for (package in setdiff(captured$packages, .packages())) {
+    suppressPackageStartupMessages(library(package, character.only = TRUE))
+  }
+  list2env(captured$globals, globalenv())
+  captured$functions
+}
+
+# Which variables are used: `names` has those of each of `frames`; `globals` has those that were found in the
+# global environment, or in what attach() put behind it, with their values.
+new_used <- function() {
+  rlang::env(frames = list(), names = list(), globals = list())
+}
+
+# Notes a variable of a frame; says whether it is new.
+add_variable <- function(used, frame, name) {
+  place <- which_env(frame, used$frames)
+  if (is.na(place)) {
+    place <- length(used$frames) + 1L
+    used$frames[[place]] <- frame
+    used$names[[place]] <- character()
+  }
+  new <- !name %in% used$names[[place]]
+  if (new) used$names[[place]] <- c(used$names[[place]], name)
+  new
+}
+
+add_global <- function(used, name, value) {
+  new <- !name %in% names(used$globals)
+  if (new) used$globals[name] <- list(value)
+  new
+}
+
+which_env <- function(env, envs) {
+  Position(function(known) identical(known, env), envs)
+}
+
+# Notes in `used` what a value needs: a function, a formula, or a list or an environment (an R6 object) with
+# such in it.
+visit <- function(value, used) {
+  if (is_python(value)) {
+    return(invisible())
+  }
+  if (typeof(value) == "closure") {
+    # It warns where `...` is that of a function around.
+    names <- suppressWarnings(codetools::findGlobals(value, merge = FALSE))
+    for (name in names$functions) visit_variable(name, environment(value), "function", used)
+    if ("..." %in% all.names(body(value))) names$variables <- c(names$variables, "...")
+    for (name in names$variables) visit_variable(name, environment(value), "any", used)
+  } else if (inherits(value, "formula")) {
+    for (name in all.vars(value)) visit_variable(name, environment(value), "any", used)
+  } else if (is.list(value) && !is.data.frame(value)) {
+    for (part in unclass(value)) visit(part, used)
+  } else if (is.environment(value) && !is_shared(value)) {
+    for (name in ls(value, all.names = TRUE)) {
+      if (!bindingIsActive(name, value) && add_variable(used, value, name)) visit(value_of(name, value), used)
+    }
+  }
+  invisible()
+}
+
+visit_variable <- function(name, env, mode, used) {
+  while (!identical(env, emptyenv()) && !exists(name, env, mode = mode, inherits = FALSE)) {
+    env <- parent.env(env)
+  }
+  if (is_shared(env)) {
+    return(invisible())
+  }
+  on_search_path <- !is.na(which_env(env, lapply(search(), as.environment)))
+  value <- value_of(name, env)
+  new <- if (on_search_path) add_global(used, name, value) else add_variable(used, env, name)
+  if (new) visit(value, used)
+}
+
+# Whether every process has this environment, as it belongs to R or to a package.
+is_shared <- function(env) {
+  isNamespace(env) || grepl("^(base|R_EmptyEnv|Autoloads|(package|imports):.*)$", environmentName(env))
+}
+
+# The value of a variable; NULL for an argument that was not given. For `...` a list.
+value_of <- function(name, env) {
+  if (name == "...") {
+    return(eval(quote(list(...)), env))
+  }
+  value <- env[[name]]
+  if (missing(value)) NULL else value
+}
+
+# A frame with nothing in it but `...`.
+frame_with <- function(dots) {
+  do.call(function(...) {
+    list(...) # evaluated here, it does not keep this frame
+    environment()
+  }, as.list(dots), quote = TRUE)
+}
+
+# A copy of a value: functions with copies of their frames, in which only what is used is. `done` has the
+# frames that were copied already, and their copies.
+copy_value <- function(value, used, done = rlang::env(frames = list(), copies = list())) {
+  if (is_python(value)) {
+    return(value)
+  }
+  if (typeof(value) == "closure" || inherits(value, "formula")) {
+    environment(value) <- copy_frame(environment(value), used, done)
+  } else if (is.list(value) && !is.data.frame(value)) {
+    copy <- lapply(unclass(value), copy_value, used, done)
+    attributes(copy) <- attributes(value)
+    value <- copy
+  }
+  value
+}
+
+copy_frame <- function(frame, used, done) {
+  if (is_shared(frame) || identical(frame, globalenv())) {
+    return(frame)
+  }
+  place <- which_env(frame, done$frames)
+  if (!is.na(place)) {
+    return(done$copies[[place]])
+  }
+  place <- which_env(frame, used$frames)
+  names <- if (is.na(place)) character() else used$names[[place]]
+  copy <- frame_with(if ("..." %in% names) value_of("...", frame))
+  parent.env(copy) <- copy_frame(parent.env(frame), used, done)
+  # Known before it is filled: a function in it may have it as its own frame.
+  done$frames <- c(done$frames, frame)
+  done$copies <- c(done$copies, copy)
+  for (name in setdiff(names, "...")) {
+    assign(name, copy_value(value_of(name, frame), used, done), copy)
+  }
+  copy
+}

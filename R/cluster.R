@@ -1,0 +1,209 @@
+# Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine.
+
+#' Build TF_CONFIG from addresses
+#'
+#' Gives the environment variable TF_CONFIG for one task of a cluster, or for every task of it. With it,
+#' workers on several machines are started by hand: paste the lines of [cluster_lines()] into a session on
+#' each, then make the same call of [distributed_fit()] in all of them.
+#'
+#' @param worker Character vector: the addresses "host:port" of the workers, in order.
+#' @param ps Character vector: the addresses of the parameter servers, if there are any.
+#' @param chief String: the address of the chief, if it is a task of its own; without one, worker 0 is the
+#'   chief.
+#' @param type String: the job of the task to build TF_CONFIG for, "chief", "worker", "ps" or "evaluator".
+#' @param index Number: the place of that task in its job, counted from 0, as in TF_CONFIG.
+#' @return With `type` and `index` the TF_CONFIG of that task, an object of class `tfdistr_cluster_config`: a
+#'   list with `cluster` (a list of addresses for each job), `task` (a list with `type` and `index`),
+#'   `num_workers` (how many tasks train), `worker_index` (the place of this task among those, from 0; `NULL`
+#'   if it does not train) and `is_chief`. Without them a list of these, one for each task, of class
+#'   `tfdistr_cluster_plan`. `as.character()` gives the JSON text.
+#' @section Errors: `tfdistr_error_cluster_config` if the addresses are no valid cluster, or the task is not
+#'   in it.
+#' @source
+#'   <https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable>
+#' @seealso [cluster_lines()], [cluster_env()], [cluster_from_env()]
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' plan <- tf_config(worker = c("10.0.0.1:2222", "10.0.0.2:2222"))
+#' plan
+#' as.character(plan[[2]])
+#' @export
+tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index = NULL) {
+  addresses <- function(values) if (is.character(values)) as.list(unname(values)) else values
+  built <- with_conditions(
+    core("cluster")$tf_config(addresses(worker), addresses(ps), chief, type, index)
+  )
+  if (is.null(type)) {
+    configs <- lapply(reticulate::iterate(built$tasks), cluster_config)
+    structure(configs, class = "tfdistr_cluster_plan")
+  } else {
+    cluster_config(built)
+  }
+}
+
+#' The cluster that TF_CONFIG describes
+#'
+#' Reads and checks the environment variable TF_CONFIG, whoever wrote it: [tf_config()], Python,
+#' `jsonlite::toJSON()` with or without `auto_unbox = TRUE`.
+#'
+#' @return An object of class `tfdistr_cluster_config`, as of [tf_config()]; `NULL` if TF_CONFIG is not set,
+#'   is empty, or has neither a cluster nor a task.
+#' @section Errors: `tfdistr_error_cluster_config` if TF_CONFIG is set but not valid. The message names the
+#'   field, what came, and the fix.
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' Sys.setenv(TF_CONFIG = jsonlite::toJSON(auto_unbox = TRUE, list(
+#'   cluster = list(worker = c("10.0.0.1:2222", "10.0.0.2:2222")),
+#'   task = list(type = "worker", index = 0)
+#' )))
+#' cluster_from_env()$num_workers
+#' Sys.unsetenv("TF_CONFIG")
+#' @export
+cluster_from_env <- function() {
+  reload_environ()
+  config <- with_conditions(core("cluster")$cluster_from_env())
+  if (!is_none(config)) cluster_config(config)
+}
+
+#' Describe a cluster of workers on this machine
+#'
+#' Nothing is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
+#' own. They listen on ports that are free then, talk to each other over the loopback address, and end with
+#' the process that started them.
+#'
+#' @param workers Number of workers, at least 1.
+#' @param env Named character vector: environment variables for the workers, beside those of this process.
+#' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
+#'   file for each worker in any case.
+#' @param start_timeout Seconds until every worker must have joined the cluster.
+#' @return A list of class `tfdistr_local_cluster` with these four.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
+#' @export
+local_cluster <- function(workers = 2, env = NULL, follow = FALSE, start_timeout = 300) {
+  made <- with_conditions(python_local_cluster(workers, env, follow, start_timeout))
+  structure(
+    list(
+      workers = reticulate::py_to_r(made$workers),
+      env = unlist(reticulate::py_to_r(made$env)),
+      follow = follow,
+      start_timeout = start_timeout
+    ),
+    class = "tfdistr_local_cluster"
+  )
+}
+
+python_local_cluster <- function(workers, env, follow, start_timeout) {
+  core("launch.local")$local_cluster(
+    workers,
+    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout
+  )
+}
+
+#' TF_CONFIG for a session or a process
+#'
+#' `cluster_lines()` gives the lines to paste into the session of each task, before anything else runs there.
+#' `cluster_env()` gives the environment variable itself, for processes that R starts.
+#'
+#' @param cluster A TF_CONFIG or a plan of [tf_config()].
+#' @param language String: what the sessions understand, "r", "python" or "bash".
+#' @return `cluster_lines()`: a character vector; each task's lines begin with a comment that names it.
+#'   `cluster_env()`: the named character vector `c(TF_CONFIG = <JSON>)`; for a plan a list of one for each
+#'   task.
+#' @section Errors: `tfdistr_error_argument` if an argument is something else.
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' plan <- tf_config(worker = c("10.0.0.1:2222", "10.0.0.2:2222"))
+#' cat(cluster_lines(plan), sep = "\n")
+#' withr::with_envvar(cluster_env(plan[[1]]), cluster_from_env()$task$index)
+#' @export
+cluster_lines <- function(cluster, language = "r") {
+  python <- python_cluster(cluster)
+  as.character(with_conditions(reticulate::py_to_r(python$lines(language))))
+}
+
+#' @rdname cluster_lines
+#' @export
+cluster_env <- function(cluster) {
+  python_cluster(cluster) # checks it
+  env <- function(config) c(TF_CONFIG = as.character(config))
+  if (inherits(cluster, "tfdistr_cluster_plan")) lapply(cluster, env) else env(cluster)
+}
+
+# The S3 object of a ClusterConfig. Its JSON goes with it, so that it can be saved and sent.
+cluster_config <- function(config) {
+  document <- reticulate::py_to_r(config$to_dict())
+  structure(
+    list(
+      cluster = lapply(document$cluster, as.character),
+      task = document$task,
+      num_workers = reticulate::py_to_r(config$num_workers),
+      worker_index = reticulate::py_to_r(config$worker_index),
+      is_chief = reticulate::py_to_r(config$is_chief)
+    ),
+    json = reticulate::py_to_r(config$to_json()),
+    class = "tfdistr_cluster_config"
+  )
+}
+
+python_cluster <- function(cluster, call = rlang::caller_env()) {
+  module <- core("cluster")
+  if (inherits(cluster, "tfdistr_cluster_config")) {
+    module$parse_tf_config(as.character(cluster))
+  } else if (inherits(cluster, "tfdistr_cluster_plan")) {
+    module$ClusterPlan(reticulate::tuple(lapply(as.character(cluster), module$parse_tf_config)))
+  } else {
+    abort(
+      "argument", "`cluster` must be what tf_config() returns.",
+      received = paste("an object of class", class(cluster)[[1L]]),
+      fix = "Pass a TF_CONFIG, or the plan of all tasks.",
+      call = call
+    )
+  }
+}
+
+# R's Sys.setenv() changes the environment of the process, of which Python has a copy.
+reload_environ <- function() {
+  core("environment")$reload_environ()
+}
+
+#' @export
+as.character.tfdistr_cluster_config <- function(x, ...) {
+  attr(x, "json")
+}
+
+#' @export
+as.character.tfdistr_cluster_plan <- function(x, ...) {
+  vapply(x, as.character, "")
+}
+
+#' @export
+format.tfdistr_cluster_config <- function(x, ...) {
+  cluster_lines(x)
+}
+
+#' @export
+format.tfdistr_cluster_plan <- function(x, ...) {
+  tasks <- if (length(x) == 1L) "1 task" else paste(length(x), "tasks")
+  c(sprintf("# A cluster of %s: one R session for each.", tasks), "", cluster_lines(x))
+}
+
+#' @export
+format.tfdistr_local_cluster <- function(x, ...) {
+  c(
+    sprintf("%d %s on this machine", x$workers, if (x$workers == 1L) "worker" else "workers"),
+    if (length(x$env)) sprintf("  with %s=%s", names(x$env), x$env)
+  )
+}
+
+#' @export
+print.tfdistr_cluster_config <- function(x, ...) print_lines(x)
+
+#' @export
+print.tfdistr_cluster_plan <- function(x, ...) print_lines(x)
+
+#' @export
+print.tfdistr_local_cluster <- function(x, ...) print_lines(x)
+
+print_lines <- function(x) {
+  cli::cat_line(format(x))
+  invisible(x)
+}

@@ -1,0 +1,92 @@
+# Errors: those of the Python core arrive as R conditions, and R's own look the same.
+
+# Raises an error of tfdistr: the rule, then what was received, then the fix.
+abort <- function(kind, message, received = NULL, fix = NULL, ..., call = rlang::caller_env()) {
+  # rlang shows text as it is; cli would fill in what is in braces.
+  rlang::abort(
+    c(
+      message,
+      x = if (!is.null(received)) paste("Received:", received),
+      i = if (!is.null(fix)) paste("Fix:", fix)
+    ),
+    class = unique(c(if (kind != "error") paste0("tfdistr_error_", kind), "tfdistr_error")),
+    ...,
+    call = call
+  )
+}
+
+# Evaluates code that calls the Python core. An error of the core becomes a condition; an error of one of the
+# R functions that the core called, if `record` has it, is raised as it was. Others pass as they are.
+with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
+  tryCatch(
+    expr,
+    tfdistr.errors.TfdistrError = function(error) abort_as_in_python(error, call),
+    python.builtin.Exception = function(error) rlang::cnd_signal(record$error %||% error)
+  )
+}
+
+# The fields of an error that the core raised become fields of the condition.
+abort_as_in_python <- function(error, call) {
+  field <- function(name) {
+    if (reticulate::py_has_attr(error, name)) reticulate::py_to_r(reticulate::py_get_attr(error, name))
+  }
+  failure <- sapply(c("worker", "host", "pid", "exit_code", "traceback", "log"), field, simplify = FALSE)
+  workers <- field("workers")
+  if (!is.null(workers)) {
+    failure$workers <- workers_frame(lapply(workers, reticulate::import_builtins()$vars))
+  }
+  kind <- field("kind")
+  received <- reticulate::py_get_attr(error, "received")
+  arguments <- list(
+    kind, field("message"),
+    received = if (!is_none(received)) reticulate::py_str(received),
+    fix = field("fix"), parent = python_parent(error), call = call
+  )
+  do.call(abort, c(arguments, if (kind == "worker_failed") failure))
+}
+
+# What stands as the parent of a condition: rlang can't show reticulate's own. The message says where the
+# error is from; all else was said.
+python_parent <- function(error) {
+  classes <- setdiff(class(error), c("python.builtin.BaseException", "python.builtin.object"))
+  structure(
+    list(message = paste(classes[[1L]], "in Python"), call = NULL, exception = error),
+    class = classes
+  )
+}
+
+# Keeps in `record` the error of an R function that Python is going to call: Python hands on only its message.
+recorded <- function(fun, record) {
+  function(...) {
+    withCallingHandlers(call_with(fun, ...), error = function(error) record$error <- error)
+  }
+}
+
+# Functions need not take what they are given.
+call_with <- function(fun, ...) {
+  if (length(formals(args(fun)))) fun(...) else fun()
+}
+
+# The class of an error and R's call stack, for the core; NULL if the error did not come from or through R.
+r_error <- function(error) {
+  attribute <- function(name) reticulate::py_to_r(reticulate::py_get_attr(error, name, silent = TRUE))
+  while (!is.null(error)) {
+    trace <- attribute("trace")
+    if (!is.null(trace)) {
+      class <- attribute("r_class") %||% sub(".*[.]", "", class(error)) # an error of Python that R passed on
+      return(reticulate::tuple(class[[1L]], format_calls(trace)))
+    }
+    error <- attribute("__cause__")
+  }
+}
+
+# R's calls since Python called R last, without those that only stand between the two.
+format_calls <- function(trace) {
+  calls <- vapply(trace$call, function(call) rlang::expr_deparse(call)[[1L]], "")
+  begin <- c("reticulate:::call_r_function(", "do.call(fn, c(args, named_args))", "call_with(")
+  for (between in begin) {
+    calls <- calls[seq_along(calls) > max(which(startsWith(calls, between)), 0L)]
+  }
+  calls <- calls[cumsum(startsWith(calls, ".handleSimpleError(")) == 0L]
+  paste(c("R call stack (innermost last):", sprintf("%3d: %s", seq_along(calls), calls)), collapse = "\n")
+}

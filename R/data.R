@@ -1,0 +1,131 @@
+# Data: sets by name, how a dataset is split, and what R's arrays and data frames become.
+
+#' Describe a data set by name
+#'
+#' Gives a description to be passed to [distributed_fit()]; every worker opens the data set for itself.
+#'
+#' @param name String: "digits" (1,797 images of 8 x 8 pixels of handwritten digits, part of this package), or
+#'   the name of a data set of TensorFlow Datasets that is prepared in `data_dir`.
+#' @param split String: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
+#'   knows, such as "train\[:10%\]", of the others.
+#' @param ... Not used.
+#' @param data_dir String: folder of the prepared data sets; by default that of TensorFlow Datasets.
+#' @param supervised `TRUE` if examples are to be pairs (input, label); `FALSE` for named lists of all
+#'   features.
+#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised` and two functions
+#'   without arguments: `arrays()` gives all examples as a list of R arrays, input and label; `dataset()` a
+#'   `tf.data.Dataset` of the examples, not batched, in a fixed order.
+#' @section Errors: `tfdistr_error_argument` if there is no such data set or split, and, in `arrays()`, if it
+#'   can't be held as arrays (unequal shapes, or more than 512 MiB).
+#' @source E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
+#'   Repository, \doi{10.24432/C50P49}, licence CC BY 4.0.
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' digits <- load_dataset("digits", "test")
+#' digits
+#' dim(digits$arrays()[[1]])
+#' @export
+load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE) {
+  rlang::check_dots_empty()
+  described <- with_conditions(
+    core("datasets", convert = TRUE)$load_dataset(name, split, data_dir = data_dir, supervised = supervised)
+  )
+  structure(
+    list(
+      name = name, split = split, data_dir = data_dir, supervised = supervised,
+      arrays = function() with_conditions(described$arrays()),
+      dataset = function() with_conditions(described$dataset())
+    ),
+    python = described,
+    class = "tfdistr_dataset"
+  )
+}
+
+#' @export
+print.tfdistr_dataset <- function(x, ...) {
+  cli::cat_line(sprintf("Data set %s, split %s", dQuote(x$name, FALSE), dQuote(x$split, FALSE)))
+  invisible(x)
+}
+
+#' Choose how a dataset is split over the workers
+#'
+#' TensorFlow's own choice fails for a data set in fewer files than there are workers. This one is made from
+#' what the pipeline reads. [distributed_fit()] does without it; it is for those who call Keras's `fit()`
+#' themselves.
+#'
+#' @param dataset A `tf.data.Dataset`.
+#' @param num_workers Number of workers; by default that of the current strategy.
+#' @param policy String: "auto" chooses; "file", "data", "hint" and "off" are TensorFlow's policies of that
+#'   name.
+#' @param exact With "auto", `TRUE` keeps the global batches those of one worker (policy DATA) even where each
+#'   worker could read files of its own (FILE), which reads less and mixes the batches differently.
+#' @return The dataset with its auto-shard policy set. The choice and its reason go to Python's logger
+#'   "tfdistr", at level info.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form; `tfdistr_error_data_shard` if
+#'   the policy asked for can't work with this pipeline and number of workers.
+#' @examplesIf reticulate::py_module_available("tensorflow")
+#' dataset <- load_dataset("digits")$dataset()
+#' auto_shard(dataset, num_workers = 4)
+#' @export
+auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRUE) {
+  with_conditions(core("data.shard", convert = TRUE)$auto_shard(dataset, num_workers, policy, exact))
+}
+
+# What R passes as data, as the Python core takes it: arrays with the same dimensions, tuples, dictionaries.
+python_data <- function(value, name, call = rlang::caller_env()) {
+  if (is.null(value) || is_python(value)) {
+    value
+  } else if (inherits(value, "tfdistr_dataset")) {
+    attr(value, "python")
+  } else if (is.data.frame(value)) {
+    columns <- Map(python_array, as.list(value), part_names(name, value), list(call))
+    core("data.source")$from_columns(reticulate::py_dict(names(value), unname(columns)))
+  } else if (is.list(value)) {
+    parts <- unname(Map(python_data, value, part_names(name, value), list(call)))
+    if (is.null(names(value))) reticulate::tuple(parts) else reticulate::py_dict(names(value), parts)
+  } else {
+    python_array(value, name, call)
+  }
+}
+
+# Targets: a factor's levels are the classes, numbered from 0.
+python_targets <- function(value, name, call = rlang::caller_env()) {
+  if (is.factor(value)) {
+    check_no_missing(value, name, call)
+    value <- as.integer(value) - 1L
+  }
+  python_data(value, name, call)
+}
+
+python_array <- function(value, name, call) {
+  if (is.factor(value)) {
+    value <- as.character(value)
+  }
+  if (!(is.numeric(value) || is.logical(value) || is.character(value)) || is.object(value)) {
+    abort(
+      "argument",
+      sprintf("`%s` must hold numbers, logical values, text or a factor.", name),
+      received = paste("an object of class", toString(class(value))),
+      fix = "Convert it, for example with as.numeric() or as.character().",
+      call = call
+    )
+  }
+  check_no_missing(value, name, call)
+  reticulate::r_to_py(as.array(value))
+}
+
+# A missing number of type double is NaN in Python too; for other types NA would turn into some value.
+check_no_missing <- function(value, name, call) {
+  if (!is.double(value) && anyNA(value)) {
+    abort(
+      "argument",
+      sprintf("`%s` must not have missing values, which %s can't hold in Python.", name, typeof(value)),
+      received = paste(sum(is.na(value)), "missing of", length(value)),
+      fix = "Remove or replace them first.",
+      call = call
+    )
+  }
+}
+
+part_names <- function(name, value) {
+  paste0(name, if (is.null(names(value))) sprintf("[[%d]]", seq_along(value)) else paste0("$", names(value)))
+}

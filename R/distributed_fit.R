@@ -1,0 +1,189 @@
+#' Train a Keras 3 model on one or many workers
+#'
+#' One call trains the model, with the result that one worker would give. With `cluster`, the workers are
+#' started, watched and ended. Without it, the call joins the cluster that the environment variable TF_CONFIG
+#' describes, as the task that it names: make the same call in every process of the cluster (see
+#' [tf_config()]). With neither, the model is trained in this process.
+#'
+#' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
+#'   `cluster` they are sent to the workers, which are R processes, together with what they and the functions
+#'   that they call use by name: variables of the functions around them and of the global environment, such as
+#'   data frames, arrays, other functions, and Python modules (other Python objects if Python can pickle
+#'   them). The packages that are attached here are attached there. What is found in other ways, such as by
+#'   `get()`, an S3 method of the global environment or `options()`, is not there. Loss functions, metrics,
+#'   functions for `dataset$map()` and callbacks can be R functions too.
+#'
+#' @section Arrays and data frames: Arrays keep their dimensions; the first one counts the examples. A factor
+#'   in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes a
+#'   matrix if all columns are numbers, else a named list of columns. Missing values can only be in vectors
+#'   of type double.
+#'
+#' @param model Function without arguments that builds and compiles the model. It is called in every worker,
+#'   inside the strategy's scope.
+#' @param x Inputs: an array, a (named) list of arrays, a data frame, what [load_dataset()] returned, or a
+#'   function. The function is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
+#'   of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has `$num_workers`, `$index`
+#'   (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`, which takes this worker's
+#'   share before an expensive `$map()`.
+#' @param y Targets, where `x` is arrays: a vector, an array or a factor.
+#' @param ... Not used.
+#' @param cluster Where to train: [local_cluster()].
+#' @param strategy String: "multi_worker_mirrored".
+#' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
+#'   result. `NULL` if the function `x` returns batches (of the global size) already.
+#' @param per_worker_batch_size Number of examples in each worker's batch, instead of `batch_size`: the global
+#'   batch grows with the number of workers.
+#' @param epochs Number of epochs.
+#' @param steps_per_epoch Number of steps of an epoch; by default as many as one pass over the data has. With
+#'   it, the data repeats as often as needed.
+#' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
+#' @param validation_steps Number of steps of a validation; by default one pass.
+#' @param callbacks List of Keras callbacks, or a function that returns one in each worker. Callbacks that
+#'   hold R functions need the latter.
+#' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
+#' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays.
+#' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
+#'   numbers in these functions; drawn if `NULL`.
+#' @param shuffle Whether each epoch has its own order of the training examples.
+#' @param scale_learning_rate String: "linear" multiplies the learning rate by the number of workers, "sqrt"
+#'   by its square root, "none" leaves it; for use with `per_worker_batch_size`.
+#' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker) or
+#'   "auto".
+#' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
+#'   or 2 (one line for each epoch).
+#' @param run_dir String: new or empty folder for logs and exchange; by default a temporary one, removed when
+#'   R ends unless the job failed.
+#' @param max_restarts Number: how often to start all workers again, from the beginning, after one has failed.
+#' @return A list of class `tfdistr_fit`:
+#'   * `history`: a list of numeric vectors: each metric's values, one for each epoch.
+#'   * `metrics`: a list of numbers: the metrics after the last epoch.
+#'   * `model`: the trained model, in this process. It is built when it is first asked for.
+#'   * `params`: a list of the numbers of the job: batch size, epochs, steps, seed, number of workers.
+#'   * `workers`: a data frame with one row for each worker: `index`, `host`, `pid`, `status`, `seconds` and
+#'     `log`, the path of its output (`NA` if it was this process).
+#'   * `run_dir`: the folder with the logs; `NULL` if the job ran in this process.
+#' @section Errors: All have the class `tfdistr_error`, and
+#'   * `tfdistr_error_argument`: an argument is not of the form above.
+#'   * `tfdistr_error_cluster_config`: TF_CONFIG is not valid.
+#'   * `tfdistr_error_cluster_start`: the workers could not be started or did not find each other.
+#'   * `tfdistr_error_data_shard`: the data can't be split over the workers.
+#'   * `tfdistr_error_worker_failed`: a worker failed, and the others were stopped. The condition has the
+#'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
+#'     path) and `workers` (a data frame as above).
+#'
+#'   The error of the Python core is the parent of the condition, in its field `exception`. In this process,
+#'   an error in `model` or one of the other functions is raised as it is.
+#' @seealso [plot.tfdistr_fit()] for the methods of the result.
+#' @examplesIf reticulate::py_module_available("keras")
+#' model <- function() {
+#'   keras <- reticulate::import("keras")
+#'   model <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
+#'   model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+#'   model
+#' }
+#' fit <- distributed_fit(
+#'   model, load_dataset("digits"),
+#'   cluster = local_cluster(workers = 2), epochs = 3, seed = 1
+#' )
+#' fit
+#' dim(fit$model$predict(load_dataset("digits", "test")$arrays()[[1]], verbose = 0L))
+#' @export
+distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = "multi_worker_mirrored",
+                            batch_size = 32, per_worker_batch_size = NULL, epochs = 1,
+                            steps_per_epoch = NULL, validation_data = NULL, validation_steps = NULL,
+                            callbacks = NULL, class_weight = NULL, sample_weight = NULL, seed = NULL,
+                            shuffle = TRUE, scale_learning_rate = "none", communication = "auto",
+                            verbose = "auto", run_dir = NULL, max_restarts = 0) {
+  rlang::check_dots_empty()
+  display <- make_display(verbose)
+  on.exit(display$close())
+  reload_environ()
+  errors <- new.env()
+  # What the core gets for a part of the job that may be a function: in a worker, another one will stand
+  # there.
+  part <- function(value, name, otherwise = identity) {
+    if (!is_r_function(value)) {
+      otherwise(value)
+    } else if (is.null(cluster)) {
+      recorded(value, errors)
+    } else {
+      core("job")$Named(name)
+    }
+  }
+  with_conditions(record = errors, {
+    place <- workers_cluster(cluster)
+    to <- core("fit")$destination(place, strategy)
+    job <- core("fit")$make_job(
+      part(model, "model"),
+      part(x, "data", function(value) python_data(value, "x")),
+      python_targets(y, "y"),
+      num_workers = to[[1L]],
+      batch_size = batch_size,
+      per_worker_batch_size = per_worker_batch_size,
+      epochs = epochs,
+      steps_per_epoch = steps_per_epoch,
+      validation_data = part(validation_data, "validation", python_validation),
+      validation_steps = validation_steps,
+      callbacks = part(callbacks, "callbacks"),
+      class_weight = if (!is.null(class_weight)) as.list(class_weight),
+      sample_weight = python_data(sample_weight, "sample_weight"),
+      seed = seed,
+      shuffle = shuffle,
+      scale_learning_rate = scale_learning_rate,
+      communication = communication
+    )
+    restarts <- core("arguments")$whole("max_restarts", max_restarts, minimum = 0L)
+    seed <- reticulate::py_to_r(job$seed)
+    trainer <- core("fit", convert = TRUE)
+    result <- if (is.null(cluster)) {
+      with_seed(seed, trainer$fit_here(job, to[[0L]], display$event))
+    } else {
+      folder <- core("fit")$make_run_dir(run_dir)
+      functions <- Filter(
+        is_r_function,
+        list(model = model, data = x, validation = validation_data, callbacks = callbacks)
+      )
+      save_functions(functions, seed, reticulate::py_str(folder))
+      trainer$fit_on_cluster(
+        job, place, worker_command(), folder, display$event,
+        build = if (is_r_function(model)) recorded(model, errors), max_restarts = restarts
+      )
+    }
+    new_fit(result)
+  })
+}
+
+is_r_function <- function(object) {
+  is.function(object) && !is_python(object)
+}
+
+python_validation <- function(value, call = rlang::caller_env()) {
+  if (!is.list(value) || is.object(value) || !is.null(names(value))) {
+    return(python_data(value, "validation_data", call))
+  }
+  convert <- c(python_data, python_targets, python_data)[seq_along(value)]
+  names <- part_names("validation_data", value)
+  parts <- Map(function(convert, ...) convert(...), convert, value, names, list(call))
+  reticulate::tuple(unname(parts))
+}
+
+# The core's cluster, whose workers find this package; anything else as it is, for the core to refuse.
+workers_cluster <- function(cluster) {
+  if (!inherits(cluster, "tfdistr_local_cluster")) {
+    return(cluster)
+  }
+  env <- utils::modifyList(worker_env(), as.list(cluster$env))
+  python_local_cluster(cluster$workers, env, cluster$follow, cluster$start_timeout)
+}
+
+# Evaluates code with R's random numbers begun at `seed`, as they are in a worker; then they go on as before.
+with_seed <- function(seed, code) {
+  before <- get0(".Random.seed", globalenv(), inherits = FALSE)
+  on.exit(if (is.null(before)) {
+    rm(".Random.seed", envir = globalenv())
+  } else {
+    assign(".Random.seed", before, globalenv())
+  })
+  set.seed(seed)
+  code
+}

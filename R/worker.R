@@ -1,0 +1,82 @@
+# The R process of one worker: what it is sent, and what it does.
+
+# How the process starts; the run directory and the index of the worker follow. Without the user's .Rprofile:
+# what it loads could use TensorFlow before the strategy is made, after which there can be none.
+worker_command <- function() {
+  c(
+    file.path(R.home("bin"), "Rscript"), "--no-save", "--no-restore", "--no-init-file",
+    "-e", "tfdistr:::worker_main()"
+  )
+}
+
+# What a worker needs to find this package and this Python.
+worker_env <- function() {
+  list(
+    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
+    RETICULATE_PYTHON = reticulate::py_config()$python
+  )
+}
+
+# Writes functions, and the state of R in which they run, into the run directory, for load_functions().
+save_functions <- function(functions, seed, run_dir) {
+  objects <- reticulate::import_builtins(convert = FALSE)$list()
+  bundle <- list(captured = capture_functions(functions), seed = seed, kind = RNGkind())
+  # Python objects in it go the way that Python knows. The hook is called for each environment.
+  hook <- function(object) {
+    if (is_python(object)) {
+      objects$append(object)
+      convert <- isTRUE(get0("convert", object, inherits = FALSE))
+      c(as.character(reticulate::py_len(objects) - 1L), as.character(convert))
+    }
+  }
+  mask <- Sys.umask("077") # what is read from it is run
+  on.exit(Sys.umask(mask))
+  saveRDS(bundle, file.path(run_dir, "job.rds"), compress = FALSE, refhook = hook)
+  core("job")$save_value(objects, run_dir, "objects")
+}
+
+load_functions <- function(run_dir) {
+  objects <- core("job")$load_value(run_dir, "objects")
+  hook <- function(place) {
+    object <- objects[[as.integer(place[[1L]])]]
+    object <- attr(object, "py_object", exact = TRUE) %||% object # of what can be called
+    assign("convert", as.logical(place[[2L]]), envir = object)
+    object
+  }
+  bundle <- readRDS(file.path(run_dir, "job.rds"), refhook = hook)
+  functions <- restore_functions(bundle$captured)
+  # The same in every worker: a function that draws random numbers draws the same ones.
+  set.seed(bundle$seed, bundle$kind[[1L]], bundle$kind[[2L]], bundle$kind[[3L]])
+  functions
+}
+
+# The functions of the job, by name. They are loaded when the first one is called: the packages that they use
+# may touch a device, which must not be before the strategy is made.
+worker_functions <- function(run_dir) {
+  delayedAssign("functions", load_functions(run_dir))
+  sapply(job_functions, function(name) function(...) call_with(functions[[name]], ...), simplify = FALSE)
+}
+
+# The parts of a job that may be R functions, as the core names them.
+job_functions <- c("model", "data", "validation", "callbacks")
+
+# Trains as the worker that the command line names, and ends the process.
+worker_main <- function(args = commandArgs(TRUE)) {
+  run_dir <- args[[1L]]
+  status <- core("worker")$run_worker(
+    run_dir, as.integer(args[[2L]]),
+    functions = worker_functions(run_dir), foreign = r_error
+  )
+  end_process(status)
+}
+
+# Past R's and Python's own end: TensorFlow's threads may abort there when a peer has left already.
+end_process <- function(status) {
+  sys <- reticulate::import("sys")
+  sys$stdout$flush()
+  sys$stderr$flush()
+  flush(stdout())
+  flush(stderr())
+  unlink(tempdir(), recursive = TRUE)
+  reticulate::import("os")$`_exit`(status)
+}

@@ -1,0 +1,40 @@
+# The original job: a convolutional network on MNIST, 64 images a worker, 3 epochs.
+#
+#   Rscript examples/mnist_cnn.R DATA_DIR [WORKERS [LEARNING_RATE]]
+#
+# DATA_DIR holds MNIST as TensorFlow Datasets prepares it.
+library(tfdistr)
+
+given <- commandArgs(trailingOnly = TRUE)
+data_dir <- given[[1]]
+workers <- if (length(given) > 1) as.integer(given[[2]]) else 4L
+learning_rate <- if (length(given) > 2) as.numeric(given[[3]]) else 0.001
+
+model <- function() {
+  keras <- reticulate::import("keras")
+  layers <- keras$layers
+  model <- keras$Sequential(list(
+    layers$Rescaling(1 / 255),
+    layers$Conv2D(32L, 3L, activation = "relu"),
+    layers$MaxPooling2D(),
+    layers$Flatten(),
+    layers$Dense(64L, activation = "relu"),
+    layers$Dense(10L, activation = "softmax")
+  ))
+  model$compile(
+    keras$optimizers$SGD(learning_rate), "sparse_categorical_crossentropy", metrics = list("accuracy")
+  )
+  model
+}
+
+fit <- distributed_fit(
+  model,
+  load_dataset("mnist", "train", data_dir = data_dir),
+  validation_data = load_dataset("mnist", "test", data_dir = data_dir),
+  cluster = local_cluster(workers),
+  per_worker_batch_size = 64,
+  epochs = 3,
+  seed = 1,
+  verbose = 2
+)
+print(fit)

@@ -1,0 +1,75 @@
+# What several test files need: a small model, small data, and processes that are looked after.
+
+# 120 of the digits, as R arrays.
+some_digits <- function() {
+  arrays <- load_dataset("digits", "test")$arrays()
+  list(x = arrays[[1L]][1:120, , , , drop = FALSE] / 16, y = as.integer(arrays[[2L]][1:120]))
+}
+
+small_model <- function() {
+  keras <- reticulate::import("keras")
+  model <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
+  model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+  model
+}
+
+# The largest difference between the weights of two models.
+difference <- function(one, other) {
+  max(mapply(function(a, b) max(abs(a - b)), one$get_weights(), other$get_weights()))
+}
+
+# Starts one of scripts/ in an R session of its own, which ends with the test at the latest. `$output()` is
+# what it has printed.
+start_script <- function(name, args = character(), env = character(), frame = parent.frame()) {
+  output <- withr::local_tempfile(.local_envir = frame)
+  process <- processx::process$new(
+    file.path(R.home("bin"), "Rscript"),
+    c("--no-init-file", testthat::test_path("scripts", name), args),
+    env = c("current", RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "2", env),
+    stdout = output, stderr = "2>&1"
+  )
+  withr::defer(process$kill_tree(), envir = frame)
+  list(process = process, output = function() paste(readLines(output), collapse = "\n"))
+}
+
+# Waits until a condition holds; an error after so many seconds.
+wait_until <- function(condition, seconds = 60, what = "the condition") {
+  end <- Sys.time() + seconds
+  while (!condition()) {
+    if (Sys.time() > end) stop("waited ", seconds, " s for ", what)
+    Sys.sleep(0.1)
+  }
+}
+
+runs <- function(pid) tools::pskill(pid, 0L)
+
+# The events that the workers of a run have reported, as text.
+events <- function(run_dir) {
+  files <- Sys.glob(file.path(run_dir, "workers", "*", "events.jsonl"))
+  unlist(lapply(files, readLines))
+}
+
+# The process ids of those that have started.
+pids <- function(run_dir) {
+  started <- grep('"started"', events(run_dir), value = TRUE)
+  vapply(started, function(line) jsonlite::fromJSON(line)$pid, 1L, USE.NAMES = FALSE)
+}
+
+# Starts a script once for each of two tasks, and reads what each has written.
+two_tasks <- function(script, configs) {
+  outputs <- withr::local_tempfile(pattern = c("task-0", "task-1"))
+  tasks <- Map(
+    function(output, config) start_script(script, output, config, frame = parent.frame(4L)),
+    outputs, configs
+  )
+  for (task in tasks) {
+    task$process$wait(120000)
+    testthat::expect_identical(task$process$get_exit_status(), 0L, info = task$output())
+  }
+  lapply(unname(outputs), readRDS)
+}
+
+free_addresses <- function() {
+  ports <- reticulate::py_to_r(core("launch.ports")$free_ports(2L))
+  paste0("127.0.0.1:", ports)
+}

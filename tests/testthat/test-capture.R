@@ -1,0 +1,116 @@
+# Puts variables into the global environment for as long as the test runs.
+local_globals <- function(..., frame = parent.frame()) {
+  variables <- list(...)
+  list2env(variables, globalenv())
+  withr::defer(rm(list = names(variables), envir = globalenv()), envir = frame)
+}
+
+# What the function gives in an R process that knows nothing of this one.
+result_elsewhere <- function(captured) {
+  file <- withr::local_tempfile()
+  saveRDS(captured, file)
+  code <- sprintf("cat(deparse(tfdistr:::restore_functions(readRDS('%s'))$model()))", file)
+  output <- system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(code)), stdout = TRUE)
+  eval(parse(text = output))
+}
+
+in_global <- function(fun) {
+  environment(fun) <- globalenv()
+  fun
+}
+
+test_that("functions of the global environment take along what they use of it, also indirectly", {
+  local_globals(
+    scale_by = 3, not_used = 4,
+    data = data.frame(a = 1:3),
+    helper = in_global(function(x) x * scale_by),
+    recursive = in_global(function(n) if (n > 0) recursive(n - 1) else nrow(data))
+  )
+  model <- in_global(function() helper(2) + recursive(2))
+  captured <- capture_functions(list(model = model, callbacks = NULL))
+  expect_setequal(names(captured$globals), c("helper", "scale_by", "recursive", "data"))
+  expect_null(captured$functions$callbacks)
+  expect_identical(captured$packages, sub("^package:", "", grep("^package:", rev(search()), value = TRUE)))
+
+  result <- result_elsewhere(captured)
+  expect_identical(result, 9)
+})
+
+test_that("of the frames around a function only what is used goes along", {
+  make <- function(width, not_given, ...) {
+    large <- raw(1e6)
+    not_sendable <- reticulate::import("threading")$Lock()
+    used <- list(twice = function(x) 2 * x * width)
+    itself <- function(n) if (n > 0) itself(n - 1) else used$twice(1)
+    function() if (itself(3) > 0) itself(3) + sum(...) else not_given
+  }
+  captured <- capture_functions(list(model = make(5, , 1, 2)))
+  expect_lt(length(serialize(captured, NULL)), 5e5)
+  frame <- environment(captured$functions$model)
+  expect_setequal(ls(frame), c("itself", "used", "width", "not_given"))
+  expect_identical(captured$functions$model(), 13)
+  expect_identical(environment(frame$itself), frame)
+  expect_identical(unserialize(serialize(captured, NULL))$functions$model(), 13)
+})
+
+test_that("objects, formulas and functions of packages go along", {
+  local_globals(offset = 10)
+  counter <- new.env()
+  counter$add <- in_global(function(x) x + offset)
+  formula <- y ~ x
+  captured <- capture_functions(list(model = function() {
+    list(counter$add(1), coef(lm(formula, data.frame(x = 1:3, y = 2:4)))[["x"]], stats::median(1:3))
+  }))
+  expect_identical(captured$globals, list(offset = 10))
+  expect_equal(unserialize(serialize(captured, NULL))$functions$model(), list(11, 1, 2))
+})
+
+test_that("a variable of the global environment does not hide a function of the same name", {
+  local_globals(c = 1)
+  captured <- capture_functions(list(model = in_global(function() c(1, 2))))
+  expect_identical(captured$globals, list())
+})
+
+test_that("what attach() put on the search path goes along as well", {
+  attach(list(attached_value = 7), name = "tfdistr_test")
+  withr::defer(detach("tfdistr_test", character.only = TRUE))
+  captured <- capture_functions(list(model = in_global(function() attached_value)))
+  expect_identical(captured$globals, list(attached_value = 7))
+})
+
+test_that("Python's objects go along the way Python knows, convertible as they were", {
+  json <- reticulate::import("json")
+  raw_json <- reticulate::import("json", convert = FALSE)
+  held <- reticulate::import("collections")$OrderedDict
+  run_dir <- withr::local_tempdir()
+  set.seed(5)
+  functions <- list(
+    model = function() list(json$dumps(list(1L)), class(raw_json$dumps(1L)), held, runif(1)),
+    data = function(ctx) ctx
+  )
+  save_functions(functions, 9L, run_dir)
+  expect_identical(unname(file.mode(file.path(run_dir, "job.rds"))), as.octmode("600"))
+  expect_identical(unname(file.mode(file.path(run_dir, "objects.pkl"))), as.octmode("600"))
+
+  withr::local_preserve_seed()
+  loaded <- worker_functions(run_dir)
+  expect_named(loaded, c("model", "data", "validation", "callbacks"))
+  expect_identical(loaded$data("the context"), "the context")
+  result <- loaded$model()
+  expect_identical(result[[1L]], "[1]")
+  expect_identical(result[[2L]], c("python.builtin.str", "python.builtin.object"))
+  expect_identical(reticulate::py_id(result[[3L]]), reticulate::py_id(held))
+  expect_identical(result[[4L]], {
+    set.seed(9)
+    runif(1)
+  })
+})
+
+test_that("a Python object that can't be sent, and is used, is an error", {
+  lock <- reticulate::import("threading")$Lock()
+  expect_error(
+    with_conditions(save_functions(list(model = function() lock$locked()), 1L, withr::local_tempdir())),
+    "must be such that it can be sent.*Received: TypeError",
+    class = "tfdistr_error_argument"
+  )
+})

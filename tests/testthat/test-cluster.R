@@ -1,0 +1,130 @@
+addresses <- c("10.0.0.1:2222", "10.0.0.2:2222")
+
+test_that("tf_config() gives the TF_CONFIG of every task, or of one", {
+  plan <- tf_config(worker = addresses, ps = "10.0.0.3:2222", chief = "10.0.0.4:2222")
+  expect_s3_class(plan, "tfdistr_cluster_plan")
+  expect_length(plan, 4L)
+  tasks <- lapply(plan, `[[`, "task")
+  expect_identical(vapply(tasks, `[[`, "", "type"), c("chief", "worker", "worker", "ps"))
+  expect_identical(vapply(tasks, `[[`, 1L, "index"), c(0L, 0L, 1L, 0L))
+
+  config <- tf_config(worker = addresses, type = "worker", index = 1)
+  expect_s3_class(config, "tfdistr_cluster_config")
+  expect_identical(config$cluster, list(worker = addresses))
+  expect_identical(config$task, list(type = "worker", index = 1L))
+  expect_identical(config$num_workers, 2L)
+  expect_identical(config$worker_index, 1L)
+  expect_false(config$is_chief)
+  expect_identical(as.character(tf_config(addresses)), c(
+    '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}',
+    '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 1}}'
+  ))
+  expect_identical(tf_config(c(a = "a:1"), type = "evaluator", index = 0)$worker_index, NULL)
+  expect_identical(tf_config(list("a:1", "b:2")), tf_config(c("a:1", "b:2")))
+  expect_identical(tf_config("a:1")[[1L]]$cluster, list(worker = "a:1"))
+})
+
+test_that("plans and configurations print the lines to paste, and evaluating these sets TF_CONFIG", {
+  plan <- tf_config(worker = addresses)
+  expect_snapshot(plan)
+  expect_snapshot(plan[[2L]])
+  expect_snapshot(cat(cluster_lines(plan[[1L]], "bash"), sep = "\n"))
+  withr::local_envvar(TF_CONFIG = NA)
+  eval(parse(text = cluster_lines(plan[[2L]])))
+  expect_identical(cluster_from_env(), plan[[2L]])
+  withr::local_envvar(cluster_env(plan[[1L]]))
+  expect_identical(cluster_from_env(), plan[[1L]])
+  expect_identical(cluster_env(plan)[[2L]], c(TF_CONFIG = as.character(plan[[2L]])))
+})
+
+test_that("what is no valid cluster is an error that names the field", {
+  refused <- function(code, message) {
+    expect_error(code, message, fixed = TRUE, class = "tfdistr_error_cluster_config")
+  }
+  refused(tf_config(), "`cluster` must have at least one address")
+  refused(tf_config("a:0"), "`cluster.worker[0]` must have a port")
+  refused(tf_config(3), "`cluster.worker` must be a list of addresses")
+  refused(tf_config("a:1", type = "worker"), "`type` and `index` name one task together")
+  refused(tf_config("a:1", type = "worker", index = 1), "`task.index` must be 0")
+})
+
+test_that("cluster_lines() and cluster_env() take what tf_config() returns", {
+  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
+  refused(cluster_lines(tf_config("a:1"), "perl"), "`language` must be")
+  refused(cluster_lines("a:1"), "`cluster` must be what tf_config\\(\\) returns.*class character")
+  refused(cluster_env(3), "`cluster` must be what tf_config")
+})
+
+# All the forms in which R users may have jsonlite write these clusters.
+test_that("what jsonlite writes is read", {
+  read <- function(config, ...) {
+    withr::local_envvar(TF_CONFIG = jsonlite::toJSON(config, ...))
+    cluster_from_env()
+  }
+  two <- tf_config(addresses, type = "worker", index = 1)
+  one <- tf_config(addresses[[1L]], type = "worker", index = 0)
+  for (index in list(1L, 1)) {
+    for (workers in list(addresses, as.list(addresses), array(addresses), I(addresses))) {
+      config <- list(cluster = list(worker = workers), task = list(type = "worker", index = index))
+      for (digits in c(0, 4, NA)) {
+        expect_identical(read(config, auto_unbox = TRUE, digits = digits), two)
+        expect_identical(read(config, auto_unbox = FALSE, digits = digits, always_decimal = TRUE), two)
+        expect_identical(read(config, pretty = TRUE), two)
+      }
+    }
+  }
+  first <- addresses[[1L]]
+  for (workers in list(first, list(first), I(first), jsonlite::unbox(first))) {
+    config <- list(cluster = list(worker = workers), task = list(type = "worker", index = 0))
+    for (unbox in c(TRUE, FALSE)) {
+      expect_identical(read(config, auto_unbox = unbox), one)
+      expect_identical(read(config, auto_unbox = unbox, always_decimal = TRUE), one)
+    }
+  }
+  none <- list(
+    cluster = list(worker = addresses, ps = list(), chief = character()),
+    task = list(type = "worker", index = 1)
+  )
+  expect_identical(read(none, auto_unbox = TRUE), two)
+})
+
+test_that("without TF_CONFIG, or with an empty one, there is no cluster", {
+  for (value in list(NA, "", "  ", "{}", "[]", '{"cluster": {}}')) {
+    withr::local_envvar(TF_CONFIG = value)
+    expect_null(cluster_from_env())
+  }
+  withr::local_envvar(TF_CONFIG = "{")
+  expect_error(cluster_from_env(), "TF_CONFIG must be JSON", class = "tfdistr_error_cluster_config")
+})
+
+test_that("local_cluster() describes workers on this machine, and checks its arguments", {
+  cluster <- local_cluster(3, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60)
+  expect_s3_class(cluster, "tfdistr_local_cluster")
+  expect_identical(
+    unclass(cluster),
+    list(workers = 3L, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60)
+  )
+  expect_identical(
+    unclass(local_cluster()),
+    list(workers = 2L, env = NULL, follow = FALSE, start_timeout = 300)
+  )
+  expect_snapshot(cluster)
+  expect_snapshot(local_cluster(1))
+  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
+  refused(local_cluster(1.5), "`workers` must be a whole number")
+  refused(local_cluster(env = "1"), "`env` must map the names")
+  refused(local_cluster(env = list(A = 1)), "`env` must give A a value that is text")
+  refused(local_cluster(env = c(TF_CONFIG = "{}")), "`env` must not set TF_CONFIG")
+  refused(local_cluster(follow = 1), "`follow` must be true or false")
+  refused(local_cluster(start_timeout = 0), "`start_timeout` must be a number of seconds")
+})
+
+test_that("workers find this package and this Python, and the user's variables come first", {
+  made <- workers_cluster(local_cluster(env = c(A = "1")))
+  env <- reticulate::py_to_r(made$env)
+  expect_identical(env$A, "1")
+  expect_identical(strsplit(env$R_LIBS, .Platform$path.sep)[[1L]], .libPaths())
+  expect_identical(env$RETICULATE_PYTHON, reticulate::py_config()$python)
+  made <- workers_cluster(local_cluster(env = c(R_LIBS = "/elsewhere")))
+  expect_identical(reticulate::py_to_r(made$env)$R_LIBS, "/elsewhere")
+})

@@ -1,0 +1,116 @@
+test_that("the digits come as arrays and as a dataset", {
+  digits <- load_dataset("digits", "test")
+  expect_snapshot(digits)
+  arrays <- digits$arrays()
+  expect_identical(dim(arrays[[1L]]), c(360L, 8L, 8L, 1L))
+  expect_length(arrays[[2L]], 360L)
+  expect_true(all(arrays[[2L]] %in% 0:9))
+  dataset <- digits$dataset()
+  expect_s3_class(dataset, "tensorflow.python.data.ops.dataset_ops.DatasetV2")
+  expect_identical(as.integer(dataset$cardinality()$numpy()), 360L)
+  first <- reticulate::iter_next(reticulate::as_iterator(dataset))
+  expect_equal(as.array(first[[1L]]$numpy()), array(arrays[[1L]][1L, , , ], c(8, 8, 1)), ignore_attr = TRUE)
+  expect_named(load_dataset("digits", supervised = FALSE)$arrays(), c("image", "label"))
+})
+
+test_that("a data set that is not there is an error", {
+  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
+  refused(load_dataset("digits", "validation"), "`split` must be one of")
+  refused(load_dataset(3), "`name` must be the name")
+  expect_error(load_dataset("digits", data = "x"), class = "rlib_error_dots_nonempty")
+})
+
+test_that("auto_shard() sets a policy that works, and refuses what can't", {
+  tf <- reticulate::import("tensorflow")
+  dataset <- tf$data$Dataset$range(8L)$batch(2L)
+  policy <- function(dataset) {
+    sub(".*[.]", "", reticulate::py_str(dataset$options()$experimental_distribute$auto_shard_policy))
+  }
+  data <- reticulate::py_str(tf$data$experimental$AutoShardPolicy$DATA)
+  expect_identical(policy(auto_shard(dataset, 4)), sub(".*[.]", "", data))
+  expect_s3_class(auto_shard(dataset, 4), "tensorflow.python.data.ops.dataset_ops.DatasetV2")
+  expect_error(auto_shard(dataset, 4, "file"), "0 files, 4 workers", class = "tfdistr_error_data_shard")
+  expect_error(auto_shard(dataset, 4, "none"), "`policy` must be one of", class = "tfdistr_error_argument")
+  expect_error(auto_shard(dataset, 0), "`num_workers` must be", class = "tfdistr_error_argument")
+  expect_error(auto_shard(1:3), "`dataset` must be a tf.data.Dataset", class = "tfdistr_error_argument")
+})
+
+# What R's value is in Python: its type, its shape and its values.
+in_python <- function(value, convert = python_data) {
+  array <- convert(value, "x")
+  shape <- as.integer(reticulate::py_to_r(array$shape))
+  list(reticulate::py_str(array$dtype), shape, reticulate::py_to_r(array$tolist()))
+}
+
+test_that("arrays keep their type and their dimensions, vectors have one", {
+  expect_identical(in_python(c(1.5, 2)), list("float64", 2L, c(1.5, 2)))
+  expect_identical(in_python(3), list("float64", 1L, 3))
+  expect_identical(in_python(c(named = 1L, 2L)), list("int32", 2L, 1:2))
+  expect_identical(in_python(c(TRUE, FALSE)), list("bool", 2L, c(TRUE, FALSE)))
+  expect_identical(in_python(c("a", "b"))[-1L], list(2L, c("a", "b")))
+  expect_identical(in_python(matrix(1:6, 2L)), list("int32", c(2L, 3L), list(c(1L, 3L, 5L), c(2L, 4L, 6L))))
+  x <- array(runif(24), c(2, 3, 4))
+  converted <- python_data(x, "x")
+  expect_identical(reticulate::py_to_r(converted[[1L]][[2L]][[3L]]), x[2L, 3L, 4L]) # Python counts from 0
+  nan <- python_data(c(1, NA), "x")
+  expect_identical(reticulate::py_to_r(nan$tolist()), c(1, NaN))
+})
+
+test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
+  levels <- factor(c("b", "a", "c"), levels = c("c", "b", "a"))
+  expect_identical(in_python(levels, python_targets), list("int32", 3L, c(1L, 2L, 0L)))
+  expect_identical(in_python(levels)[-1L], list(3L, c("b", "a", "c")))
+  expect_identical(in_python(c(1, 2), python_targets), list("float64", 2L, c(1, 2)))
+})
+
+test_that("data frames become a matrix, or columns by name", {
+  expect_identical(
+    in_python(data.frame(a = 1:2, b = c(0.5, 1), c = c(TRUE, FALSE))),
+    list("float32", c(2L, 3L), list(c(1, 0.5, 1), c(2, 1, 0)))
+  )
+  mixed <- data.frame(a = c(1, 2), b = c("x", "y"), c = factor(c("u", "v")))
+  columns <- reticulate::py_to_r(python_data(mixed, "x"))
+  expect_identical(lapply(columns, as.vector), list(a = c(1, 2), b = c("x", "y"), c = c("u", "v")))
+})
+
+test_that("lists become tuples or dictionaries, data sets and Python objects stay what they are", {
+  expect_identical(
+    reticulate::py_str(python_data(list(1L, 2:3), "x")),
+    "(array([1], dtype=int32), array([2, 3], dtype=int32))"
+  )
+  expect_identical(names(reticulate::py_to_r(python_data(list(b = 1L, a = 2L), "x"))), c("b", "a"))
+  array <- reticulate::np_array(1:3)
+  expect_identical(python_data(array, "x"), array)
+  expect_s3_class(python_data(load_dataset("digits"), "x"), "tfdistr.datasets.Dataset")
+  expect_null(python_data(NULL, "x"))
+  validation <- python_validation(list(c(1, 2), factor(c("a", "b"))))
+  expect_s3_class(validation, "python.builtin.tuple")
+  expect_identical(as.vector(reticulate::py_to_r(validation[[1L]])), 0:1)
+  expect_s3_class(python_validation(list(a = 1, b = 2)), "python.builtin.dict")
+})
+
+test_that("what can't be an array is an error that names the part", {
+  refused <- function(value, message, convert = python_data) {
+    expect_error(convert(value, "x"), message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  refused(Sys.Date(), "`x` must hold numbers, logical values, text or a factor.")
+  refused(data.frame(when = Sys.time()), "`x$when` must hold numbers")
+  refused(list(1, 1i), "`x[[2]]` must hold numbers")
+  refused(as.raw(1), "Received: an object of class raw")
+  refused(c(1L, NA), "`x` must not have missing values, which integer can't hold in Python.")
+  refused(c("a", NA), "Received: 1 missing of 2")
+  refused(list(a = c(TRUE, NA)), "`x$a` must not have missing values")
+  refused(data.frame(f = factor(c("a", NA))), "`x$f` must not have missing values")
+  refused(factor(c("a", NA)), "`x` must not have missing values", python_targets)
+})
+
+test_that("Python sees the environment as R has changed it", {
+  environ <- reticulate::import("os")$environ
+  withr::local_envvar(TFDISTR_TEST_A = "one", TFDISTR_TEST_B = NA)
+  reload_environ()
+  expect_identical(environ$get("TFDISTR_TEST_A"), "one")
+  withr::local_envvar(TFDISTR_TEST_A = NA, TFDISTR_TEST_B = "two = 2")
+  reload_environ()
+  expect_null(environ$get("TFDISTR_TEST_A"))
+  expect_identical(environ$get("TFDISTR_TEST_B"), "two = 2")
+})

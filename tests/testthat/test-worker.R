@@ -1,0 +1,50 @@
+test_that("Ctrl-C ends the workers and is R's interrupt", {
+  run_dir <- file.path(withr::local_tempdir(), "run")
+  script <- start_script("long-job.R", run_dir)
+  wait_until(function() any(grepl('"epoch_end"', events(run_dir))), 90, "training to begin")
+  workers <- pids(run_dir)
+  expect_length(workers, 2L)
+  expect_true(all(runs(workers)))
+
+  script$process$interrupt()
+  script$process$wait(15000)
+  expect_false(script$process$is_alive())
+  expect_match(script$output(), "result: interrupt condition")
+  expect_false(any(runs(workers)))
+})
+
+test_that("workers end when the process that started them is killed", {
+  run_dir <- file.path(withr::local_tempdir(), "run")
+  script <- start_script("long-job.R", run_dir)
+  wait_until(function() length(pids(run_dir)) == 2L, 60, "two workers")
+  workers <- pids(run_dir)
+  script$process$kill(grace = 0)
+  wait_until(function() !any(runs(workers)), 10, "the workers to end")
+  expect_false(script$process$is_alive())
+})
+
+test_that("R sessions started by hand with tf_config() join and train as one worker does", {
+  results <- two_tasks("joined.R", cluster_env(tf_config(worker = free_addresses())))
+  digits <- some_digits()
+  here <- distributed_fit(small_model, digits$x, digits$y, batch_size = 50, epochs = 2, seed = 7)
+  for (index in 1:2) {
+    expect_equal(results[[index]]$history, here$history, tolerance = 1e-6)
+    expect_equal(results[[index]]$weights, here$model$get_weights(), tolerance = 1e-6)
+    expect_identical(results[[index]]$workers$index, index - 1L)
+  }
+})
+
+test_that("Keras's own fit trains under the strategy, with R functions, where jsonlite wrote TF_CONFIG", {
+  cluster <- list(worker = free_addresses())
+  configs <- lapply(0:1, function(index) {
+    config <- list(cluster = cluster, task = list(type = "worker", index = index))
+    c(TF_CONFIG = as.character(jsonlite::toJSON(config, auto_unbox = TRUE)))
+  })
+  results <- two_tasks("stock.R", configs)
+  expect_equal(results[[1L]]$history, results[[2L]]$history, tolerance = 1e-6)
+  expect_equal(results[[1L]]$weights, results[[2L]]$weights, tolerance = 1e-6)
+  expect_identical(lapply(results, `[[`, "epochs"), list(0:1, 0:1))
+  expect_identical(vapply(results, `[[`, 1L, "index"), 0:1)
+  expect_identical(vapply(results, `[[`, TRUE, "chief"), c(TRUE, FALSE))
+  expect_lt(results[[1L]]$history$loss[[2L]], results[[1L]]$history$loss[[1L]])
+})
