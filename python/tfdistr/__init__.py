@@ -32,7 +32,7 @@ _MODULES = {
     "local_cluster": "launch.local",
     "tf_config": "cluster",
 }
-__all__ = sorted([*_MODULES, "__version__"])
+__all__ = list(_MODULES)
 
 if TYPE_CHECKING:
     from tfdistr.cluster import ClusterConfig as ClusterConfig
@@ -63,4 +63,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

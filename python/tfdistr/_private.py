@@ -83,9 +83,13 @@ def get_key(key: str, timeout: float) -> str:
 
 # --- tf.data: what a pipeline is made of --------------------------------------------------------
 
-_READER_OPS = frozenset({"TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset", "FixedLengthRecordDataset",
-                         "FixedLengthRecordDatasetV2", "ReadFile", "CSVDataset", "CSVDatasetV2"})  # fmt: skip
-_READER_CLASSES = (_readers.TFRecordDatasetV2, _readers.TextLineDatasetV2, _readers.FixedLengthRecordDatasetV2)
+_READER_OPS = frozenset({"TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset", "ReadFile", "CSVDataset",
+    "CSVDatasetV2", "FixedLengthRecordDataset", "FixedLengthRecordDatasetV2"})  # fmt: skip
+_READER_CLASSES = (
+    _readers.TFRecordDatasetV2,
+    _readers.TextLineDatasetV2,
+    _readers.FixedLengthRecordDatasetV2,
+)
 
 
 def walk_pipeline(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:

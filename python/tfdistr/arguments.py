@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tfdistr.errors import ArgumentError
 
 
-def whole(name: str, value: Any, *, minimum: int = 1) -> int:
-    """``value`` as an int, if it is a whole number of at least ``minimum`` (2.0 is one, True is not)."""
+def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
+    """``value`` as an int, if it is a whole number within the limits (2.0 is one, True is not)."""
     try:
         number = int(value)
-        valid = not isinstance(value, bool | str) and number == value and number >= minimum
+        valid = not isinstance(value, bool | str) and number == value and minimum <= number <= maximum
     except (TypeError, ValueError, OverflowError):
         valid = False
     if not valid:
+        limits = f"of at least {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
         raise ArgumentError(
-            f"`{name}` must be a whole number of at least {minimum}.",
+            f"`{name}` must be a whole number {limits}.",
             received=repr(value),
             fix=f"Pass {name}={max(minimum, 1)}, for example.",
         )

@@ -6,6 +6,9 @@ arrive as conditions of class ``tfdistr_error_<kind>`` and ``tfdistr_error``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class TfdistrError(Exception):
     """Base of every error that tfdistr raises on purpose.
@@ -70,6 +73,7 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         exit_code: Its exit status; negative for a signal (-9 is SIGKILL); None if it was alive.
         traceback: Its own traceback (Python) or call stack (R), as text; None if it left none.
         log: Path of the file with its output.
+        workers: What became of each worker, where a launcher knows.
     """
 
     kind = "worker_failed"
@@ -84,6 +88,7 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         exit_code: int | None = None,
         traceback: str | None = None,
         log: str | None = None,
+        workers: Sequence[Any] = (),
         received: object = None,
         fix: str | None = None,
     ) -> None:
@@ -94,3 +99,4 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         self.exit_code = exit_code
         self.traceback = traceback
         self.log = log
+        self.workers = list(workers)

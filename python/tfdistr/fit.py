@@ -11,14 +11,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.arguments import flag, one_of, optional_whole, whole
 from tfdistr.cluster import ClusterConfig, cluster_from_env
-from tfdistr.data.source import Source, make_source
-from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
+from tfdistr.data.source import Arrays, Source, make_source
+from tfdistr.datasets import Dataset
+from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError, WorkerFailedError
 from tfdistr.job import Job, Named
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.supervise import run_workers
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 STRATEGIES = ("multi_worker_mirrored",)
 LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
 COMMUNICATION = ("auto", "ring", "nccl")
+
+_LARGEST_SEED = 2**32 - 1  # that NumPy takes
 
 
 def distributed_fit(
@@ -116,17 +120,7 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    one_of("strategy", strategy, STRATEGIES)
-    config = None
-    if cluster is None:
-        config = _joined_cluster()
-    elif not isinstance(cluster, LocalCluster):
-        raise ArgumentError(
-            "`cluster` must be what local_cluster() returns, or be left out.",
-            received=f"{type(cluster).__module__}.{type(cluster).__name__}",
-            fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
-        )
-    num_workers = cluster.workers if cluster else config.num_workers if config else 1
+    config, num_workers = destination(cluster, strategy)
     job = make_job(
         model, x, y, num_workers=num_workers, batch_size=batch_size,
         per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
@@ -144,6 +138,26 @@ def distributed_fit(
         return fit_on_cluster(job, cluster, command, folder, display.event, max_restarts=restarts)
     finally:
         display.close()
+
+
+def destination(cluster: Any, strategy: Any) -> tuple[ClusterConfig | None, int]:
+    """Where a job is to train.
+
+    Returns:
+        The cluster of TF_CONFIG that this process joins, if there is one and no ``cluster`` is given, and the
+        number of workers.
+    """
+    one_of("strategy", strategy, STRATEGIES)
+    if cluster is None:
+        config = _joined_cluster()
+        return config, config.num_workers if config else 1
+    if not isinstance(cluster, LocalCluster):
+        raise ArgumentError(
+            "`cluster` must be what local_cluster() returns, or be left out.",
+            received=f"{type(cluster).__module__}.{type(cluster).__name__}",
+            fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
+        )
+    return None, cluster.workers
 
 
 def make_job(
@@ -167,7 +181,8 @@ def make_job(
     communication: Any = "auto",
 ) -> Job:
     """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them."""
-    if not (callable(model) or isinstance(model, Named)):
+    is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # a model can be called, too
+    if is_model or not (callable(model) or isinstance(model, Named)):
         raise ArgumentError(
             "`model` must be a function without arguments that builds and compiles a model.",
             received=f"{type(model).__module__}.{type(model).__name__}",
@@ -183,17 +198,25 @@ def make_job(
         batch_size = whole("per_worker_batch_size", per_worker_batch_size) * num_workers
     scale = one_of("scale_learning_rate", scale_learning_rate, LEARNING_RATE_SCALES)
     factor = {"none": 1.0, "linear": float(num_workers), "sqrt": num_workers**0.5}[scale]
+    data = x if isinstance(x, Named) else make_source(x, y, sample_weight)
+    validation = _validation(validation_data)
+    if batch_size is None and any(isinstance(source, Arrays | Dataset) for source in (data, validation)):
+        raise ArgumentError(
+            "`batch_size` may be None only where functions return batches.",
+            received="batch_size=None, and arrays or a data set",
+            fix="Pass batch_size=32, for example.",
+        )
     return Job(
         model=model,
-        data=x if isinstance(x, Named) else make_source(x, y, sample_weight),
-        validation=_validation(validation_data),
+        data=data,
+        validation=validation,
         callbacks=_check_callbacks(callbacks),
         batch_size=optional_whole("batch_size", batch_size),
         epochs=whole("epochs", epochs),
         steps_per_epoch=optional_whole("steps_per_epoch", steps_per_epoch),
         validation_steps=optional_whole("validation_steps", validation_steps),
         class_weight=_check_class_weight(class_weight),
-        seed=random.SystemRandom().randrange(2**31) if seed is None else whole("seed", seed, minimum=0),
+        seed=_seed(seed),
         shuffle=flag("shuffle", shuffle),
         learning_rate_factor=factor,
         communication=one_of("communication", communication, COMMUNICATION),
@@ -221,16 +244,17 @@ def fit_on_cluster(
         build: Builds the model in this process; the job's own function by default.
         max_restarts: How often to start again, from the beginning, after a failure.
     """
-    job.save(run_dir)
+    replace(job, start_timeout=cluster.start_timeout).save(run_dir)
     for attempt in range(max_restarts + 1):
         try:
             statuses = run_workers(cluster, command, run_dir, on_event)
             break
-        except WorkerFailedError:
-            if attempt == max_restarts:
-                _keep(run_dir)
+        except TfdistrError as error:
+            if attempt == max_restarts or not isinstance(error, WorkerFailedError):
+                _temporary.discard(run_dir)  # its logs say more
                 raise
-            on_event({"event": "log", "worker": None, "line": f"restart {attempt + 1} of {max_restarts}"})
+            reason = error.message.partition("\n")[0]
+            on_event({"event": "restart", "worker": error.worker, "time": time.time(), "reason": reason})
     return FitResult(
         history=load_history(run_dir),
         params={**job.params, "workers": cluster.workers},
@@ -253,6 +277,8 @@ def fit_here(
         on_event({"event": kind, "worker": index, "time": time.time(), **fields})
 
     try:
+        if strategy is not None:
+            job = replace(job, seed=_chiefs(job.seed, strategy))
         trained = train(job, strategy, send)
     except Exception as error:
         if strategy is not None:
@@ -293,10 +319,6 @@ def make_run_dir(run_dir: str | os.PathLike[str] | None) -> Path:
 _temporary: set[Path] = set()
 
 
-def _keep(run_dir: Path) -> None:
-    _temporary.discard(run_dir)
-
-
 @atexit.register
 def _remove_temporary() -> None:
     for folder in _temporary:
@@ -322,14 +344,29 @@ def _strategy(config: str, communication: str) -> MultiWorkerMirroredStrategy:
     return MultiWorkerMirroredStrategy(communication)
 
 
+def _chiefs(number: int, strategy: MultiWorkerMirroredStrategy) -> int:
+    """The chief's ``number``: where the user gave no seed, each process has drawn one of its own."""
+    import tensorflow as tf
+
+    if strategy.num_workers == 1:
+        return number
+    return int(strategy.gather(tf.constant([number], tf.int64), axis=0)[0])
+
+
+def _seed(seed: Any) -> int:
+    if seed is None:
+        return random.SystemRandom().randrange(2**31)
+    return whole("seed", seed, minimum=0, maximum=_LARGEST_SEED)
+
+
 def _validation(data: Any) -> Source | Named | None:
     if data is None or isinstance(data, Named):
         return data
-    if isinstance(data, tuple):
+    if isinstance(data, tuple | list):  # Keras takes either
         if not 1 <= len(data) <= 3:
             raise ArgumentError(
-                "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple.",
-                received=f"a tuple of {len(data)}",
+                "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list.",
+                received=f"a {type(data).__name__} of {len(data)}",
                 fix="Pass validation_data=(x_val, y_val).",
             )
         return make_source(*data, name="validation_data")

@@ -9,15 +9,14 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 
-_FILE = "job.pkl"
-_BUFFERS = "job.buffers"
+_NAME = "job"
 _ALIGNMENT = 64
 
 
@@ -46,11 +45,12 @@ class Job:
         shuffle: Whether the training data is shuffled.
         learning_rate_factor: What the learning rate is multiplied with.
         communication: What carries the collectives.
+        start_timeout: Seconds that the workers wait for each other at the start.
     """
 
     model: Callable[[], Any]
-    data: Source
-    validation: Source | None = None
+    data: Source | Named
+    validation: Source | Named | None = None
     callbacks: Any = None
     batch_size: int | None = 32
     epochs: int = 1
@@ -61,7 +61,7 @@ class Job:
     shuffle: bool = True
     learning_rate_factor: float = 1.0
     communication: str = "auto"
-    search_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    start_timeout: float = 300.0
 
     @property
     def params(self) -> dict[str, Any]:
@@ -71,53 +71,72 @@ class Job:
         return {name: getattr(self, name) for name in names}
 
     def save(self, run_dir: Path) -> None:
-        """Write the job into ``run_dir``. Arrays, wherever they are in it, go into one file of their own.
+        """Write the job into ``run_dir``.
 
         Raises:
             ArgumentError: Something in the job cannot be sent to another process.
         """
-        import cloudpickle
-
-        buffers: list[pickle.PickleBuffer] = []
-        content = io.BytesIO()
-        try:
-            cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(self)
-        except Exception as error:  # whatever an object's own pickling code raises
-            raise ArgumentError(
-                "What the workers run must be such that it can be sent to other processes.",
-                received=f"{type(error).__name__}: {error}",
-                fix="Make models, datasets and callbacks inside the functions, not outside of them; "
-                "pass `callbacks` as a function that returns the list.",
-            ) from error
-        places = []
-        with _create(run_dir / _BUFFERS) as file:
-            for buffer in buffers:
-                raw = buffer.raw()
-                file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-                places.append((file.tell(), raw.nbytes))
-                file.write(raw)
-        with _create(run_dir / _FILE) as file:
-            header = json.dumps({"path": list(self.search_path), "buffers": places}).encode()
-            file.write(header + b"\n")
-            file.write(content.getbuffer())
+        save_value(self, run_dir, _NAME)
 
     @staticmethod
     def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:
-        """Read the job from ``run_dir``; its arrays are mapped into memory, not copied.
+        """Read the job from ``run_dir``.
 
         Args:
             run_dir: The folder that ``save`` wrote to.
             functions: What stands for each ``Named`` part of the job.
         """
-        with open(run_dir / _FILE, "rb") as file:
-            header = json.loads(file.readline())
-            # Functions from the user's own modules are sent by name.
-            sys.path.extend(entry for entry in header["path"] if entry not in sys.path)
-            job = pickle.load(file, buffers=_mapped(run_dir / _BUFFERS, header["buffers"]))
+        job = load_value(run_dir, _NAME)
         assert isinstance(job, Job)
         named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
         present = dict(functions or {})
         return replace(job, **{k: present[v.name] for k, v in named.items() if isinstance(v, Named)})
+
+
+def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
+    """Write any value into ``run_dir``. Arrays, wherever they are in it, go into one file of their own.
+
+    Args:
+        value: The value. Functions are written with what they use.
+        run_dir: The run directory of the job.
+        name: What the files are called, before their endings.
+
+    Raises:
+        ArgumentError: Something in the value cannot be sent to another process.
+    """
+    import cloudpickle
+
+    buffers: list[pickle.PickleBuffer] = []
+    content = io.BytesIO()
+    try:
+        cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(value)
+    except Exception as error:  # whatever an object's own pickling code raises
+        raise ArgumentError(
+            "What the workers run must be such that it can be sent to other processes.",
+            received=f"{type(error).__name__}: {error}",
+            fix="Make models, datasets and callbacks inside the functions, not outside of them; "
+            "pass `callbacks` as a function that returns the list.",
+        ) from error
+    places = []
+    with _create(Path(run_dir, f"{name}.buffers")) as file:
+        for buffer in buffers:
+            raw = buffer.raw()
+            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+            places.append((file.tell(), raw.nbytes))
+            file.write(raw)
+    with _create(Path(run_dir, f"{name}.pkl")) as file:
+        header = json.dumps({"path": sys.path, "buffers": places}).encode()
+        file.write(header + b"\n")
+        file.write(content.getbuffer())
+
+
+def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
+    """Read what ``save_value`` wrote; its arrays are mapped into memory, not copied."""
+    with Path(run_dir, f"{name}.pkl").open("rb") as file:
+        header = json.loads(file.readline())
+        # Functions from the user's own modules are sent by name.
+        sys.path.extend(entry for entry in header["path"] if entry not in sys.path)
+        return pickle.load(file, buffers=_mapped(Path(run_dir, f"{name}.buffers"), header["buffers"]))
 
 
 def _create(path: Path) -> Any:

@@ -106,10 +106,11 @@ class FitResult:
         return figure
 
     def __str__(self) -> str:
-        workers = len(self.workers)
+        epochs = max(map(len, self.history.values()), default=0)  # a callback may have stopped it early
+        batch = self.params["batch_size"]
         lines = [
-            f"Trained on {workers} {'worker' if workers == 1 else 'workers'}, "
-            f"{self.params['epochs']} epochs, global batch {self.params['batch_size']}, "
+            f"Trained on {_count(self.params['workers'], 'worker')}, {_count(epochs, 'epoch')}, "
+            f"{'batches of the data function' if batch is None else f'global batch {batch}'}, "
             f"seed {self.params['seed']}"
         ]
         lines += [f"  {name}: {value:.4f}" for name, value in self.metrics.items()]
@@ -121,10 +122,10 @@ class FitResult:
 def save_training(training: Training, run_dir: Path) -> None:
     """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
     model = training.model
-    state = {f"weight_{i}": value for i, value in enumerate(model.get_weights())}
+    state: dict[str, Any] = {f"weight_{i}": _storable(value) for i, value in enumerate(model.get_weights())}
     if model.optimizer is not None:
-        state |= {f"optimizer_{i}": np.asarray(v) for i, v in enumerate(model.optimizer.variables)}
-    np.savez(run_dir / _WEIGHTS, **state)  # type: ignore[arg-type]
+        state |= {f"optimizer_{i}": _storable(v) for i, v in enumerate(model.optimizer.variables)}
+    np.savez(run_dir / _WEIGHTS, **state)
     summary = {"history": training.history, "inputs": training.inputs, "seconds": training.seconds}
     (run_dir / _SUMMARY).write_text(json.dumps(summary))
 
@@ -148,7 +149,8 @@ def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
         spec = json.loads((run_dir / _SUMMARY).read_text())["inputs"]
         model(_zeros(spec, tf))
     with np.load(run_dir / _WEIGHTS, allow_pickle=False) as state:
-        model.set_weights([state[f"weight_{i}"] for i in range(_count(state, "weight_"))])
+        weights = sum(name.startswith("weight_") for name in state.files)
+        model.set_weights([state[f"weight_{i}"] for i in range(weights)])
         if model.optimizer is not None:
             model.optimizer.build(model.trainable_variables)
             for number, variable in enumerate(model.optimizer.variables):
@@ -156,8 +158,13 @@ def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
     return model
 
 
-def _count(state: Any, prefix: str) -> int:
-    return sum(name.startswith(prefix) for name in state.files)
+def _storable(value: Any) -> np.ndarray[Any, Any]:
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files know no bfloat16
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _zeros(spec: Any, tf: Any) -> Any:

@@ -17,18 +17,20 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.cluster import cluster_from_env
+from tfdistr.arguments import one_of
+from tfdistr.cluster import cluster_from_env, split_address
 from tfdistr.collectives import BYTES_PER_PACK, Collectives, TensorFlowCollectives
 from tfdistr.data.shard import distribute_batches, is_share, leave_to_tensorflow
-from tfdistr.errors import ArgumentError, ClusterStartError, DataShardError
+from tfdistr.errors import ClusterStartError
 
 log = logging.getLogger("tfdistr")
 
@@ -36,6 +38,8 @@ COMMUNICATION = ("auto", "ring", "nccl")
 
 #: Seconds that a worker which is done waits for its peers at exit, before it leaves all the same.
 EXIT_TIMEOUT = 60.0
+
+_TASK_NAME = r"/job:(\w+)/replica:\d+/task:(\d+)"
 
 
 class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
@@ -97,6 +101,7 @@ class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
         return tf.nest.pack_sequence_as(value, self._reduce_replicas(reduce_op, tf.nest.flatten(value)))
 
     def _reduce_replicas(self, reduce_op: Any, values: list[Any]) -> list[Any]:
+        assert self.collectives is not None
         self.replica_reductions += 1
         if self.present is not None:
             values = [_scale(v, self.present) if v.dtype.is_floating else v for v in values]
@@ -166,12 +171,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         start_timeout: float = 300.0,
         heartbeat_timeout: float = 30.0,
     ) -> None:
-        if communication not in COMMUNICATION:
-            raise ArgumentError(
-                f"`communication` must be one of {', '.join(map(repr, COMMUNICATION))}.",
-                received=repr(communication),
-                fix='Use communication="auto".',
-            )
+        one_of("communication", communication, COMMUNICATION)
         if cluster_resolver is None:
             config = cluster_from_env()
             # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
@@ -192,8 +192,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         extended = self.extended
         if not extended.one_replica:
             log.warning(
-                "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in the "
-                "model and Keras 3's fit on several workers do not work there. Start one process per device.",
+                "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in "
+                "the model and Keras 3's fit on several workers fail there. Start one process per device.",
                 len(extended.worker_devices),
             )
         self._seed_pipelines()
@@ -226,9 +226,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if model is None or self.extended.collectives is None:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         data, *others = args
+        data = tf.nest.map_structure(self.extended._local, data)
         examples = _count_examples(data)
+        args = (_at_least_one(data, examples), *others)
         with self._exact_step(model, examples):
-            return super().run(fn, args=(_at_least_one(data, examples), *others), kwargs=kwargs, options=options)
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
 
     @contextlib.contextmanager
     def _exact_step(self, model: keras.Model, examples: tf.Tensor) -> Iterator[None]:
@@ -258,12 +260,15 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
         Two uses by Keras's ``fit`` get what it means. A scalar with ``axis=0`` (the logs of a step) is
         the worker's own value. A nested batch with ``axis=None`` (to build a model from the shapes
-        of a first batch) is the local batch.
+        of a first batch) is the local batch. Other nested values are reduced one by one.
         """
         if self.extended.collectives is not None:
             local = tf.nest.map_structure(self.extended._local, value)
-            if axis is None and tf.nest.is_nested(value):
-                return local
+            if tf.nest.is_nested(value):
+                parts = tf.nest.flatten(value)
+                if axis is None and all(isinstance(part, tf.distribute.DistributedValues) for part in parts):
+                    return local
+                return tf.nest.pack_sequence_as(value, [self.reduce(reduce_op, part, axis) for part in parts])
             if axis is not None and getattr(local, "shape", None) == ():
                 return local
         return super().reduce(reduce_op, value, axis)
@@ -348,7 +353,8 @@ class _MeanOverExamples:
         return [_scale(g, self._workers / total) for g in sums]
 
     def _sum(self, tensors: Sequence[Any]) -> list[Any]:
-        return self._extended.collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+        collectives: Collectives = self._extended.collectives
+        return collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 def _scale(gradient: Any, factor: tf.Tensor) -> Any:
@@ -365,6 +371,13 @@ def _at_least_one(data: Any, examples: tf.Tensor) -> Any:
         return data
 
     def pad(value: Any) -> Any:
+        if isinstance(value, tf.RaggedTensor):
+            splits = value.row_splits
+            padded = tf.cond(examples > 0, lambda: splits, lambda: tf.zeros([2], splits.dtype))
+            return tf.RaggedTensor.from_row_splits(value.values, padded, validate=False)
+        if isinstance(value, tf.SparseTensor):
+            rows = tf.maximum(value.dense_shape[:1], 1)
+            return tf.SparseTensor(value.indices, value.values, tf.concat([rows, value.dense_shape[1:]], 0))
         if not isinstance(value, tf.Tensor):
             return value
         row = tf.concat([[1], tf.shape(value)[1:]], 0)
@@ -375,7 +388,11 @@ def _at_least_one(data: Any, examples: tf.Tensor) -> Any:
 
 
 def _count_examples(data: Any) -> tf.Tensor:
-    first = next(t for t in tf.nest.flatten(data, expand_composites=True) if t is not None)
+    first = next(part for part in tf.nest.flatten(data) if part is not None)
+    if isinstance(first, tf.RaggedTensor):
+        return tf.cast(first.nrows(), tf.int32)
+    if isinstance(first, tf.SparseTensor):
+        return tf.cast(first.dense_shape[0], tf.int32)
     return tf.shape(first)[0]
 
 
@@ -390,27 +407,51 @@ def _start_cluster_services(resolver: Any, start_timeout: float, heartbeat_timeo
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
             fix="Make the strategy first: right after the imports, before data and models.",
         )
-    leader = "chief" if "chief" in training else "worker"
+    _bypass_proxy(address for job in training for address in resolver.cluster_spec().job_tasks(job))
     _private.configure_coordination(
         training,
-        leader=f"/job:{leader}/replica:0/task:0",
+        leader=f"/job:{_leader_job(training)}/replica:0/task:0",
         register_timeout=start_timeout,
         heartbeat_timeout=heartbeat_timeout,
     )
 
 
-def _start_error(error: Exception, resolver: Any, timeout: float) -> Exception:
-    text = str(getattr(error, "message", error))
-    if isinstance(error, ArgumentError | DataShardError):
-        return error
-    addresses = resolver.cluster_spec().as_dict()
-    where = f"task {resolver.task_type}:{resolver.task_id} of {addresses}"
+def _bypass_proxy(addresses: Iterable[str]) -> None:
+    """Have gRPC connect to the workers themselves: with http_proxy set it asks the proxy, and hangs there."""
+    names = ("no_grpc_proxy", "no_proxy")
+    known = next((os.environ[name] for name in names if os.environ.get(name)), "").split(",")
+    hosts = (split_address(address)[0] for address in addresses)
+    os.environ["no_grpc_proxy"] = ",".join(dict.fromkeys(filter(None, [*known, *hosts])))
+
+
+def _start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStartError:
+    """What TensorFlow's error at the start means: a port that is taken, or peers that did not come."""
+    text = str(getattr(error, "message", error)).strip()
+    spec = resolver.cluster_spec()
+
+    def name(job: str, index: Any) -> str:
+        return f"{job} {index} ({spec.task_address(job, int(index))})"
+
+    this = name(resolver.task_type, resolver.task_id)
     if "in use" in text or "Could not start gRPC server" in text:
-        fix = "Another process has this worker's port: end it, or give the worker another address."
-    else:
-        fix = "Start every worker of the cluster, with the same TF_CONFIG cluster and its own task."
+        return ClusterStartError(
+            "Each worker must be able to listen on the port of its address.",
+            received=f"{this}: {text.splitlines()[0]}",
+            fix="Another process has this worker's port: end it, or give the worker another address.",
+        )
+    # TensorFlow names those that are missing where it knows them: on the leader, or if the leader is there.
+    missing = [name(*task) for task in re.findall(_TASK_NAME, text.partition("timed out task names")[2])]
+    leader = name(_leader_job(spec.jobs), 0)
+    if not missing and this != leader and isinstance(error, tf.errors.OpError):
+        missing = [leader]
+    why = f"waited for {', '.join(missing)}" if missing else text.partition("\n")[0]
     return ClusterStartError(
         f"The workers of the cluster must find each other within {timeout:g} s.",
-        received=f"{text.strip().splitlines()[0]} ({where})" if text.strip() else where,
-        fix=fix,
+        received=f"{this}: {why}",
+        fix="Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
+        "others can reach its address.",
     )
+
+
+def _leader_job(jobs: Iterable[str]) -> str:
+    return "chief" if "chief" in jobs else "worker"

@@ -15,7 +15,7 @@ from tfdistr.data.context import WorkerContext
 from tfdistr.data.pipeline import WorkerData, make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
-from tfdistr.job import Job
+from tfdistr.job import Job, Named
 from tfdistr.strategy import MultiWorkerMirroredStrategy
 
 #: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
@@ -76,6 +76,7 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
         validation_data=validation.dataset if validation else None,
         validation_steps=validation.steps if validation else None,
         class_weight=dict(job.class_weight) if job.class_weight else None,
+        shuffle=False,  # the data is; Keras would warn
         callbacks=[*callbacks, _Reporter(on_event, chief=strategy is None or strategy.is_chief)],
         verbose=0,
     )
@@ -128,13 +129,14 @@ def _callbacks(job: Job) -> list[keras.callbacks.Callback]:
 
 def _data(
     job: Job,
-    source: Source,
+    source: Source | Named,
     strategy: MultiWorkerMirroredStrategy | None,
     steps: int | None,
     *,
     shuffle: bool,
     name: str,
 ) -> WorkerData:
+    assert not isinstance(source, Named)  # Job.load() has put in what it stands for
     context = WorkerContext(
         num_workers=strategy.num_workers if strategy else 1,
         index=strategy.worker_index if strategy else 0,
@@ -150,7 +152,8 @@ def _input_spec(dataset: tf.data.Dataset) -> Any:
     inputs = spec[0] if isinstance(spec, tuple) else spec
 
     def describe(part: Any) -> tuple[list[int], str]:
-        return [1, *(side or 1 for side in part.shape[1:])], part.dtype.name
+        sides = part.shape[1:] if part.shape.rank is not None else []
+        return [1, *(side or 1 for side in sides)], part.dtype.name
 
     return tf.nest.map_structure(describe, inputs)
 

@@ -23,7 +23,7 @@ def run_worker(
     index: int,
     functions: Mapping[str, Any] | None = None,
     *,
-    foreign_traceback: Callable[[], str | None] = lambda: None,
+    foreign: Callable[[BaseException], tuple[str, str] | None] = lambda error: None,
 ) -> int:
     """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
 
@@ -31,7 +31,7 @@ def run_worker(
         run_dir: The run directory of the job.
         index: Index of this worker.
         functions: The functions of the job that come from another language, by name.
-        foreign_traceback: Returns where in the other language an error arose, or None.
+        foreign: Returns the class of an error and its call stack in the other language, if it is from there.
     """
     die_with_parent()
     events = EventWriter(run_dir, index)
@@ -44,7 +44,7 @@ def run_worker(
         from tfdistr.training import train
 
         job = Job.load(Path(run_dir), functions)
-        strategy = MultiWorkerMirroredStrategy(job.communication)
+        strategy = MultiWorkerMirroredStrategy(job.communication, start_timeout=job.start_timeout)
         events.write("ready")
         trained = train(job, strategy, events.write)
         if strategy.is_chief:
@@ -56,26 +56,27 @@ def run_worker(
         return 0
     except BaseException as error:
         text = "".join(traceback.format_exception(error))
-        elsewhere = foreign_traceback()
+        name, language = type(error).__name__, "python"
+        elsewhere = foreign(error)
+        if elsewhere is not None:
+            (name, calls), language = elsewhere, "r"
+            text = f"{text}\n{calls}"
         peer = _is_peer_failure(error)
         events.write(
-            "failed",
-            error_type=type(error).__name__,
-            message=str(error),
-            traceback=text if elsewhere is None else f"{text}\n{elsewhere}",
-            language="python" if elsewhere is None else "r",
-            peer=peer,
+            "failed", error_type=name, message=str(error), traceback=text, language=language, peer=peer
         )
-        print(text, elsewhere or "", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
         if strategy is not None and not peer:
-            strategy.report_failure(f"{PEER_MARK} worker {index}: {type(error).__name__}: {error}")
+            strategy.report_failure(f"{PEER_MARK} worker {index}: {name}: {error}")
         return 1
 
 
 def _is_peer_failure(error: BaseException) -> bool:
     """Whether the error only says that another worker is gone or failed."""
-    import tensorflow as tf
-
+    try:
+        import tensorflow as tf
+    except ImportError:  # the error itself, most likely
+        return False
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError) or PEER_MARK in str(chain):

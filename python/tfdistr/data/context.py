@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
+from tfdistr.arguments import optional_whole
 from tfdistr.data.shard import bounds
+from tfdistr.errors import DataShardError
 
 log = logging.getLogger("tfdistr")
 
@@ -44,7 +46,7 @@ class WorkerContext:
         first, end = bounds(self.global_batch_size, self.num_workers, self.index)
         return int(end - first)
 
-    def shard(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    def shard(self, dataset: tf.data.Dataset, shuffle_buffer: int | None = None) -> tf.data.Dataset:
         """This worker's share of the examples, so that what follows runs for these alone.
 
         Put it before an expensive ``map``: each worker then reads names or records, and decodes only
@@ -53,20 +55,21 @@ class WorkerContext:
 
         Args:
             dataset: Examples, not batched, in the same order on every worker; a finite number.
+            shuffle_buffer: Number of examples that are held in memory to be shuffled; by default all.
 
         Returns:
             The examples of this worker, in the order of the global batches.
 
         Raises:
-            DataShardError: The dataset is infinite, or the function makes batches itself.
+            ArgumentError: ``shuffle_buffer`` is not a number of at least 1.
+            DataShardError: The dataset is infinite or empty, or the function makes batches itself.
 
         Example:
             >>> def x(ctx):
             ...     files = ctx.shard(tf.data.Dataset.from_tensor_slices(names))
             ...     return files.map(read_and_decode)
         """
-        from tfdistr.errors import DataShardError
-
+        buffer = optional_whole("shuffle_buffer", shuffle_buffer)
         size = self.global_batch_size
         if size is None:
             raise DataShardError(
@@ -84,9 +87,15 @@ class WorkerContext:
         if examples < 0:
             log.info("ctx.shard: counting the examples once, for the dataset does not know their number")
             examples = int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
+        if examples == 0:
+            raise DataShardError(
+                "ctx.shard() needs at least one example.",
+                received="an empty dataset",
+                fix="Look at what the function reads.",
+            )
         self._examples = examples
         if self.shuffle:
-            dataset = dataset.shuffle(max(examples, 1), seed=self.seed, reshuffle_each_iteration=True)
+            dataset = dataset.shuffle(buffer or examples, seed=self.seed, reshuffle_each_iteration=True)
         count, num_workers, index = tf.constant(examples, tf.int64), self.num_workers, self.index
 
         def mine(position: tf.Tensor, *_: object) -> tf.Tensor:

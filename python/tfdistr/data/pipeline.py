@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.order import Order
-from tfdistr.data.shard import distribute_batches, mark_share
+from tfdistr.data.shard import bounds, distribute_batches, mark_share
 from tfdistr.data.source import Arrays, Source, leaves, make_source
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
@@ -23,6 +23,8 @@ log = logging.getLogger("tfdistr")
 
 #: Examples that a stream of unknown or large size is shuffled over.
 SHUFFLE_BUFFER = 10_000
+#: The same for a data set of TensorFlow Datasets, which is stored in a random order already.
+STORED_SHUFFLE_BUFFER = 1_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class WorkerData:
     steps: int | None
 
 
-def make_data(source: Source, context: WorkerContext, steps: int | None = None, *, name: str = "x") -> WorkerData:
+def make_data(
+    source: Source, context: WorkerContext, steps: int | None = None, *, name: str = "x"
+) -> WorkerData:
     """The batches of one worker.
 
     Args:
@@ -48,10 +52,11 @@ def make_data(source: Source, context: WorkerContext, steps: int | None = None, 
         name: What the user knows ``source`` as.
 
     Returns:
-        A dataset of batches in the structure that Keras takes, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        Batches in the structure that Keras takes: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
 
     Raises:
-        ArgumentError: The function did not return a dataset of examples (or of batches).
+        ArgumentError: The function did not return a dataset of examples (or of batches), or one that
+            never ends although ``steps`` is None.
         DataShardError: The dataset cannot be split over the workers.
     """
     if isinstance(source, Dataset):
@@ -59,7 +64,7 @@ def make_data(source: Source, context: WorkerContext, steps: int | None = None, 
             source = _examples_of(source)
         else:
             described = source
-            source = lambda ctx: ctx.shard(described.dataset())  # noqa: E731
+            source = lambda ctx: ctx.shard(described.dataset(), STORED_SHUFFLE_BUFFER)  # noqa: E731
     if isinstance(source, Arrays):
         return _from_arrays(source, context, steps)
     return _from_function(source, context, steps, name)
@@ -74,12 +79,7 @@ def _examples_of(described: Dataset) -> Arrays:
 
 def _from_arrays(source: Arrays, context: WorkerContext, steps: int | None) -> WorkerData:
     """Whole batches gathered by index, so that no example is touched alone."""
-    if context.global_batch_size is None:
-        raise ArgumentError(
-            "`batch_size` may be None only where a function returns batches.",
-            received="arrays or a data set, and batch_size=None",
-            fix="Pass batch_size=32, for example.",
-        )
+    assert context.global_batch_size is not None
     order = Order(source.examples, context.global_batch_size, context.seed, context.shuffle)
     arrays = [array for _, array in leaves(source.parts)]
     types = [_batch_type(array) for array in arrays]
@@ -126,6 +126,13 @@ def _from_function(
             received=type(dataset).__name__,
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
+    if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
+        raise ArgumentError(
+            f"`{argument}` must say where an epoch of a dataset that never ends is over.",
+            received=f"a dataset of the function `{name}` that repeats for ever",
+            fix=f"Leave repeat() out, or pass {argument}.",
+        )
     if context.global_batch_size is None:
         batches = distribute_batches(dataset, context.num_workers, context.index)
     elif context.sharded_examples is not None:
@@ -146,24 +153,28 @@ def _from_function(
 def _batches_of_share(examples: tf.data.Dataset, context: WorkerContext) -> tf.data.Dataset:
     """Batches of a dataset that ``ctx.shard`` split, empty ones where this worker has no row."""
     size, total = context.global_batch_size, context.sharded_examples
-    assert size is not None and total is not None
-    order = Order(total, size)
+    assert size is not None
+    assert total is not None
+    full = Order(total, size).batches - 1  # all batches but the last, which may be smaller
     own = context.batch_size or 0
-    last = total - (order.batches - 1) * size
-    last_own = (last * (context.index + 1)) // context.num_workers - last * context.index // context.num_workers
-    with_rows = (order.batches - 1 if own else 0) + (1 if last_own else 0)
+    first, end = bounds(total - full * size, context.num_workers, context.index)
+    last_own = end - first
+    with_rows = (full if own else 0) + (1 if last_own else 0)
     batches = examples.batch(own or 1)
     empty = tf.data.Dataset.from_tensors(0).map(lambda _: _no_rows(batches.element_spec))
     # Batches without rows stand where this worker's share of a small batch is empty.
-    before = empty.repeat(order.batches - 1 if not own else 0)
+    before = empty.repeat(full if not own else 0)
     after = empty.repeat(0 if last_own else 1)
     return before.concatenate(batches.take(with_rows)).concatenate(after)
 
 
 def _no_rows(spec: Any) -> Any:
-    def zero(part: tf.TensorSpec) -> tf.Tensor:
-        shape = [0, *(side or 0 for side in part.shape[1:])]
-        return tf.ensure_shape(tf.zeros(shape, part.dtype), part.shape)
+    def zero(part: Any) -> Any:
+        sides = [side or 0 for side in part.shape[1:]] if part.shape.rank is not None else []
+        if isinstance(part, tf.SparseTensorSpec):
+            shape = tf.constant([0, *sides], tf.int64)
+            return tf.SparseTensor(tf.zeros([0, len(sides) + 1], tf.int64), tf.zeros([0], part.dtype), shape)
+        return tf.zeros([0, *sides], part.dtype)
 
     return tf.nest.map_structure(zero, spec)
 

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr.arguments import flag, one_of, whole
 from tfdistr.errors import ArgumentError, DataShardError
 
 log = logging.getLogger("tfdistr")
@@ -41,7 +42,7 @@ def auto_shard(
         The dataset with its auto-shard policy set. The choice and its reason are logged once.
 
     Raises:
-        ArgumentError: ``policy`` is unknown or ``num_workers`` is not a positive integer.
+        ArgumentError: An argument is not of the form above.
         DataShardError: The policy asked for cannot work with this pipeline and number of workers.
 
     Example:
@@ -55,28 +56,19 @@ def auto_shard(
             received=type(dataset).__name__,
             fix="Make one, for example with tf.data.Dataset.from_tensor_slices().",
         )
-    if policy not in POLICIES:
-        raise ArgumentError(
-            f"`policy` must be one of {', '.join(map(repr, POLICIES))}.",
-            received=repr(policy),
-            fix='Use policy="auto".',
-        )
+    one_of("policy", policy, POLICIES)
+    flag("exact", exact)
     if num_workers is None:
         strategy = tf.distribute.get_strategy()
-        num_workers = int(getattr(strategy, "num_workers", 1))
-    if isinstance(num_workers, bool) or int(num_workers) != num_workers or num_workers < 1:
-        raise ArgumentError(
-            "`num_workers` must be a whole number of at least 1.",
-            received=repr(num_workers),
-            fix="Leave it out inside strategy.scope(), or pass the number of workers.",
-        )
+        num_workers = getattr(strategy, "num_workers", strategy.num_replicas_in_sync)
+    workers = whole("num_workers", num_workers)
     if policy == "auto":
-        chosen, reason = choose_policy(_private.source_files(dataset), int(num_workers), exact)
-        log.info("auto_shard: policy %s for %d workers: %s", chosen.name, num_workers, reason)
+        chosen, reason = choose_policy(_private.source_files(dataset), workers, exact)
+        log.info("auto_shard: policy %s for %d workers: %s", chosen.name, workers, reason)
     else:
         chosen = Policy[policy.upper()]
         if chosen is Policy.FILE:
-            check_files(_private.source_files(dataset), int(num_workers))
+            check_files(_private.source_files(dataset), workers)
     return _with_policy(dataset, chosen)
 
 
@@ -142,6 +134,7 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
             received=f"elements of {dataset.element_spec}",
             fix="Call dataset.batch(batch_size) before fit().",
         )
+
     def rows_of_worker(*batch: Any) -> Any:
         # map() passes the components of a tuple one by one, anything else whole.
         return take_rows(batch if isinstance(dataset.element_spec, tuple) else batch[0], num_workers, index)

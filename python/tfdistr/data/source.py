@@ -51,24 +51,21 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
                     received=f"`{name}` is a {'function' if callable(x) else 'data set'}, and `{label}` too",
                     fix=f"Leave `{label}` out, and let the examples be tuples (x, y, sample_weight).",
                 )
-        return x
+        return x  # type: ignore[no-any-return]
     if type(x).__module__.startswith("tensorflow.") and hasattr(x, "element_spec"):
         raise ArgumentError(
-            f"A tf.data.Dataset belongs to the process that made it, so `{name}` must be a function that makes one.",
+            f"`{name}` must be a function that makes the tf.data.Dataset: each worker makes its own.",
             received=type(x).__name__,
             fix=f"Pass {name}=lambda ctx: dataset, with the code that makes the dataset inside; or arrays.",
         )
-    parts: list[Tree] = [as_arrays(x, name)]
-    if y is not None or sample_weight is not None:
-        parts.append(None if y is None else as_arrays(y, "y"))
-    if sample_weight is not None:
-        parts.append(as_arrays(sample_weight, "sample_weight"))
     if y is None and sample_weight is not None:
         raise ArgumentError(
             "`sample_weight` weighs the loss of targets, so it needs `y`.",
             received="`sample_weight` without `y`",
             fix="Pass `y` too.",
         )
+    given = ((name, x), ("y", y), ("sample_weight", sample_weight))
+    parts = (as_arrays(part, label) for label, part in given if label == name or part is not None)
     source = Arrays(tuple(parts))
     _check_lengths(source, name)
     return source
@@ -77,29 +74,35 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
 def as_arrays(value: Any, name: str) -> Tree:
     """A nested structure with NumPy arrays as leaves; lists become tuples, data frames arrays."""
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
-        return from_columns({str(column): value[column].to_numpy() for column in value.columns})
+        return from_columns({str(column): value[column].to_numpy() for column in value.columns}, name)
     if isinstance(value, Mapping):
         return {key: as_arrays(part, name) for key, part in value.items()}
     if isinstance(value, tuple | list) and not _is_numbers(value):
         return tuple(as_arrays(part, name) for part in value)
     array = np.asarray(value)
-    if array.ndim == 0 or array.dtype == object and not _is_text(array):
+    if array.ndim == 0:
         raise ArgumentError(
             f"`{name}` must be arrays, a data frame, a data set of load_dataset(), or a function.",
             received=f"{type(value).__module__}.{type(value).__name__}",
             fix="Convert it to a NumPy array, or pass a function that returns a tf.data.Dataset.",
         )
+    odd = _not_data(array)
+    if odd:
+        raise ArgumentError(
+            f"`{name}` must hold numbers, logical values or text, and no missing ones among text.",
+            received=odd,
+            fix="Fill in or drop what is missing, and convert the rest to numbers or text.",
+        )
     # Rows are gathered from it: in Fortran order (R's) each row would be strewn over the whole array.
     return np.ascontiguousarray(array)
 
 
-def from_columns(columns: Mapping[str, Any]) -> Tree:
+def from_columns(columns: Mapping[str, Any], name: str = "x") -> Tree:
     """The arrays of a data frame: one matrix if all columns are numbers, else a dictionary of columns."""
-    arrays = {name: np.asarray(column) for name, column in columns.items()}
-    if all(np.issubdtype(a.dtype, np.number) or a.dtype == bool for a in arrays.values()):
-        return np.stack([a.astype(np.float32) for a in arrays.values()], axis=1)
-    return {name: as_arrays(column.astype(str) if column.dtype == object else column, name)
-            for name, column in arrays.items()}  # fmt: skip
+    arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
+    if arrays and all(array.dtype.kind in "biuf" for array in arrays.values()):
+        return np.stack([array.astype(np.float32) for array in arrays.values()], axis=1)
+    return arrays
 
 
 def leaves(tree: Tree, path: str = "") -> list[tuple[str, np.ndarray[Any, Any]]]:
@@ -136,8 +139,11 @@ def _check_lengths(source: Arrays, name: str) -> None:
 
 
 def _is_numbers(values: Sequence[Any]) -> bool:
-    return len(values) > 0 and all(isinstance(v, int | float | bool | str | np.generic) for v in values)
+    return len(values) > 0 and all(isinstance(v, int | float | str | bytes | np.generic) for v in values)
 
 
-def _is_text(array: np.ndarray[Any, Any]) -> bool:
-    return all(isinstance(value, str | bytes) for value in array.flat)
+def _not_data(array: np.ndarray[Any, Any]) -> str:
+    """What is in the array that TensorFlow has no type for; empty if nothing is."""
+    if array.dtype.kind == "O":
+        return next((repr(value) for value in array.flat if not isinstance(value, str | bytes)), "")
+    return "" if array.dtype.kind in "biufcSU" else f"an array of {array.dtype}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdistr.arguments import flag, one_of
 from tfdistr.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -76,12 +76,14 @@ class Dataset:
         if self.name == "digits":
             return True
         info = self._builder().info
-        sizes = []
+        sizes: list[int] = []
         for feature in _leaves(info.features.get_tensor_info()):
-            if any(side is None for side in feature.shape) or feature.np_dtype is object:
+            kind = np.dtype(feature.np_dtype)
+            if None in feature.shape or kind == object:  # text has no size of its own
                 return False
-            sizes.append(int(np.prod(feature.shape, dtype=np.int64)) * np.dtype(feature.np_dtype).itemsize)
-        return int(info.splits[self.split].num_examples) * sum(sizes) <= IN_MEMORY_BYTES
+            sizes.append(int(np.prod(feature.shape, dtype=np.int64)) * kind.itemsize)
+        size = int(info.splits[self.split].num_examples) * sum(sizes)
+        return size <= IN_MEMORY_BYTES
 
     def _builder(self) -> Any:
         import tensorflow_datasets as tfds
@@ -126,13 +128,13 @@ def load_dataset(
         raise ArgumentError(
             "`name` must be the name of a data set.", received=repr(name), fix='For example "digits".'
         )
+    if not isinstance(split, str):
+        raise ArgumentError(
+            "`split` must be the name of a split.", received=repr(split), fix='For example "train".'
+        )
+    flag("supervised", supervised)
     if name == "digits":
-        if split not in _DIGITS_SPLITS:
-            raise ArgumentError(
-                "The split of 'digits' must be 'train', 'test' or 'all'.",
-                received=repr(split),
-                fix='Use split="train".',
-            )
+        one_of("split", split, tuple(_DIGITS_SPLITS))
         return Dataset(name, split, None, supervised)
     described = Dataset(name, split, None if data_dir is None else str(data_dir), supervised)
     _check_prepared(described)
@@ -145,7 +147,8 @@ def _check_prepared(described: Dataset) -> None:
 
     where = described.data_dir or "the default folder of TensorFlow Datasets"
     try:
-        splits = described._builder().info.splits
+        info = described._builder().info
+        splits = info.splits
     except (tfds.core.DatasetNotFoundError, ValueError, OSError) as error:
         raise ArgumentError(
             "`name` must be 'digits' or a data set of TensorFlow Datasets.",
@@ -158,12 +161,19 @@ def _check_prepared(described: Dataset) -> None:
             received=f"{described.name!r}, which is not in {where}",
             fix=f"Run tfds.builder({described.name!r}).download_and_prepare(), or pass `data_dir`.",
         )
-    base = re.split(r"[\[+]", described.split)[0]
-    if base not in splits and base != "all":
+    try:
+        splits[described.split]
+    except ValueError as error:
         raise ArgumentError(
-            f"The split of {described.name!r} must be one of {', '.join(map(repr, splits))}, or a slice of it.",
-            received=repr(described.split),
+            f"`split` must be one of {', '.join(map(repr, splits))}, or a part of it such as 'train[:10%]'.",
+            received=f"{described.split!r} ({str(error).splitlines()[0]})",
             fix=f'Use split="{next(iter(splits))}".',
+        ) from error
+    if described.supervised and info.supervised_keys is None:
+        raise ArgumentError(
+            f"{described.name!r} does not say which of its features are input and label.",
+            received="supervised=True",
+            fix="Pass supervised=False, and make pairs of the dictionaries in a function `x`.",
         )
 
 

@@ -74,14 +74,7 @@ class LocalCluster:
         return processes
 
     def _environment(self, config: Mapping[str, str]) -> dict[str, str]:
-        # TensorFlow's gRPC would look for the other workers behind a proxy, and wait there for ever.
-        direct = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")  # noqa: SIM112 (gRPC's names)
-        defaults = {
-            **_QUIET,
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "no_grpc_proxy": f"{direct},{_HOST}" if direct else _HOST,
-        }
+        defaults = {**_QUIET, **os.environ, "PYTHONUNBUFFERED": "1"}
         return {**defaults, **(self.env or {}), PARENT: str(os.getpid()), **config}
 
 

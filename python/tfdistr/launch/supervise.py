@@ -224,5 +224,5 @@ class _Generation:
             done=root.worker in self._done,
             attempts=attempts,
         )
-        error.workers = self.statuses()  # type: ignore[attr-defined]
+        error.workers = self.statuses()
         return error
