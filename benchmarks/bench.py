@@ -26,8 +26,9 @@ HERE = Path(__file__).parent
 
 
 def epochs_and_start(run_dir: Path, called: float) -> tuple[list[float], float]:
-    """Seconds of each epoch, and from the call to the end of the first step, as the chief reported them."""
-    events = [json.loads(line) for line in (run_dir / "workers/0/events.jsonl").read_text().splitlines()]
+    """Seconds of each epoch, and from the call to the end of the first step, as the chief reported."""
+    lines = (run_dir / "workers/0/events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
     first = next(e["time"] for e in events if e["event"] == "batch")
     return [e["seconds"] for e in events if e["event"] == "epoch_end"], first - called
 

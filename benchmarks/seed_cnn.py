@@ -24,7 +24,7 @@ def model(keras: object = None) -> object:
         import keras
     layers = keras.layers
     network = keras.Sequential([
-        layers.Rescaling(1 / 255, input_shape=(28, 28, 1)) if keras.__version__ < "3" else layers.Rescaling(1 / 255),
+        layers.Rescaling(1 / 255),
         layers.Conv2D(32, 3, activation="relu"),
         layers.MaxPooling2D(),
         layers.Flatten(),

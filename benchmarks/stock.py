@@ -11,12 +11,13 @@ import tensorflow as tf
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
-import seed_cnn
-import tf_keras
+import seed_cnn  # noqa: E402
+import tf_keras  # noqa: E402
 
 x, y = seed_cnn.data()
 batch = seed_cnn.PER_WORKER_BATCH * strategy.num_replicas_in_sync
-dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=1).batch(batch).prefetch(tf.data.AUTOTUNE)
+examples = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=1)
+dataset = examples.batch(batch).prefetch(tf.data.AUTOTUNE)
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 with strategy.scope():

@@ -39,7 +39,8 @@ COMMUNICATION = ("auto", "ring", "nccl")
 #: Seconds that a worker which is done waits for its peers at exit, before it leaves all the same.
 EXIT_TIMEOUT = 60.0
 
-_TASK_NAME = r"/job:(\w+)/replica:\d+/task:(\d+)"
+_MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
+_TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
 class _Extended(_private.MultiWorkerExtended):  # type: ignore[misc]
@@ -421,7 +422,7 @@ def _bypass_proxy(addresses: Iterable[str]) -> None:
     names = ("no_grpc_proxy", "no_proxy")
     known = next((os.environ[name] for name in names if os.environ.get(name)), "").split(",")
     hosts = (split_address(address)[0] for address in addresses)
-    os.environ["no_grpc_proxy"] = ",".join(dict.fromkeys(filter(None, [*known, *hosts])))
+    os.environ[names[0]] = ",".join(dict.fromkeys(filter(None, [*known, *hosts])))
 
 
 def _start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStartError:
@@ -440,7 +441,8 @@ def _start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStar
             fix="Another process has this worker's port: end it, or give the worker another address.",
         )
     # TensorFlow names those that are missing where it knows them: on the leader, or if the leader is there.
-    missing = [name(*task) for task in re.findall(_TASK_NAME, text.partition("timed out task names")[2])]
+    named = _MISSING_TASKS.search(text)
+    missing = [name(*task) for task in _TASK_NAME.findall(named[1])] if named else []
     leader = name(_leader_job(spec.jobs), 0)
     if not missing and this != leader and isinstance(error, tf.errors.OpError):
         missing = [leader]

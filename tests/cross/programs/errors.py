@@ -30,7 +30,8 @@ if __name__ == "__main__":
     assert MESSAGE in str(error), error
 
     # Python's error, in a function that R calls, comes back to Python as the very same.
-    error = expect(KeyError, lambda: bridge.r("distributed_fit(fails, matrix(1, 4, 2), rep(1, 4))", fails=fails))
+    call = "distributed_fit(fails, matrix(1, 4, 2), rep(1, 4))"
+    error = expect(KeyError, lambda: bridge.r(call, fails=fails))
     assert error.args == (MESSAGE,)
 
     # tfdistr's own errors are conditions in R, by class, and exceptions again in Python.
