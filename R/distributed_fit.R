@@ -39,9 +39,11 @@
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
 #' @param validation_steps Number of steps of a validation; by default one pass.
 #' @param callbacks List of Keras callbacks, or a function that returns one in each worker. Callbacks that
-#'   hold R functions need the latter.
+#'   hold R functions need the latter. Keras's own `ModelCheckpoint`, `CSVLogger` and `TensorBoard`, which
+#'   write files, run on the chief only.
 #' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
-#' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays.
+#' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
+#'   `class_weight`.
 #' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
 #'   numbers in these functions; drawn if `NULL`.
 #' @param shuffle Whether each epoch has its own order of the training examples.
@@ -99,8 +101,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   on.exit(display$close())
   reload_environ()
   errors <- new.env()
-  # What the core gets for a part of the job that may be a function: in a worker, another one will stand
-  # there.
+  # What the core gets for a part of the job that may be a function: a worker puts its own in by name.
   part <- function(value, name, otherwise = identity) {
     if (!is_r_function(value)) {
       otherwise(value)
@@ -111,8 +112,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     }
   }
   with_conditions(record = errors, {
-    place <- workers_cluster(cluster)
-    to <- core("fit")$destination(place, strategy)
+    to <- core("fit")$destination(workers_cluster(cluster), strategy)
     job <- core("fit")$make_job(
       part(model, "model"),
       part(x, "data", function(value) python_data(value, "x")),
@@ -133,23 +133,25 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       communication = communication
     )
     restarts <- core("arguments")$whole("max_restarts", max_restarts, minimum = 0L)
-    seed <- reticulate::py_to_r(job$seed)
     trainer <- core("fit", convert = TRUE)
     result <- if (is.null(cluster)) {
-      with_seed(seed, trainer$fit_here(job, to[[0L]], display$event))
+      with_seed_kept(trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed))
     } else {
       folder <- core("fit")$make_run_dir(run_dir)
       functions <- Filter(
         is_r_function,
         list(model = model, data = x, validation = validation_data, callbacks = callbacks)
       )
-      save_functions(functions, seed, reticulate::py_str(folder))
+      save_functions(functions, reticulate::py_to_r(job$seed), reticulate::py_str(folder))
+      scratch <- file.path(reticulate::py_str(folder), "tmp")
+      dir.create(scratch)
+      on.exit(unlink(scratch, recursive = TRUE), add = TRUE)
       trainer$fit_on_cluster(
-        job, place, worker_command(), folder, display$event,
+        job, workers_cluster(cluster, worker_env(scratch)), worker_command(), folder, display$event,
         build = if (is_r_function(model)) recorded(model, errors), max_restarts = restarts
       )
     }
-    new_fit(result)
+    new_fit(result, errors)
   })
 }
 
@@ -167,23 +169,23 @@ python_validation <- function(value, call = rlang::caller_env()) {
   reticulate::tuple(unname(parts))
 }
 
-# The core's cluster, whose workers find this package; anything else as it is, for the core to refuse.
-workers_cluster <- function(cluster) {
+# The core's cluster, with environment variables for its workers before which those of the user come; anything
+# else as it is, for the core to refuse.
+workers_cluster <- function(cluster, env = list()) {
   if (!inherits(cluster, "tfdistr_local_cluster")) {
     return(cluster)
   }
-  env <- utils::modifyList(worker_env(), as.list(cluster$env))
+  env <- utils::modifyList(env, as.list(cluster$env))
   python_local_cluster(cluster$workers, env, cluster$follow, cluster$start_timeout)
 }
 
-# Evaluates code with R's random numbers begun at `seed`, as they are in a worker; then they go on as before.
-with_seed <- function(seed, code) {
+# Evaluates code that may set R's seed; then R's random numbers go on as if there had been none.
+with_seed_kept <- function(code) {
   before <- get0(".Random.seed", globalenv(), inherits = FALSE)
-  on.exit(if (is.null(before)) {
-    rm(".Random.seed", envir = globalenv())
-  } else {
+  on.exit(if (!is.null(before)) {
     assign(".Random.seed", before, globalenv())
+  } else if (exists(".Random.seed", globalenv(), inherits = FALSE)) {
+    rm(".Random.seed", envir = globalenv())
   })
-  set.seed(seed)
   code
 }

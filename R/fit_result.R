@@ -1,6 +1,7 @@
 # The result of distributed_fit().
 
-new_fit <- function(result) {
+# result: The core's. errors: Where `recorded()` keeps the errors of the model function.
+new_fit <- function(result, errors = NULL) {
   structure(
     list(
       history = lapply(result$history, as.numeric),
@@ -10,6 +11,7 @@ new_fit <- function(result) {
       run_dir = result$run_dir
     ),
     python = result,
+    errors = errors,
     class = "tfdistr_fit"
   )
 }
@@ -26,7 +28,11 @@ workers_frame <- function(workers) {
 # The model is built when it is first asked for.
 #' @export
 `$.tfdistr_fit` <- function(x, name) {
-  if (name == "model") with_conditions(attr(x, "python")$model) else .subset2(x, name)
+  if (name == "model") {
+    with_conditions(attr(x, "python")$model, record = attr(x, "errors"))
+  } else {
+    .subset2(x, name)
+  }
 }
 
 #' @export
@@ -109,8 +115,9 @@ plot.tfdistr_fit <- function(x, ...) {
       epochs(x), values,
       type = "b", pch = 19L, lty = 1L, col = 1:2, xlab = "epoch", ylab = "", main = metric, ...
     )
+    rises <- values[nrow(values), 1L] > values[1L, 1L]
     graphics::legend(
-      "topright", c("training", "validation")[seq_len(ncol(values))],
+      if (rises) "bottomright" else "topright", c("training", "validation")[seq_len(ncol(values))],
       col = 1:2, lty = 1L, bty = "n"
     )
   }

@@ -9,11 +9,13 @@ worker_command <- function() {
   )
 }
 
-# What a worker needs to find this package and this Python.
-worker_env <- function() {
+# What a worker needs to find this package and this Python, and a folder for its temporary files: R leaves
+# them behind when it is killed.
+worker_env <- function(scratch) {
   list(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
-    RETICULATE_PYTHON = reticulate::py_config()$python
+    RETICULATE_PYTHON = reticulate::py_config()$python,
+    TMPDIR = scratch
   )
 }
 
@@ -77,6 +79,5 @@ end_process <- function(status) {
   sys$stderr$flush()
   flush(stdout())
   flush(stderr())
-  unlink(tempdir(), recursive = TRUE)
   reticulate::import("os")$`_exit`(status)
 }

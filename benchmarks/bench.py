@@ -39,8 +39,8 @@ def run_tfdistr(command: list[str], run_dir: Path) -> tuple[list[float], float]:
 
 
 def run_python(workers: int, run_dir: Path) -> tuple[list[float], float]:
-    program = [sys.executable, str(HERE / "seed_cnn.py"), "--workers", str(workers), "--run-dir", str(run_dir)]
-    return run_tfdistr(program, run_dir)
+    given = ["--workers", str(workers), "--run-dir", str(run_dir)]
+    return run_tfdistr([sys.executable, str(HERE / "seed_cnn.py"), *given], run_dir)
 
 
 def run_r(workers: int, run_dir: Path) -> tuple[list[float], float]:

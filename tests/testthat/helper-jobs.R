@@ -25,7 +25,11 @@ start_script <- function(name, args = character(), env = character(), frame = pa
   process <- processx::process$new(
     file.path(R.home("bin"), "Rscript"),
     c("--no-init-file", testthat::test_path("scripts", name), args),
-    env = c("current", RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "2", env),
+    env = c(
+      "current", env,
+      RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "2",
+      TMPDIR = withr::local_tempdir(.local_envir = frame) # what is killed leaves files behind
+    ),
     stdout = output, stderr = "2>&1"
   )
   withr::defer(process$kill_tree(), envir = frame)
@@ -58,10 +62,8 @@ pids <- function(run_dir) {
 # Starts a script once for each of two tasks, and reads what each has written.
 two_tasks <- function(script, configs) {
   outputs <- withr::local_tempfile(pattern = c("task-0", "task-1"))
-  tasks <- Map(
-    function(output, config) start_script(script, output, config, frame = parent.frame(4L)),
-    outputs, configs
-  )
+  frame <- environment()
+  tasks <- Map(function(output, config) start_script(script, output, config, frame), outputs, configs)
   for (task in tasks) {
     task$process$wait(120000)
     testthat::expect_identical(task$process$get_exit_status(), 0L, info = task$output())

@@ -120,11 +120,15 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
 })
 
 test_that("workers find this package and this Python, and the user's variables come first", {
-  made <- workers_cluster(local_cluster(env = c(A = "1")))
-  env <- reticulate::py_to_r(made$env)
-  expect_identical(env$A, "1")
-  expect_identical(strsplit(env$R_LIBS, .Platform$path.sep)[[1L]], .libPaths())
-  expect_identical(env$RETICULATE_PYTHON, reticulate::py_config()$python)
-  made <- workers_cluster(local_cluster(env = c(R_LIBS = "/elsewhere")))
-  expect_identical(reticulate::py_to_r(made$env)$R_LIBS, "/elsewhere")
+  env <- function(user) {
+    cluster <- workers_cluster(local_cluster(env = user), worker_env("/scratch"))
+    reticulate::py_to_r(cluster$env)
+  }
+  expect_identical(env(c(A = "1")), list(
+    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
+    RETICULATE_PYTHON = reticulate::py_config()$python,
+    TMPDIR = "/scratch",
+    A = "1"
+  ))
+  expect_identical(env(c(R_LIBS = "/elsewhere"))$R_LIBS, "/elsewhere")
 })

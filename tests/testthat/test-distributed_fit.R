@@ -98,6 +98,7 @@ test_that("data frames, factors, weights and Python's callbacks reach the worker
   expect_equal(two$history, here$history, tolerance = 1e-6)
   expect_lt(difference(two$model, here$model), 1e-6)
   expect_identical(two$run_dir, run_dir)
+  expect_false("tmp" %in% list.files(run_dir)) # the workers' temporary files
   expect_identical(two$workers$log, file.path(run_dir, "logs", c("worker-0.log", "worker-1.log")))
   expect_match(lines, "^Epoch 2/5  ", all = FALSE)
   expect_match(lines, "^\\[worker 1\\] ", all = FALSE)

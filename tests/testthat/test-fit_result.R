@@ -27,6 +27,23 @@ test_that("a result is a list of what the core gives, and has the model", {
   expect_null(fit$nothing)
 })
 
+test_that("an error of the model function, called again for the model, is raised as it is", {
+  build <- function() rlang::abort("of {R}", class = "my_error")
+  errors <- new.env()
+  fit <- some_fit()
+  later <- reticulate::py_run_string("
+class Later:
+    def __init__(self, build):
+        self.build = build
+    @property
+    def model(self):
+        return self.build()
+")$Later
+  attr(fit, "python") <- later(recorded(build, errors))
+  attr(fit, "errors") <- errors
+  expect_error(fit$model, "of {R}", fixed = TRUE, class = "my_error")
+})
+
 test_that("results are printed and summarized", {
   fit <- some_fit()
   expect_snapshot(fit)

@@ -11,6 +11,7 @@ test_that("Ctrl-C ends the workers and is R's interrupt", {
   expect_false(script$process$is_alive())
   expect_match(script$output(), "result: interrupt condition")
   expect_false(any(runs(workers)))
+  expect_false(dir.exists(file.path(run_dir, "tmp")))
 })
 
 test_that("workers end when the process that started them is killed", {
@@ -26,8 +27,13 @@ test_that("workers end when the process that started them is killed", {
 test_that("R sessions started by hand with tf_config() join and train as one worker does", {
   results <- two_tasks("joined.R", cluster_env(tf_config(worker = free_addresses())))
   digits <- some_digits()
-  here <- distributed_fit(small_model, digits$x, digits$y, batch_size = 50, epochs = 2, seed = 7)
+  seed <- results[[1L]]$seed
+  here <- distributed_fit(small_model, digits$x, digits$y, batch_size = 50, epochs = 2, seed = seed)
+  set.seed(seed)
+  drawn <- runif(1)
   for (index in 1:2) {
+    expect_identical(results[[index]]$seed, seed)
+    expect_identical(results[[index]]$drawn, drawn)
     expect_equal(results[[index]]$history, here$history, tolerance = 1e-6)
     expect_equal(results[[index]]$weights, here$model$get_weights(), tolerance = 1e-6)
     expect_identical(results[[index]]$workers$index, index - 1L)
