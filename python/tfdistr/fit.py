@@ -86,7 +86,8 @@ def distributed_fit(
             the data repeats as often as needed.
         validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
         validation_steps: Steps of a validation; by default one pass.
-        callbacks: List of Keras callbacks, or a function that returns one in each worker.
+        callbacks: List of Keras callbacks, or a function that returns one in each worker. Keras's own
+            ModelCheckpoint, CSVLogger and TensorBoard, which write files, run on the chief only.
         class_weight: Weight in the loss of each class, by its number.
         sample_weight: Weight in the loss of each example, where ``x`` is arrays.
         seed: Seed of the initial weights, the order of the examples and random layers; drawn if None.
@@ -196,6 +197,12 @@ def make_job(
                 fix="Leave one of them out.",
             )
         batch_size = whole("per_worker_batch_size", per_worker_batch_size) * num_workers
+    if class_weight is not None and sample_weight is not None:
+        raise ArgumentError(
+            "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
+            received="class_weight and sample_weight",
+            fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
+        )
     scale = one_of("scale_learning_rate", scale_learning_rate, LEARNING_RATE_SCALES)
     factor = {"none": 1.0, "linear": float(num_workers), "sqrt": num_workers**0.5}[scale]
     data = x if isinstance(x, Named) else make_source(x, y, sample_weight)
@@ -265,9 +272,20 @@ def fit_on_cluster(
 
 
 def fit_here(
-    job: Job, config: ClusterConfig | None, on_event: Callable[[dict[str, Any]], None]
+    job: Job,
+    config: ClusterConfig | None,
+    on_event: Callable[[dict[str, Any]], None],
+    *,
+    on_seed: Callable[[int], None] = lambda seed: None,
 ) -> FitResult:
-    """Train in this process: alone, or as the task of a cluster that TF_CONFIG describes."""
+    """Train in this process: alone, or as the task of a cluster that TF_CONFIG describes.
+
+    Args:
+        job: What to train.
+        config: The cluster to join.
+        on_event: Called on this thread with every event of the job.
+        on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
+    """
     strategy = _strategy(config.to_json(), job.communication) if config else None
     from tfdistr.training import train
 
@@ -279,6 +297,7 @@ def fit_here(
     try:
         if strategy is not None:
             job = replace(job, seed=_chiefs(job.seed, strategy))
+        on_seed(job.seed)
         trained = train(job, strategy, send)
     except Exception as error:
         if strategy is not None:

@@ -17,6 +17,7 @@ from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 
 _NAME = "job"
+_STRATEGY = "strategy"
 _ALIGNMENT = 64
 
 
@@ -77,6 +78,15 @@ class Job:
             ArgumentError: Something in the job cannot be sent to another process.
         """
         save_value(self, run_dir, _NAME)
+        # Apart from it, as the strategy must be there before what is in the job uses TensorFlow.
+        options = {"communication": self.communication, "start_timeout": self.start_timeout}
+        save_value(options, run_dir, _STRATEGY)
+
+    @staticmethod
+    def load_strategy_options(run_dir: Path) -> dict[str, Any]:
+        """Read from ``run_dir`` how the strategy of a worker is to be made, and nothing else."""
+        options: dict[str, Any] = load_value(run_dir, _STRATEGY)
+        return options
 
     @staticmethod
     def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:

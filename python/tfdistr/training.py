@@ -23,6 +23,9 @@ REPORT_INTERVAL = 0.25
 
 OnEvent = Callable[..., None]
 
+# Callbacks that write files: the chief writes them for all, or the workers would write over each other.
+_WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
+
 
 @dataclass(frozen=True)
 class Training:
@@ -56,7 +59,7 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
     keras.utils.set_random_seed(job.seed)
     with strategy.scope() if strategy else contextlib.nullcontext():
         model = _build(job)
-        callbacks = _callbacks(job)
+        callbacks = _callbacks(job, chief=strategy is None or strategy.is_chief)
     data = _data(job, job.data, strategy, job.steps_per_epoch, shuffle=job.shuffle, name="x")
     validation = None
     if job.validation is not None:
@@ -67,7 +70,8 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
         # Under a strategy, Keras reads a batch to build the model, which moves on an iteration-dependent
         # shuffle. Here it does not; the order of the examples must be the same.
         next(iter(data.dataset), None)
-    on_event("train_begin", epochs=job.epochs, steps=data.steps)
+    steps = data.steps or max(int(data.dataset.cardinality()), 0) or None
+    on_event("train_begin", epochs=job.epochs, steps=steps)
     started = time.monotonic()
     history = model.fit(
         data.dataset,
@@ -103,8 +107,9 @@ def _build(job: Job) -> keras.Model:
             fix="Call model.compile(optimizer=..., loss=...) in the function.",
         )
     if job.learning_rate_factor != 1.0 and model.optimizer is not None:
+        rate = keras.ops.convert_to_numpy(model.optimizer.learning_rate)
         try:
-            model.optimizer.learning_rate = float(model.optimizer.learning_rate) * job.learning_rate_factor
+            model.optimizer.learning_rate = float(rate) * job.learning_rate_factor
         except TypeError as error:
             raise ArgumentError(
                 "`scale_learning_rate` scales a learning rate that is a number.",
@@ -114,7 +119,7 @@ def _build(job: Job) -> keras.Model:
     return model
 
 
-def _callbacks(job: Job) -> list[keras.callbacks.Callback]:
+def _callbacks(job: Job, *, chief: bool) -> list[keras.callbacks.Callback]:
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
     for callback in callbacks:
@@ -124,7 +129,7 @@ def _callbacks(job: Job) -> list[keras.callbacks.Callback]:
                 received=f"{type(callback).__module__}.{type(callback).__name__}",
                 fix="Pass a list of keras.callbacks.Callback objects.",
             )
-    return callbacks
+    return [c for c in callbacks if chief or not isinstance(c, _WRITERS)]
 
 
 def _data(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfdistr.events import EventWriter
+from tfdistr.events import EventWriter, events_path
 from tfdistr.launch.process import die_with_parent
 
 #: How the message of a failure begins that a worker reports to its peers.
@@ -38,13 +40,17 @@ def run_worker(
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     began = time.monotonic()
     strategy = None
+    # TensorFlow writes temporary files, which only the interpreter's end would remove.
+    scratch = events_path(run_dir, index).with_name("tmp")
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    tempfile.tempdir = str(scratch)
     try:
         from tfdistr.job import Job
         from tfdistr.strategy import MultiWorkerMirroredStrategy
         from tfdistr.training import train
 
+        strategy = MultiWorkerMirroredStrategy(**Job.load_strategy_options(Path(run_dir)))
         job = Job.load(Path(run_dir), functions)
-        strategy = MultiWorkerMirroredStrategy(job.communication, start_timeout=job.start_timeout)
         events.write("ready")
         trained = train(job, strategy, events.write)
         if strategy.is_chief:
@@ -69,6 +75,9 @@ def run_worker(
         if strategy is not None and not peer:
             strategy.report_failure(f"{PEER_MARK} worker {index}: {name}: {error}")
         return 1
+    finally:
+        tempfile.tempdir = None
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _is_peer_failure(error: BaseException) -> bool:

@@ -41,10 +41,14 @@ def run_cluster(program: str, workers: int, *args: Sequence[str], timeout: float
     processes = [
         subprocess.Popen(
             [sys.executable, str(PROGRAMS / program), *arguments],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         for environment, arguments in zip(environments, each, strict=True)
-    ]  # fmt: skip
+    ]
     ended = []
     try:
         for process in processes:

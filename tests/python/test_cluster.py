@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+
 from tfdistr import _tf_config, cluster
 from tfdistr.cluster import (
     JOBS,

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tfdistr import _tf_config
 from tfdistr.cluster import JOBS, ClusterConfig, Task, parse_tf_config, split_address
 from tfdistr.errors import ClusterConfigError

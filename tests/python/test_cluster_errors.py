@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+
 from tfdistr.cluster import ClusterConfig, Task, parse_tf_config, split_address
 from tfdistr.errors import ClusterConfigError
 

@@ -165,7 +165,8 @@ def _batches_of_share(examples: tf.data.Dataset, context: WorkerContext) -> tf.d
     # Batches without rows stand where this worker's share of a small batch is empty.
     before = empty.repeat(full if not own else 0)
     after = empty.repeat(0 if last_own else 1)
-    return before.concatenate(batches.take(with_rows)).concatenate(after)
+    made = before.concatenate(batches.take(with_rows)).concatenate(after)
+    return made.apply(tf.data.experimental.assert_cardinality(full + 1))
 
 
 def _no_rows(spec: Any) -> Any:

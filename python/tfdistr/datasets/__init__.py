@@ -79,7 +79,7 @@ class Dataset:
         sizes: list[int] = []
         for feature in _leaves(info.features.get_tensor_info()):
             kind = np.dtype(feature.np_dtype)
-            if None in feature.shape or kind == object:  # text has no size of its own
+            if None in feature.shape or kind.hasobject:  # text has no size of its own
                 return False
             sizes.append(int(np.prod(feature.shape, dtype=np.int64)) * kind.itemsize)
         size = int(info.splits[self.split].num_examples) * sum(sizes)

@@ -33,8 +33,8 @@ def batches(examples: int, *extra: np.ndarray) -> tf.data.Dataset:
 
 
 def dense(*layers: keras.layers.Layer, optimizer: object = None, **compile_args: object) -> keras.Model:
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), *layers, keras.layers.Dense(2)])
-    return compiled(model, optimizer, **compile_args)
+    first, last = keras.layers.Dense(16, "relu"), keras.layers.Dense(2)
+    return compiled(keras.Sequential([keras.Input((8,)), first, *layers, last]), optimizer, **compile_args)
 
 
 def compiled(model: keras.Model, optimizer: object = None, **compile_args: object) -> keras.Model:
@@ -61,7 +61,7 @@ class OwnStep(keras.Model):
             predicted = self(x, training=True)
             loss = self.compute_loss(x, y, predicted)
         variables = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return self.compute_metrics(x, y, predicted)
 
 
@@ -96,6 +96,32 @@ def convolution() -> keras.Model:
     ]))  # fmt: skip
 
 
+class SumOfRow(keras.Model):
+    """Takes rows of unequal length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = keras.layers.Dense(2)
+
+    def call(self, inputs: tf.RaggedTensor) -> tf.Tensor:
+        return self.body(tf.reduce_sum(inputs, axis=1, keepdims=True))
+
+
+def ragged_data() -> tf.data.Dataset:
+    lengths = [row % 14 + 1 for row in range(65)]
+    rows = tf.RaggedTensor.from_row_lengths(X.ravel()[: sum(lengths)], lengths)
+    return tf.data.Dataset.from_tensor_slices((rows, Y[:65])).batch(16)
+
+
+def sparse() -> keras.Model:
+    return compiled(keras.Sequential([keras.Input((8,), sparse=True), keras.layers.Dense(2)]))
+
+
+def sparse_data() -> tf.data.Dataset:
+    rows = tf.sparse.from_dense(np.where(X > 0.5, X, 0)[:257])
+    return tf.data.Dataset.from_tensor_slices((rows, Y[:257])).batch(BATCH)
+
+
 optimizers = keras.optimizers
 # name: (model function, fit arguments function)
 CASES = {
@@ -110,14 +136,18 @@ CASES = {
     "steps_per_epoch": (dense, lambda: {"x": batches(501).repeat(), "steps_per_epoch": 5}),
     "arrays": (dense, lambda: {"x": X, "y": Y, "batch_size": BATCH}),
     "adam_global_clipnorm": (
-        lambda: dense(optimizer=optimizers.Adam(0.01, global_clipnorm=0.01)), lambda: {"x": batches(501)}),
+        lambda: dense(optimizer=optimizers.Adam(0.01, global_clipnorm=0.01)),
+        lambda: {"x": batches(501)}),
     "clipvalue": (lambda: dense(optimizer=optimizers.SGD(0.1, clipvalue=0.001)), lambda: {"x": batches(501)}),
     "gradient_accumulation": (
-        lambda: dense(optimizer=optimizers.SGD(0.1, gradient_accumulation_steps=3)), lambda: {"x": batches(501)}),
+        lambda: dense(optimizer=optimizers.SGD(0.1, gradient_accumulation_steps=3)),
+        lambda: {"x": batches(501)}),
     "moving_average": (
-        lambda: dense(optimizer=optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5)), lambda: {"x": batches(501)}),
+        lambda: dense(optimizer=optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5)),
+        lambda: {"x": batches(501)}),
     "loss_scale": (
-        lambda: dense(optimizer=optimizers.LossScaleOptimizer(optimizers.SGD(0.1))), lambda: {"x": batches(501)}),
+        lambda: dense(optimizer=optimizers.LossScaleOptimizer(optimizers.SGD(0.1))),
+        lambda: {"x": batches(501)}),
     "synchronized_batch_norm": (
         lambda: dense(keras.layers.BatchNormalization(synchronized=True)), lambda: {"x": batches(513)}),
     "regularizers": (
@@ -126,9 +156,13 @@ CASES = {
     "own_train_step": (lambda: compiled(OwnStep()), lambda: {"x": batches(501)}),
     "sparse_gradients": (embedding, lambda: {"x": batches(501)}),
     "text_and_numbers": (text, lambda: {"x": text_data()}),
+    "ragged": (lambda: compiled(SumOfRow()), lambda: {"x": ragged_data()}),
+    "sparse": (sparse, lambda: {"x": sparse_data()}),
     "steps_per_execution": (lambda: dense(steps_per_execution=4), lambda: {"x": batches(501)}),
     "run_eagerly": (lambda: dense(run_eagerly=True), lambda: {"x": batches(160)}),
 }  # fmt: skip
+# Data for evaluate and predict, where it is not the usual.
+OTHER_DATA = {"text_and_numbers": text_data, "ragged": ragged_data, "sparse": sparse_data}
 
 
 def run(name: str, folder: str) -> None:
@@ -138,12 +172,13 @@ def run(name: str, folder: str) -> None:
         model = make_model()
     fit = make_fit()
     history = model.fit(**fit, epochs=2, verbose=0).history
-    data = text_data() if name == "text_and_numbers" else batches(100)
-    held_out = data.map(lambda x, y: x).take(2) if name == "text_and_numbers" else X[:100]
+    data = OTHER_DATA.get(name, lambda: batches(100))()
+    held_out = data.map(lambda x, y: x).take(2) if name in OTHER_DATA else X[:100]
     values = {f"weight_{i}": w for i, w in enumerate(model.get_weights())}
     values |= {f"history_{k}": np.asarray(v) for k, v in history.items()}
     values["evaluate"] = np.asarray(model.evaluate(data, verbose=0))
-    values["predict"] = model.predict(held_out, verbose=0, batch_size=BATCH if isinstance(held_out, np.ndarray) else None)
+    size = BATCH if isinstance(held_out, np.ndarray) else None
+    values["predict"] = model.predict(held_out, verbose=0, batch_size=size)
     np.savez(os.path.join(folder, name + ".npz"), **values)
 
 

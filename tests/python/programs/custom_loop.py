@@ -1,0 +1,175 @@
+"""What a user of the strategy does without Keras's fit, as one worker of two.
+
+Usage: custom_loop.py FOLDER   (writes FOLDER/<index>.json: what each part of the strategy gave here)
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import tfdistr
+
+strategy = tfdistr.MultiWorkerMirroredStrategy(start_timeout=60)
+
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+FOLDER, INDEX = Path(sys.argv[1]), strategy.worker_index
+SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+Policy = tf.data.experimental.AutoShardPolicy
+found: dict[str, object] = {"workers": strategy.num_workers, "index": INDEX, "chief": strategy.is_chief}
+
+
+def plain(value: object) -> object:
+    return tf.nest.map_structure(lambda part: np.asarray(part).tolist(), value)
+
+
+def values() -> dict[str, object]:
+    """Worker 0 has 1, [0, 1] and one row, worker 1 has 2, [2, 3] and two rows."""
+    one = tf.constant(INDEX + 1.0)
+    two = tf.constant([2.0 * INDEX, 2.0 * INDEX + 1])
+    rows = tf.fill([INDEX + 1, 2], INDEX)
+    given = {
+        "sum": strategy.reduce(SUM, one, axis=None),
+        "sum by name": strategy.reduce("SUM", one, axis=None),
+        "mean": strategy.reduce(MEAN, two, axis=None),
+        "sum of rows": strategy.reduce(SUM, two, axis=0),
+        "mean of unequal rows": strategy.reduce(MEAN, tf.cast(rows, tf.float32), axis=0),
+        "nested": strategy.reduce(SUM, {"one": one, "more": (two, one)}, axis=None),
+        "gathered": strategy.gather(rows, axis=0),
+        "gathered columns": strategy.gather(tf.transpose(rows), axis=1),
+    }
+
+    @tf.function
+    def replica() -> dict[str, tf.Tensor]:
+        context = tf.distribute.get_replica_context()
+        return {
+            "id": context.replica_id_in_sync_group,
+            "all-reduced": context.all_reduce("SUM", one),
+            "all-reduced nest": context.all_reduce("MEAN", [two, one]),
+            "all-gathered": context.all_gather(rows, axis=0),
+        }
+
+    return plain(given | strategy.run(replica))
+
+
+def from_the_chief() -> object:
+    """A variable has the first value that the chief gave it."""
+    with strategy.scope():
+        variable = tf.Variable(10.0 + INDEX)
+        total = tf.Variable(0.0, synchronization=tf.VariableSynchronization.ON_READ,
+                            aggregation=tf.VariableAggregation.SUM)  # fmt: skip
+    strategy.run(lambda: total.assign_add(INDEX + 1.0))
+    return plain([variable.read_value(), total.read_value()])
+
+
+def trained() -> object:
+    """A loop of one's own with and without the strategy, over an epoch of uneven batches."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(21, 3)).astype("float32"), rng.normal(size=(21, 1)).astype("float32")
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+    def step(model: keras.Model, optimizer: object, data: tuple, size: int) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            losses = keras.losses.mean_squared_error(data[1], model(data[0]))
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=size)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    def train(scope: object, data: object, run: object) -> tuple[list, list]:
+        with scope:
+            layers = [keras.Input((3,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)]
+            model = keras.Sequential(layers)
+            model.set_weights([np.full(w.shape, 0.1, "float32") for w in model.get_weights()])
+            optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+            optimizer.build(model.trainable_variables)
+        sizes = iter([8, 8, 5])
+        losses = [run(lambda *args: step(model, optimizer, *args), (batch, next(sizes))) for batch in data]
+        return losses, model.get_weights()
+
+    distributed = strategy.experimental_distribute_dataset(batches)
+
+    def run_here(fn: object, args: tuple) -> tf.Tensor:
+        return strategy.reduce(SUM, strategy.run(tf.function(fn), args=args), axis=None)
+
+    many = train(strategy.scope(), distributed, run_here)
+    one = train(tf.device("CPU:0"), batches, lambda fn, args: fn(*args))
+    difference = max(np.abs(a - b).max() for a, b in zip(many[1], one[1], strict=True))
+    return {"difference": float(difference), "losses": plain(many[0]), "losses of one": plain(one[0])}
+
+
+def records() -> list[str]:
+    """Two files with the ids 0 to 5 and 6 to 11."""
+    paths = [str(FOLDER / f"{number}.tfrecord") for number in range(2)]
+    if strategy.is_chief:
+        for number, path in enumerate(paths):
+            with tf.io.TFRecordWriter(path) as writer:
+                for i in range(6 * number, 6 * number + 6):
+                    writer.write(str(i).encode())
+    strategy.barrier("files", 60)
+    return paths
+
+
+def ids(dataset: tf.data.Dataset, policy: Policy | None) -> list[int]:
+    if policy is not None:
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = policy
+        dataset = dataset.with_options(options)
+    dataset = dataset.map(lambda record: tf.strings.to_number(record, tf.int64)).batch(4)
+    local = strategy.experimental_local_results
+    batches = strategy.experimental_distribute_dataset(dataset)
+    return [i for batch in batches for part in local(batch) for i in part.numpy().tolist()]
+
+
+def split() -> object:
+    paths = records()
+    files = tf.data.TFRecordDataset
+    given: dict[str, object] = {
+        "default": ids(files(paths[:1]), None),
+        "FILE": ids(files(paths), Policy.FILE),
+        "DATA": ids(files(paths), Policy.DATA),
+        "OFF": ids(files(paths), Policy.OFF),
+        "HINT": ids(
+            tf.data.Dataset.from_tensor_slices(paths)
+            .shard(tf.data.experimental.SHARD_HINT, tf.data.experimental.SHARD_HINT)
+            .interleave(files),
+            Policy.HINT,
+        ),
+        "unseeded": ids(files(paths).shuffle(12), None),
+    }
+    try:
+        ids(files(paths[:1]), Policy.FILE)
+    except tfdistr.DataShardError as error:
+        given["too few"] = str(error)
+    return given
+
+
+def fit_on_files() -> object:
+    """Keras's fit, where TensorFlow splits the dataset by files."""
+
+    def example(record: tf.Tensor) -> tuple:
+        number = tf.strings.to_number(record)
+        return {"a": number[tf.newaxis]}, number
+
+    dataset = tf.data.TFRecordDataset([str(FOLDER / f"{n}.tfrecord") for n in range(2)]).map(example)
+    with strategy.scope():
+        inputs = {"a": keras.Input((1,), name="a")}
+        model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="zeros")(inputs["a"]))
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+    dataset = tfdistr.auto_shard(dataset.batch(4), 2, "file")
+    return model.fit(dataset, epochs=2, verbose=0, shuffle=False).history["loss"]
+
+
+for part in (values, from_the_chief, trained, split, fit_on_files):
+    found[part.__name__] = part()
+if INDEX == 0:
+    try:
+        strategy.barrier("alone", 1.5)
+    except tfdistr.ClusterStartError as error:
+        found["barrier"] = str(error)
+(FOLDER / f"{INDEX}.json").write_text(json.dumps(found))

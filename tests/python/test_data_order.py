@@ -1,0 +1,76 @@
+"""The order of the examples: a function of (seed, pass, step), whatever the number of workers."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfdistr.data.order import Order
+
+SIZES = [(1, 1), (1, 8), (7, 3), (12, 4), (100, 32), (101, 1)]
+
+
+def batch(order: Order, step: int, num_workers: int = 1, index: int = 0) -> list[int]:
+    return order.indices(tf.constant(step, tf.int64), num_workers, index).numpy().tolist()
+
+
+def one_pass(order: Order, number: int = 0) -> list[int]:
+    first = number * order.batches
+    return [i for step in range(first, first + order.batches) for i in batch(order, step)]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("examples", "batch_size"), SIZES)
+def test_a_pass_uses_every_example_once(examples, batch_size, shuffle):
+    order = Order(examples, batch_size, seed=5, shuffle=shuffle)
+    for number in (0, 1, 17):
+        assert sorted(one_pass(order, number)) == list(range(examples))
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), SIZES)
+def test_all_batches_are_full_but_the_last(examples, batch_size):
+    order = Order(examples, batch_size, shuffle=True)
+    sizes = [len(batch(order, step)) for step in range(order.batches)]
+    assert sizes[:-1] == [batch_size] * (order.batches - 1)
+    assert sum(sizes) == examples
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize(("examples", "batch_size"), SIZES)
+def test_the_workers_parts_make_the_batch_of_one_worker(examples, batch_size, workers):
+    order = Order(examples, batch_size, seed=5, shuffle=True)
+    for step in range(2 * order.batches):
+        parts = [batch(order, step, workers, index) for index in range(workers)]
+        assert [i for part in parts for i in part] == batch(order, step)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_without_shuffle_the_examples_come_as_they_are():
+    order = Order(10, 4, seed=5)
+    assert [batch(order, step) for step in range(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [0, 1, 2, 3]]
+
+
+def test_each_pass_and_each_seed_has_an_order_of_its_own():
+    order = Order(50, 8, seed=5, shuffle=True)
+    orders = [one_pass(order, number) for number in range(4)] + [one_pass(Order(50, 8, seed=6, shuffle=True))]
+    assert len(set(map(tuple, orders))) == 5
+    assert one_pass(order) == one_pass(Order(50, 8, seed=5, shuffle=True))
+
+
+def test_the_batch_size_does_not_change_the_order():
+    assert one_pass(Order(50, 8, seed=5, shuffle=True)) == one_pass(Order(50, 7, seed=5, shuffle=True))
+
+
+def test_any_step_is_found_without_the_ones_before():
+    order = Order(5, 2, seed=5, shuffle=True)
+    far = 999_999  # the first step of a pass
+    walked = tf.data.Dataset.range(far + 3).skip(far).map(order.indices)
+    assert [step.numpy().tolist() for step in walked] == [batch(order, far + i) for i in range(3)]
+    assert sorted(one_pass(order, far // order.batches)) == list(range(5))
+
+
+def test_large_seeds_and_many_examples():
+    order = Order(10_000_000_000, 4, seed=2**32 - 1, shuffle=True)
+    indices = batch(order, 2_499_999_999)
+    assert len(set(indices)) == 4
+    assert all(0 <= index < order.examples for index in indices)

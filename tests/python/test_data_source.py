@@ -1,0 +1,167 @@
+"""What may be passed as data, and what is said about the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tfdistr.data.source import Arrays, from_columns, leaves, make_source
+from tfdistr.datasets import load_dataset
+from tfdistr.errors import ArgumentError
+
+X = np.arange(12.0).reshape(4, 3)
+Y = np.array([0, 1, 1, 0])
+
+
+def parts(*data, **names) -> tuple:
+    source = make_source(*data, **names)
+    assert isinstance(source, Arrays)
+    return source.parts
+
+
+def test_arrays_with_targets_and_weights():
+    weight = np.ones(4)
+    assert [part.tolist() for part in parts(X)] == [X.tolist()]
+    assert [part.tolist() for part in parts(X, Y)] == [X.tolist(), Y.tolist()]
+    assert [part.tolist() for part in parts(X, Y, weight)] == [X.tolist(), Y.tolist(), weight.tolist()]
+    assert make_source(X, Y).examples == 4
+
+
+def test_arrays_may_be_nested():
+    (x, y) = parts({"image": X, "more": [X, (X, X)]}, {"a": Y})
+    assert x["image"].shape == (4, 3)
+    assert isinstance(x["more"], tuple)
+    assert isinstance(x["more"][1], tuple)
+    assert [path for path, _ in leaves((x, y))] == [
+        "[0]['image']", "[0]['more'][0]", "[0]['more'][1][0]", "[0]['more'][1][1]", "[1]['a']"
+    ]  # fmt: skip
+
+
+def test_leaves_are_in_the_order_of_tensorflow():
+    (x,) = parts({"b": X, "a": X + 1})
+    assert list(x) == ["b", "a"]
+    assert [path for path, _ in leaves(x)] == ["['a']", "['b']"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2, 3], "i"),
+        ([1.5, 2], "f"),
+        ([True, False], "b"),
+        (["a", "bc"], "U"),
+        ([b"a", b"bc"], "S"),
+        ([np.float32(1), 2], "f"),
+    ],
+)
+def test_a_list_of_numbers_or_texts_is_one_array(values, kind):
+    (x,) = parts(values)
+    assert x.dtype.kind == kind
+    assert x.tolist() == values
+
+
+def test_a_list_of_arrays_is_several_inputs():
+    (x,) = parts([X, X[:, :1]])
+    assert [part.shape for part in x] == [(4, 3), (4, 1)]
+
+
+def test_arrays_of_r_become_arrays_whose_rows_lie_together():
+    (x,) = parts(np.asfortranarray(X))
+    assert x.flags.c_contiguous
+    assert x.tolist() == X.tolist()
+
+
+def test_arrays_are_not_copied():
+    assert np.shares_memory(parts(X)[0], X)
+
+
+def test_a_data_frame_of_numbers_is_a_matrix():
+    frame = pd.DataFrame({"a": [1, 2], "b": [0.5, np.nan], "c": [True, False]})
+    (x,) = parts(frame)
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x, np.array([[1, 0.5, 1], [2, np.nan, 0]], np.float32))
+
+
+def test_a_data_frame_with_text_is_a_dictionary_of_columns():
+    frame = pd.DataFrame({"a": [1, 2], "b": ["u", "v"], "c": pd.Categorical(["p", "q"]), 4: [1, 2]})
+    (x,) = parts(frame)
+    assert list(x) == ["a", "b", "c", "4"]
+    assert x["a"].dtype == np.int64
+    assert x["b"].tolist() == ["u", "v"]
+    assert x["c"].tolist() == ["p", "q"]
+
+
+def test_columns_without_pandas():
+    assert from_columns({"a": [1, 2], "b": [3, 4]}).tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_series_is_an_array():
+    assert parts(pd.Series([1.5, 2.5]), pd.Series(["a", "b"]))[1].tolist() == ["a", "b"]
+
+
+def test_descriptions_and_functions_stay_what_they_are():
+    digits, function = load_dataset("digits"), lambda: None
+    assert make_source(digits) is digits
+    assert make_source(function) is function
+
+
+MISSING = pd.DataFrame({"a": [1, 2], "b": ["u", None]})
+DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule", "received"),
+    [
+        (
+            (3,),
+            "`x` must be arrays, a data frame, a data set of load_dataset(), or a function.",
+            "builtins.int",
+        ),
+        ((object(),), "`x` must be arrays, a data frame", "builtins.object"),
+        ((iter([X]),), "`x` must be arrays, a data frame", "builtins.list_iterator"),
+        ((X, "y"), "`y` must be arrays, a data frame", "builtins.str"),
+        (([object(), "a"],), "`x` must be arrays, a data frame", "builtins.object"),
+        ((MISSING,), "`x['b']` must hold numbers, logical values or text, and no missing ones among", "nan"),
+        ((np.array(["a", None], object),), "`x` must hold numbers, logical values or text", "None"),
+        ((DATES,), "`x['day']` must hold numbers", "an array of datetime64"),
+        (({"a": np.array([object()])},), "`x` must hold numbers", "<object object at "),
+        (
+            (X, None, Y),
+            "`sample_weight` weighs the loss of targets, so it needs `y`.",
+            "`sample_weight` without",
+        ),
+        ((X, Y[:3]), "All arrays must have the same number of examples (their first", "x: 4, y: 3"),
+        (({"a": X, "b": X[:2]}, Y), "All arrays must have the same number", "x['a']: 4, x['b']: 2, y: 4"),
+        (([X, X], Y, [0.5]), "All arrays must have the same", "x[0]: 4, x[1]: 4, y: 4, sample_weight: 1"),
+        ((X[:0], Y[:0]), "`x` must hold at least one example.", "0 examples"),
+        (([],), "`x` must hold at least one array.", "()"),
+        (({},), "`x` must hold at least one array.", "{}"),
+        ((pd.DataFrame(),), "`x` must hold at least one array.", "{}"),
+        (
+            (lambda: 0, Y),
+            "`y` goes with arrays only; a data set or a function",
+            "`x` is a function, and `y` too",
+        ),
+        (
+            (load_dataset("digits"), None, Y),
+            "`sample_weight` goes with arrays only",
+            "`x` is a data set, and `sample_weight` too",
+        ),
+    ],
+)
+def test_what_is_refused(arguments, rule, received):
+    with pytest.raises(ArgumentError) as caught:
+        make_source(*arguments)
+    assert caught.value.message.startswith(rule)
+    assert str(caught.value.received).startswith(received)
+    assert caught.value.fix
+
+
+def test_a_tensorflow_dataset_is_refused():
+    import tensorflow as tf
+
+    with pytest.raises(ArgumentError, match="`validation_data` must be a function that makes the") as caught:
+        make_source(tf.data.Dataset.range(3), name="validation_data")
+    assert caught.value.received == "_RangeDataset"
+    assert caught.value.fix.startswith("Pass validation_data=lambda ctx: dataset,")

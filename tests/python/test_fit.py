@@ -1,0 +1,247 @@
+"""``distributed_fit()`` with real workers: the result of one worker, and what is said when they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from clusters import PROGRAMS, run_cluster
+
+import tfdistr
+from tfdistr import fit as module
+from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
+
+BOUND = 1e-6
+TFDS = Path(os.environ.get("TFDISTR_TFDS_DIR") or Path(__file__).parents[3] / "shared" / "tfds")
+X = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+Y = X.sum(1, keepdims=True)
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# --- Joined by hand, or in this process
+
+CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory) -> list[Path]:
+    """What two processes that joined by TF_CONFIG have trained."""
+    folders = [tmp_path_factory.mktemp(f"joined-{index}") for index in range(2)]
+    for worker in run_cluster("joined.py", 2, *[[str(folder), *CASES] for folder in folders], timeout=200):
+        assert worker.status == 0, worker.output[-3000:]
+    return folders
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_equal_this_one(joined, case, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # Keras's, about the data that it is given
+        fit = runpy.run_path(str(PROGRAMS / "joined.py"), run_name="joined")["run"](case, str(tmp_path), 1)
+    if case == "early_stopping":
+        assert len(fit.history["loss"]) == 3
+    with np.load(tmp_path / f"{case}.npz") as expected:
+        assert any(np.abs(expected[name]).max() > 0 for name in expected.files)
+        for folder in joined:
+            with np.load(folder / f"{case}.npz") as received:
+                assert sorted(received.files) == sorted(expected.files)
+                assert received["workers"] == 2
+                for name in set(expected.files) - {"workers"}:
+                    assert received[name].shape == expected[name].shape
+                    scale = max(1.0, float(np.abs(expected[name]).max()))
+                    assert np.abs(received[name] - expected[name]).max() <= BOUND * scale, name
+
+
+# --- Four processes started by hand, and data in one file
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("by_hand")
+    with tf.io.TFRecordWriter(str(folder / "ids.tfrecord")) as writer:
+        for number in range(1, 51):
+            writer.write(str(number).encode())
+    data = [str(TFDS)] if (TFDS / "mnist").exists() else []
+    for worker in run_cluster("by_hand.py", 4, [str(folder), *data], timeout=200):
+        assert worker.status == 0, worker.output[-3000:]
+    return folder
+
+
+def check_ids(folder: Path, what: str, examples: int) -> None:
+    found = [json.loads((folder / f"{what}-{index}.json").read_text()) for index in range(4)]
+    for epoch in range(2):
+        ids = [worker["ids"][epoch] for worker in found]
+        assert sorted(sum(ids, start=[])) == list(range(1, examples + 1))  # noqa: RUF017
+        assert all(ids)
+    assert found[0]["ids"][0] != found[0]["ids"][1]
+    assert len({(worker["seed"], *worker["loss"]) for worker in found}) == 1
+
+
+def test_four_processes_use_each_example_of_one_file_once(by_hand):
+    check_ids(by_hand, "one_file", 50)
+
+
+@pytest.mark.mnist
+@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
+def test_four_processes_use_each_image_of_mnist_once(by_hand):
+    check_ids(by_hand, "mnist", 203)
+
+
+# --- Workers that the call starts
+
+
+def test_a_script_trains_on_two_workers_as_in_one_process(tmp_path):
+    """Its functions are in __main__, and lambdas; its temporary run directory is gone when it has ended."""
+    command = [sys.executable, str(PROGRAMS / "main_job.py"), str(tmp_path / "result.npz")]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+    script = runpy.run_path(str(PROGRAMS / "main_job.py"), run_name="script")
+    fit = tfdistr.distributed_fit(script["model"], **script["ARGUMENTS"])
+    with np.load(tmp_path / "result.npz") as received:
+        for number, weight in enumerate(fit.model.get_weights()):
+            np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
+        for name, values in fit.history.items():
+            np.testing.assert_allclose(received[name], values, atol=BOUND)
+        assert received["status"].tolist() == ["done", "done"]
+        run_dir = Path(str(received["run_dir"]))
+    assert run_dir.parent == tmp_path
+    assert [path.name for path in tmp_path.iterdir()] == ["result.npz"]
+
+    epochs = [line.split("  ") for line in ended.stdout.splitlines() if line.startswith("Epoch")]
+    assert [line[0] for line in epochs] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
+    assert epochs[-1][3] == f"loss: {fit.history['loss'][-1]:.4f}"
+
+
+class FailOnce(keras.callbacks.Callback):
+    """Fails in the second epoch, unless there is a file that says that it has done so."""
+
+    def __init__(self, marker: Path) -> None:
+        super().__init__()
+        self.marker = marker
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        if epoch == 1 and not self.marker.exists():
+            self.marker.write_text("")
+            raise RuntimeError("the first time")
+
+
+def test_a_failed_job_is_started_again(tmp_path, capsys):
+    arguments = {"x": X, "y": Y, "epochs": 3, "seed": 1, "batch_size": 16, "verbose": 2}
+    restarted = tfdistr.distributed_fit(
+        model, **arguments, cluster=tfdistr.local_cluster(workers=1), max_restarts=1,
+        callbacks=[FailOnce(tmp_path / "marker")], run_dir=tmp_path / "run",
+    )  # fmt: skip
+    shown = [line.partition("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert shown[0] == "Epoch 1/3"
+    assert re.fullmatch(
+        r"Starting the workers again: Worker 0 of 1 on .* failed: RuntimeError: the first time\.+", shown[1]
+    )
+    assert shown[2:] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
+
+    here = tfdistr.distributed_fit(model, **arguments)
+    assert restarted.history["loss"] == pytest.approx(here.history["loss"], abs=BOUND)
+    for mine, other in zip(restarted.model.get_weights(), here.model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, atol=BOUND)
+    assert restarted.params == here.params | {"workers": 1}
+    (worker,) = restarted.workers
+    assert (worker["index"], worker["status"]) == (0, "done")
+    assert not is_running(worker["pid"])
+
+    run_dir = tmp_path / "run"
+    assert restarted.run_dir == str(run_dir)
+    assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
+    assert {path.name for path in run_dir.iterdir()} == {
+        "job.buffers", "job.pkl", "logs", "model.npz", "strategy.buffers", "strategy.pkl", "training.json",
+        "workers",
+    }  # fmt: skip
+    assert [path.name for path in (run_dir / "workers" / "0").iterdir()] == ["events.jsonl"]
+    assert Path(worker["log"]) == run_dir / "logs" / "worker-0.log"
+    with pytest.raises(ArgumentError, match="`run_dir` must be a new or empty folder"):
+        tfdistr.distributed_fit(model, X, Y, cluster=tfdistr.local_cluster(1), run_dir=run_dir)
+
+
+def only_here() -> None:
+    raise ValueError("only here")
+
+
+def test_the_worker_that_failed_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def fails_on_worker_1() -> keras.Model:
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+            only_here()
+        return model()
+
+    with pytest.raises(WorkerFailedError) as caught:
+        tfdistr.distributed_fit(fails_on_worker_1, X, Y, cluster=tfdistr.local_cluster(workers=2))
+    error = caught.value
+    assert error.worker == 1
+    assert error.message.startswith(f"Worker 1 of 2 on {error.host} failed: ValueError: only here\n")
+    assert 'raise ValueError("only here")' in error.traceback
+    assert error.traceback in error.message
+    assert "ValueError: only here" in Path(error.log).read_text()
+    assert [worker.index for worker in error.workers] == [0, 1]
+    assert not any(is_running(worker.pid) for worker in error.workers)
+    module._remove_temporary()
+    assert Path(error.log).exists(), "the logs of a job that failed are kept"
+
+
+class Kill(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_ends_the_job(tmp_path):
+    cluster = tfdistr.local_cluster(workers=2)
+    with pytest.raises(WorkerFailedError) as caught:
+        tfdistr.distributed_fit(
+            model, X, Y, epochs=50, cluster=cluster, callbacks=[Kill()], run_dir=tmp_path / "run"
+        )
+    error = caught.value
+    assert (error.worker, error.exit_code, error.traceback) == (1, -signal.SIGKILL, None)
+    assert "was killed by SIGKILL" in error.message
+    assert error.log == str(tmp_path / "run" / "logs" / "worker-1.log")
+    assert not any(is_running(worker.pid) for worker in error.workers)
+
+
+def test_workers_that_do_not_start_in_time_are_named_and_their_logs_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ClusterStartError, match=r"worker 0 \(log: .*worker-0\.log\)"):
+        tfdistr.distributed_fit(model, X, Y, cluster=tfdistr.local_cluster(workers=1, start_timeout=0.5))
+    module._remove_temporary()
+    assert list(tmp_path.glob("tfdistr-*/logs/worker-0.log"))
+
+
+def test_a_job_that_cannot_be_sent_starts_nothing(tmp_path):
+    lock = threading.Lock()
+    with pytest.raises(ArgumentError, match="cannot pickle"):
+        tfdistr.distributed_fit(lambda: [lock], X, Y, cluster=tfdistr.local_cluster(2), run_dir=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,45 @@
+"""What ``import tfdistr`` gives, and what it does not do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tfdistr
+
+PUBLIC = {
+    "ArgumentError", "ClusterConfig", "ClusterConfigError", "ClusterPlan", "ClusterStartError",
+    "DataShardError", "FitResult", "LocalCluster", "MultiWorkerMirroredStrategy", "Task",
+    "TfdistrError", "WorkerContext", "WorkerFailedError", "auto_shard", "cluster_from_env",
+    "distributed_fit", "load_dataset", "local_cluster", "tf_config",
+}  # fmt: skip
+
+
+def test_tensorflow_is_not_imported_before_it_is_needed():
+    code = (
+        "import sys, tfdistr\n"
+        "tfdistr.tf_config(worker=['a:1', 'b:2']); tfdistr.local_cluster(); tfdistr.distributed_fit\n"
+        "tfdistr.load_dataset('digits').arrays(); tfdistr.FitResult; tfdistr.TfdistrError\n"
+        "print({'tensorflow', 'keras'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("set()\n", "")
+
+
+def test_every_public_name_is_there():
+    assert set(tfdistr.__all__) == PUBLIC
+    for name in PUBLIC:
+        found = getattr(tfdistr, name)
+        assert found.__name__ == name
+        assert found.__doc__
+
+
+def test_dir_lists_the_public_names():
+    assert set(dir(tfdistr)) == PUBLIC | {"__version__"}
+
+
+def test_other_names_are_refused():
+    with pytest.raises(AttributeError, match="module 'tfdistr' has no attribute 'distributed_fitt'"):
+        getattr(tfdistr, "distributed_fitt")  # noqa: B009

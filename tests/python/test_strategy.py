@@ -1,0 +1,224 @@
+"""The strategy in a loop of one's own, at the start and at the end. Keras's fit is in test_equality.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from clusters import PROGRAMS, run_cluster
+
+import tfdistr
+from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
+from tfdistr.launch.ports import free_ports
+
+# --- What two workers find
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("custom_loop")
+    for worker in run_cluster("custom_loop.py", 2, [str(folder)], timeout=120):
+        assert worker.status == 0, worker.output[-3000:]
+    return [json.loads((folder / f"{index}.json").read_text()) for index in range(2)]
+
+
+def test_each_worker_knows_its_place(found):
+    assert [(w["workers"], w["index"], w["chief"]) for w in found] == [(2, 0, True), (2, 1, False)]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("sum", 3.0),
+        ("sum by name", 3.0),
+        ("mean", [1.0, 2.0]),
+        ("sum of rows", 6.0),
+        ("mean of unequal rows", pytest.approx([2 / 3, 2 / 3])),
+        ("nested", {"one": 3.0, "more": [[2.0, 4.0], 3.0]}),
+        ("gathered", [[0, 0], [1, 1], [1, 1]]),
+        ("gathered columns", [[0, 1, 1], [0, 1, 1]]),
+        ("all-reduced", 3.0),
+        ("all-reduced nest", [[1.0, 2.0], 1.5]),
+        ("all-gathered", [[0, 0], [1, 1], [1, 1]]),
+    ],
+)
+def test_values_go_between_the_workers(found, what, expected):
+    assert [worker["values"][what] for worker in found] == [expected, expected]
+
+
+def test_each_replica_has_its_number(found):
+    assert [worker["values"]["id"] for worker in found] == [0, 1]
+
+
+def test_variables_start_as_the_chiefs_and_are_summed_when_read(found):
+    assert [worker["from_the_chief"] for worker in found] == [[10.0, 3.0]] * 2
+
+
+def test_a_loop_of_ones_own_equals_one_process(found):
+    for worker in found:
+        assert worker["trained"]["difference"] <= 1e-6
+        assert worker["trained"]["losses"] == pytest.approx(worker["trained"]["losses of one"], abs=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["default", "FILE", "DATA", "HINT", "unseeded"])
+def test_every_example_goes_to_one_worker(found, policy):
+    ids = [worker["split"][policy] for worker in found]
+    assert sorted(ids[0] + ids[1]) == list(range(6 if policy == "default" else 12))
+    assert all(ids)
+
+
+def test_a_policy_of_the_user_is_respected(found):
+    assert [worker["split"]["FILE"] for worker in found] == [list(range(6)), list(range(6, 12))]
+    assert [worker["split"]["OFF"] for worker in found] == [list(range(12))] * 2
+
+
+def test_a_policy_that_cannot_work_is_refused_on_every_worker(found):
+    for worker in found:
+        rule, received, _ = worker["split"]["too few"].splitlines()
+        assert rule == "The auto-shard policy FILE needs at least one file for each worker."
+        assert received == "Received: 1 file, 2 workers"
+
+
+def test_fit_on_files_that_tensorflow_shares_out(found):
+    mean_of_squares = sum(i**2 for i in range(12)) / 12
+    assert [worker["fit_on_files"] for worker in found] == [[pytest.approx(mean_of_squares)] * 2] * 2
+
+
+def test_a_barrier_that_a_worker_does_not_come_to(found):
+    lines = found[0]["barrier"].splitlines()
+    assert lines[0] == "All 2 workers must come to the barrier 'alone' within 1.5 s."
+    assert lines[1].startswith("Received: Barrier timed out. Id: alone")
+    assert lines[2] == "Fix: Look at the log of the worker that is missing."
+
+
+# --- When workers end
+
+
+def test_workers_that_end_at_different_moments_end_well():
+    """The second before the chief, the third after it."""
+    for worker in run_cluster("leave.py", 3, ["2", "end"], ["0", "end"], ["4", "end"], timeout=120):
+        assert "workers: 3\ndone\n" in worker.output
+        assert worker.status == 0
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_reaches_the_worker_that_waits(failing):
+    ends = [["2", "raise"], ["0", "wait"]]
+    workers = run_cluster("leave.py", 2, *(ends if failing == 0 else ends[::-1]), timeout=120)
+    assert [worker.status for worker in workers] == [1, 1]
+    assert "\nValueError: the loss is green\n" in workers[failing].output
+    assert f"worker {failing} ended with ValueError: the loss is green" in workers[1 - failing].output
+    assert "done" not in workers[1 - failing].output
+
+
+# --- When workers start
+
+
+def run(program: str, *arguments: str, config: str = "") -> str:
+    """The output of a process, which must end well."""
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    environment = os.environ | {"TF_CONFIG": config}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[dict[str, list[str]]]:
+    """What single processes said, which were started side by side: their addresses, then their output."""
+    with socket.socket() as listener, ThreadPoolExecutor() as pool:
+        listener.bind(("", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        runs = {"replicas": ([], pool.submit(run, "local_replicas.py"))}
+        for name, index in (("peer missing", 0), ("chief missing", 1), ("port taken", 1)):
+            ports = [free_ports(1)[0], taken] if name == "port taken" else free_ports(2)
+            addresses = [f"127.0.0.1:{port}" for port in ports]
+            config = tfdistr.tf_config(worker=addresses)[index].to_json()
+            runs[name] = (addresses, pool.submit(run, "start.py", "4", config=config))
+        yield {name: [*addresses, future.result()] for name, (addresses, future) in runs.items()}
+
+
+@pytest.mark.parametrize(("case", "this", "other"), [("peer missing", 0, 1), ("chief missing", 1, 0)])
+def test_a_worker_that_is_missing_is_named(started, case, this, other):
+    *addresses, output = started[case]
+    rule, received, fix, after = output.splitlines()
+    assert rule == "The workers of the cluster must find each other within 4 s."
+    assert received == (
+        f"Received: worker {this} ({addresses[this]}): waited for worker {other} ({addresses[other]})"
+    )
+    assert fix == (
+        "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, "
+        "where the others can reach its address."
+    )
+    assert float(after.split()[1]) < 60
+
+
+def test_a_port_that_is_taken_is_named(started):
+    _, address, output = started["port taken"]
+    assert output.splitlines()[:3] == [
+        "Each worker must be able to listen on the port of its address.",
+        f"Received: worker 1 ({address}): Could not start gRPC server",
+        "Fix: Another process has this worker's port: end it, or give the worker another address.",
+    ]
+
+
+def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(started):
+    warning, result = started["replicas"][0].splitlines()
+    assert warning == (
+        "WARNING This worker has 2 devices, so TensorFlow's own replica threads are used: R functions in "
+        "the model and Keras 3's fit on several workers fail there. Start one process per device."
+    )
+    result = json.loads(result)
+    assert (result["replicas"], result["workers"]) == (2, 1)
+    x = np.arange(12.0).reshape(6, 2)
+    first = (x.sum(1) ** 2).mean()
+    assert result["losses"][0] == pytest.approx(first)
+    assert result["losses"][1] < first
+
+
+# --- In this process
+
+
+def test_a_strategy_that_is_made_too_late_is_refused(monkeypatch):
+    plan = tfdistr.tf_config(worker=["127.0.0.1:10001", "127.0.0.1:10002"])
+    monkeypatch.setenv("TF_CONFIG", plan[0].to_json())
+    tf.zeros(1)
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.MultiWorkerMirroredStrategy()
+    assert str(caught.value).splitlines() == [
+        "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
+        "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
+        "Fix: Make the strategy first: right after the imports, before data and models.",
+    ]
+
+
+def test_arguments_and_tf_config_are_checked(monkeypatch):
+    message = r"`communication` must be one of 'auto', 'ring', 'nccl'\.\nReceived: 'mpi'"
+    with pytest.raises(ArgumentError, match=message):
+        tfdistr.MultiWorkerMirroredStrategy("mpi")
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with pytest.raises(ClusterConfigError):
+        tfdistr.MultiWorkerMirroredStrategy()
+
+
+def test_without_tf_config_it_is_a_strategy_for_one_worker(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+    strategy = tfdistr.MultiWorkerMirroredStrategy()
+    assert (strategy.num_workers, strategy.worker_index, strategy.is_chief) == (1, 0, True)
+    assert float(strategy.reduce("SUM", tf.constant(2.0), axis=None)) == 2.0
+    strategy.barrier("nobody else", 1)
+    strategy.leave()
+    with strategy.scope():
+        assert tfdistr.auto_shard(
+            tf.data.Dataset.range(3)
+        ).options().experimental_distribute.auto_shard_policy == (tf.data.experimental.AutoShardPolicy.OFF)
