@@ -19,9 +19,83 @@ from tensorflow.python.data.ops import shuffle_op as _shuffle_op
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.eager import context as _context
 
-# The strategy subclass overrides what this class does with a replica and with a dataset; TensorFlow
-# exports the strategy only, not the "extended" object that does its work.
-MultiWorkerExtended = _multi_worker.CollectiveAllReduceExtended
+# --- The strategy: TensorFlow exports it, but not the "extended" object that does its work --------
+
+
+class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
+    """TensorFlow's object behind ``MultiWorkerMirroredStrategy``, its hooks under names of our own.
+
+    ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and
+    ``on_dataset`` do what the stock strategy does; a subclass overrides them.
+    """
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers that train."""
+        return int(self._num_workers)
+
+    @property
+    def worker_index(self) -> int:
+        """Index of this worker among them."""
+        return int(self._id_in_cluster)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker is the chief."""
+        return bool(self._is_chief)
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The strategy that this object belongs to."""
+        return self._container_strategy()
+
+    def replica_context(self) -> tf.distribute.ReplicaContext:
+        """The context of this worker's first replica."""
+        return tf.distribute.ReplicaContext(
+            self.strategy, replica_id_in_sync_group=self._get_replica_id_in_sync_group(0)
+        )
+
+    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on every local replica."""
+        return super()._call_for_each_replica(fn, args, kwargs)
+
+    def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        """Reduce a value, outside of a replica."""
+        return super()._reduce_to(op, value, destinations, options)
+
+    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+        """Reduce values that replicas gave, with the destination of each."""
+        return super()._batch_reduce_to(op, pairs, options)
+
+    def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
+        """Reduce a nested value, inside a replica."""
+        return super()._replica_ctx_all_reduce(op, value, options)
+
+    def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        """Concatenate the values of all replicas."""
+        return super()._gather_to_implementation(value, destinations, axis, options)
+
+    def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        """Split a dataset over the workers."""
+        return super()._experimental_distribute_dataset(dataset, options)
+
+    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return self.on_replicas(fn, args, kwargs)
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        return self.on_reduce(reduce_op, value, destinations, options)
+
+    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+        return self.on_batch_reduce(reduce_op, value_destination_pairs, options)
+
+    def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        return self.on_replica_reduce(reduce_op, value, options)
+
+    def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        return self.on_gather(value, destinations, axis, options)
+
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        return self.on_dataset(dataset, options)
 
 
 # --- The runtime context: coordination service and its barriers -------------------------------
@@ -155,6 +229,8 @@ def global_seed() -> int | None:
 
 def keras_step_model(fn: Callable[..., Any]) -> keras.Model | None:
     """The model, if ``fn`` is the ``train_step`` or ``test_step`` that Keras passes to ``strategy.run``."""
+    if getattr(fn, "__name__", None) not in ("train_step", "test_step"):
+        return None  # a method of the user's own, who scales the loss
     owner = getattr(fn, "__self__", None)
     return owner if isinstance(owner, keras.Model) else None
 

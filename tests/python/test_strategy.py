@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +20,7 @@ from clusters import PROGRAMS, run_cluster
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.launch.ports import free_ports
+from tfdistr.startup import _bypass_proxy, start_error
 
 # --- What two workers find
 
@@ -209,6 +211,64 @@ def test_arguments_and_tf_config_are_checked(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{")
     with pytest.raises(ClusterConfigError):
         tfdistr.MultiWorkerMirroredStrategy()
+
+
+def test_a_train_step_that_is_a_tf_function_works_on_one_worker(monkeypatch):
+    class Own(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = keras.layers.Dense(1, kernel_initializer="zeros")
+
+        def call(self, inputs):
+            return self.body(inputs)
+
+        @tf.function
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x) - y) ** 2)
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"error": loss}
+
+    monkeypatch.setenv("TF_CONFIG", "")
+    with tfdistr.MultiWorkerMirroredStrategy().scope():
+        model = Own()
+        model.compile("sgd", "mse")
+    losses = model.fit(np.ones((4, 2)), np.ones((4, 1)), epochs=2, verbose=0).history["error"]
+    assert losses[0] == pytest.approx(1.0)
+    assert losses[1] < 1.0
+
+
+def test_other_errors_at_the_start_are_passed_on(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2"])[1].to_json())
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    error = start_error(RuntimeError("no such device\nand more"), resolver, 5.0)
+    assert str(error).splitlines()[:2] == [
+        "The workers of the cluster must find each other within 5 s.",
+        "Received: worker 0 (b:2): no such device",
+    ]
+    missing = (
+        "Barrier timed out.\nSome timed out task names:\n/job:chief/replica:0/task:0\n\nThe first: /job:w"
+    )
+    error = start_error(tf.errors.DeadlineExceededError(None, None, missing), resolver, 5.0)
+    assert error.received == "worker 0 (b:2): waited for chief 0 (a:1)"
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, "10.0.0.1,host"),
+        ({"no_proxy": "a.example,host"}, "a.example,host,10.0.0.1"),
+        ({"no_proxy": "a.example", "no_grpc_proxy": "b.example"}, "b.example,10.0.0.1,host"),
+    ],
+)
+def test_workers_are_not_looked_for_behind_a_proxy(monkeypatch, known, expected):
+    monkeypatch.setenv("no_grpc_proxy", "")
+    monkeypatch.setenv("no_proxy", "")
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    _bypass_proxy(["10.0.0.1:2222", "host:2222", "10.0.0.1:2223"])
+    assert os.environ["no_grpc_proxy"] == expected  # noqa: SIM112 (gRPC's name)
 
 
 def test_without_tf_config_it_is_a_strategy_for_one_worker(monkeypatch):

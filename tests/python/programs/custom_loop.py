@@ -68,39 +68,43 @@ def from_the_chief() -> object:
     return plain([variable.read_value(), total.read_value()])
 
 
+class Learner(keras.Sequential):
+    """A model with a step of its own, which scales the loss as TensorFlow teaches."""
+
+    def learn(self, data: tuple, size: int) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            losses = keras.losses.mean_squared_error(data[1], self(data[0]))
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=size)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return loss
+
+
+def learner() -> Learner:
+    model = Learner([keras.Input((3,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
+    model.set_weights([np.full(weight.shape, 0.1, "float32") for weight in model.get_weights()])
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+    return model
+
+
 def trained() -> object:
     """A loop of one's own with and without the strategy, over an epoch of uneven batches."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(21, 3)).astype("float32"), rng.normal(size=(21, 1)).astype("float32")
     batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    with strategy.scope():
+        many = learner()
+    one = learner()
 
-    def step(model: keras.Model, optimizer: object, data: tuple, size: int) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            losses = keras.losses.mean_squared_error(data[1], model(data[0]))
-            loss = tf.nn.compute_average_loss(losses, global_batch_size=size)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
-
-    def train(scope: object, data: object, run: object) -> tuple[list, list]:
-        with scope:
-            layers = [keras.Input((3,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)]
-            model = keras.Sequential(layers)
-            model.set_weights([np.full(w.shape, 0.1, "float32") for w in model.get_weights()])
-            optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
-            optimizer.build(model.trainable_variables)
-        sizes = iter([8, 8, 5])
-        losses = [run(lambda *args: step(model, optimizer, *args), (batch, next(sizes))) for batch in data]
-        return losses, model.get_weights()
+    @tf.function
+    def step(data: tuple, size: int) -> tf.Tensor:
+        return strategy.reduce(SUM, strategy.run(many.learn, args=(data, size)), axis=None)
 
     distributed = strategy.experimental_distribute_dataset(batches)
-
-    def run_here(fn: object, args: tuple) -> tf.Tensor:
-        return strategy.reduce(SUM, strategy.run(tf.function(fn), args=args), axis=None)
-
-    many = train(strategy.scope(), distributed, run_here)
-    one = train(tf.device("CPU:0"), batches, lambda fn, args: fn(*args))
-    difference = max(np.abs(a - b).max() for a, b in zip(many[1], one[1], strict=True))
-    return {"difference": float(difference), "losses": plain(many[0]), "losses of one": plain(one[0])}
+    losses = [step(data, size) for data, size in zip(distributed, (8, 8, 5), strict=True)]
+    alone = [one.learn(data, size) for data, size in zip(batches, (8, 8, 5), strict=True)]
+    pairs = zip(many.get_weights(), one.get_weights(), strict=True)
+    difference = max(float(np.abs(mine - other).max()) for mine, other in pairs)
+    return {"difference": difference, "losses": plain(losses), "losses of one": plain(alone)}
 
 
 def records() -> list[str]:

@@ -1,0 +1,114 @@
+"""A step of Keras's ``fit`` on this worker's rows that adds up to the step on the whole global batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.collectives import Collectives
+from tfdistr.replica import OneReplica, scale
+
+
+@contextlib.contextmanager
+def exact_step(
+    extended: OneReplica, collectives: Collectives, model: keras.Model, data: Any
+) -> Iterator[Any]:
+    """One step on a local batch that may be shorter than the peers', or empty.
+
+    Args:
+        extended: What runs the replica.
+        collectives: What carries tensors to the peers.
+        model: The model whose step it is.
+        data: The local batch.
+
+    Yields:
+        The batch for the step: ``data``, or one row of zeros that stands in for none.
+    """
+    examples = _count_examples(data)
+    may_be_empty = tf.get_static_value(examples) is None
+    state = model.metrics_variables if may_be_empty and model.built else []
+    variables = [extended.local_variable(v.value) for v in state]
+    before = [tf.identity(v.read_value()) for v in variables]
+    mean = _MeanOverExamples(extended, collectives, examples)
+    extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
+    try:
+        with _private.optimizer_step(model, mean.scale_loss, mean.reduce):
+            yield _at_least_one(data, examples) if may_be_empty else data
+    finally:
+        extended.present = None
+    if variables:
+        # The row that stands in for none must not enter the metrics.
+        def restore() -> tf.Tensor:
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            return tf.constant(True)
+
+        tf.cond(examples > 0, lambda: tf.constant(False), restore)
+
+
+class _MeanOverExamples:
+    """The gradient of the mean over the global batch, from each worker's mean over its own rows.
+
+    Each worker's part weighs as its rows do. Where the model itself communicates on its way forward
+    (synchronized BatchNormalization), the loss is weighted before the gradient is taken, for which the
+    number of rows is all-reduced alone. Otherwise it travels with the gradients, at no cost.
+    """
+
+    def __init__(self, extended: OneReplica, collectives: Collectives, examples: tf.Tensor) -> None:
+        self._extended = extended
+        self._collectives = collectives
+        self._count = tf.cast(examples, tf.float32)
+        self._loss_is_weighted = False
+        self._reductions_before = extended.replica_reductions
+
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """Weight the loss, if the model has communicated."""
+        if self._extended.replica_reductions == self._reductions_before:
+            return loss
+        self._loss_is_weighted = True
+        (total,) = self._sum([self._count])
+        return loss * tf.cast(self._extended.num_workers * self._count / total, loss.dtype)
+
+    def reduce(self, gradients: Sequence[Any]) -> list[Any]:
+        """Sum the gradients over the workers, each with its weight."""
+        if self._loss_is_weighted:
+            return self._sum([scale(g, tf.sign(self._count)) for g in gradients])
+        *sums, total = self._sum([*(scale(g, self._count) for g in gradients), self._count])
+        # Keras has divided each worker's loss by the number of workers.
+        return [scale(g, self._extended.num_workers / total) for g in sums]
+
+    def _sum(self, tensors: Sequence[Any]) -> list[Any]:
+        return self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+
+def _at_least_one(data: Any, examples: tf.Tensor) -> Any:
+    """``data``, or one row of zeros where it has none: some kernels (convolutions) fail on no rows."""
+    def pad(value: Any) -> Any:
+        if isinstance(value, tf.RaggedTensor):
+            splits = value.row_splits
+            padded = tf.cond(examples > 0, lambda: splits, lambda: tf.zeros([2], splits.dtype))
+            return tf.RaggedTensor.from_row_splits(value.values, padded, validate=False)
+        if isinstance(value, tf.SparseTensor):
+            rows = tf.maximum(value.dense_shape[:1], 1)
+            return tf.SparseTensor(value.indices, value.values, tf.concat([rows, value.dense_shape[1:]], 0))
+        if not isinstance(value, tf.Tensor):
+            return value
+        row = tf.concat([[1], tf.shape(value)[1:]], 0)
+        padded = tf.cond(examples > 0, lambda: value, lambda: tf.zeros(row, value.dtype))
+        return tf.ensure_shape(padded, value.shape)
+
+    return tf.nest.map_structure(pad, data)
+
+
+def _count_examples(data: Any) -> tf.Tensor:
+    first = next(part for part in tf.nest.flatten(data) if part is not None)
+    if isinstance(first, tf.RaggedTensor):
+        return tf.cast(first.nrows(), tf.int32)
+    if isinstance(first, tf.SparseTensor):
+        return tf.cast(first.dense_shape[0], tf.int32)
+    return tf.shape(first)[0]

@@ -1,0 +1,89 @@
+"""How a worker joins its cluster: what must be before its server starts, and what errors there mean."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.cluster import split_address
+from tfdistr.errors import ClusterStartError
+
+_MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
+_TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
+
+
+def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> None:
+    """Set up what must be before the server of this worker starts.
+
+    Args:
+        resolver: Describes the cluster and this worker's task.
+        start_timeout: Seconds within which every worker must have registered.
+        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+
+    Raises:
+        ClusterStartError: TensorFlow is in use already.
+    """
+    jobs = {job: len(tasks) for job, tasks in resolver.cluster_spec().as_dict().items()}
+    training = {job: jobs[job] for job in ("chief", "worker") if job in jobs}
+    if not training or resolver.task_type not in training:
+        return
+    if _private.context_initialized():
+        raise ClusterStartError(
+            "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
+            received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
+            fix="Make the strategy first: right after the imports, before data and models.",
+        )
+    _bypass_proxy(address for job in training for address in resolver.cluster_spec().job_tasks(job))
+    _private.configure_coordination(
+        training,
+        leader=f"/job:{_leader_job(training)}/replica:0/task:0",
+        register_timeout=start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
+    )
+
+
+def _bypass_proxy(addresses: Iterable[str]) -> None:
+    """Have gRPC connect to the workers themselves: with http_proxy set it asks the proxy, and hangs there."""
+    names = ("no_grpc_proxy", "no_proxy")
+    known = next((os.environ[name] for name in names if os.environ.get(name)), "").split(",")
+    hosts = (split_address(address)[0] for address in addresses)
+    os.environ[names[0]] = ",".join(dict.fromkeys(filter(None, [*known, *hosts])))
+
+
+def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStartError:
+    """What TensorFlow's error at the start means: a port that is taken, or peers that did not come."""
+    text = str(getattr(error, "message", error)).strip()
+    spec = resolver.cluster_spec()
+
+    def name(job: str, index: Any) -> str:
+        return f"{job} {index} ({spec.task_address(job, int(index))})"
+
+    this = name(resolver.task_type, resolver.task_id)
+    if "in use" in text or "Could not start gRPC server" in text:
+        return ClusterStartError(
+            "Each worker must be able to listen on the port of its address.",
+            received=f"{this}: {text.splitlines()[0]}",
+            fix="Another process has this worker's port: end it, or give the worker another address.",
+        )
+    # TensorFlow names those that are missing where it knows them: on the leader, or if the leader is there.
+    named = _MISSING_TASKS.search(text)
+    missing = [name(*task) for task in _TASK_NAME.findall(named[1])] if named else []
+    leader = name(_leader_job(spec.jobs), 0)
+    if not missing and this != leader and isinstance(error, tf.errors.OpError):
+        missing = [leader]
+    why = f"waited for {', '.join(missing)}" if missing else text.partition("\n")[0]
+    return ClusterStartError(
+        f"The workers of the cluster must find each other within {timeout:g} s.",
+        received=f"{this}: {why}",
+        fix="Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
+        "others can reach its address.",
+    )
+
+
+def _leader_job(jobs: Iterable[str]) -> str:
+    return "chief" if "chief" in jobs else "worker"
