@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 
 EXAMPLES = 12_800
-EPOCHS = 4
+EPOCHS = 8
 PER_WORKER_BATCH = 64
 
 
