@@ -8,6 +8,9 @@ from typing import Any
 
 from tfdistr.errors import ArgumentError
 
+#: What can carry the collectives.
+COMMUNICATION = ("auto", "ring", "nccl")
+
 
 def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
     """``value`` as an int, if it is a whole number within the limits (2.0 is one, True is not)."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.arguments import flag, one_of, optional_whole, whole
+from tfdistr.arguments import COMMUNICATION, flag, one_of, optional_whole, whole
 from tfdistr.cluster import ClusterConfig, cluster_from_env
 from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.datasets import Dataset
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("multi_worker_mirrored",)
 LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
-COMMUNICATION = ("auto", "ring", "nccl")
 
 _LARGEST_SEED = 2**32 - 1  # that NumPy takes
 

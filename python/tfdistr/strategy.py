@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.arguments import one_of
+from tfdistr.arguments import COMMUNICATION, one_of
 from tfdistr.cluster import cluster_from_env
 from tfdistr.collectives import BYTES_PER_PACK
 from tfdistr.errors import ClusterStartError
@@ -33,8 +33,6 @@ from tfdistr.replica import OneReplica
 from tfdistr.startup import prepare, start_error
 
 log = logging.getLogger("tfdistr")
-
-COMMUNICATION = ("auto", "ring", "nccl")
 
 #: Seconds that a worker which is done waits for its peers at exit, before it leaves all the same.
 EXIT_TIMEOUT = 60.0
