@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,12 @@ from tfdistr.data.pipeline import make_data
 from tfdistr.errors import ArgumentError
 
 TFDS = Path(os.environ.get("TFDISTR_TFDS_DIR") or Path(__file__).parents[3] / "shared" / "tfds")
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(tmp_path, monkeypatch):
+    """TensorFlow Datasets leaves a folder for each data set that it looks for in vain."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 # --- Digits

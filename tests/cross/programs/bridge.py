@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
 
 os.environ["RETICULATE_PYTHON"] = sys.executable
@@ -15,8 +16,9 @@ os.environ["RETICULATE_PYTHON"] = sys.executable
 import rpy2.rinterface as rinterface
 import rpy2.robjects as robjects
 
-# R's end in an embedded process aborts or hangs once reticulate has been loaded.
+# R's end in an embedded process aborts or hangs once reticulate has been loaded; what it would remove:
 atexit.unregister(rinterface.endr)
+atexit.register(shutil.rmtree, robjects.r("tempdir()")[0], ignore_errors=True)
 
 _objects: dict[int, object] = {}
 
