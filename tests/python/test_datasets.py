@@ -18,10 +18,12 @@ from tfdistr.errors import ArgumentError
 TFDS = Path(os.environ.get("TFDISTR_TFDS_DIR") or Path(__file__).parents[3] / "shared" / "tfds")
 
 
-@pytest.fixture(autouse=True)
-def _own_temporary_folder(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def _own_temporary_folder(tmp_path_factory):
     """TensorFlow Datasets leaves a folder for each data set that it looks for in vain."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tfds")))
+        yield
 
 
 # --- Digits
