@@ -200,7 +200,7 @@ def source_files(dataset: tf.data.Dataset) -> int:
 def _file_names(source: tf.data.Dataset) -> int:
     tensors = getattr(source, "_tensors", None) or []
     strings = [t for t in tensors if t.dtype == tf.string and t.shape.rank == 1]
-    return int(strings[0].shape[0]) if strings else 0
+    return int(strings[0].shape[0] or 0) if strings else 0
 
 
 def _reads_files(graph: Any) -> bool:

@@ -72,6 +72,15 @@ def test_the_choice_is_set_and_logged_once(files, caplog):
     )
 
 
+def test_the_split_of_a_dataset_is_logged_with_its_reason(files, caplog):
+    with caplog.at_level(logging.INFO, logger="tfdistr"):
+        distribute_batches(tf.data.TFRecordDataset(files[:1]).batch(4), 4, 0)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Each of 4 workers takes its rows of every global batch: 1 file cannot be shared out to 4 workers"
+    )
+
+
 def test_files_are_shared_out_where_that_was_asked_for(files):
     dataset = tf.data.TFRecordDataset(files)
     assert policy_of(auto_shard(dataset, 2, exact=False)) is Policy.FILE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,6 @@ from tfdistr.data.shard import bounds, distribute_batches, mark_share
 from tfdistr.data.source import Arrays, Source, leaves, make_source
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
-
-log = logging.getLogger("tfdistr")
 
 #: Examples that a stream of unknown or large size is shuffled over.
 SHUFFLE_BUFFER = 10_000

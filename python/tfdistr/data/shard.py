@@ -135,6 +135,9 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
             fix="Call dataset.batch(batch_size) before fit().",
         )
 
+    _, reason = choose_policy(_private.source_files(dataset), num_workers)
+    log.info("Each of %d workers takes its rows of every global batch: %s", num_workers, reason)
+
     def rows_of_worker(*batch: Any) -> Any:
         # map() passes the components of a tuple one by one, anything else whole.
         return take_rows(batch if isinstance(dataset.element_spec, tuple) else batch[0], num_workers, index)
