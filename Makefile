@@ -6,13 +6,17 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 PYTHON := $(CURDIR)/.venv/bin/python
 # A part of the tests: make test-python T=cluster, make test-r T=cluster
 T ?=
+# What `make equality` compares: numbers of workers, and what carries their collectives.
+WORKERS ?= 2 3
+WAYS ?=
+COMMUNICATION ?= auto
 
 export LC_ALL := C.UTF-8
 # R uses the Python of this checkout, also where its working directory is another.
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-python test-r test-cross check docs bench clean
+.PHONY: help setup demo test lint test-python test-r test-cross check equality docs bench clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -46,6 +50,10 @@ test-cross: setup ## R and Python in one process, through rpy2
 check: setup ## R CMD check, without the tests that test-r runs; fails on warnings
 	@tools/check-r.sh
 
+equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in
+	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
+	  $(if $(WAYS),--way $(WAYS))
+
 docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh
 	Rscript -e 'roxygen2::roxygenise()'
@@ -53,6 +61,7 @@ docs: ## man/ and NAMESPACE from the comments in R/
 bench: setup ## images per second against stock tf-keras, and the time to the first step
 	@tools/setup-bench.sh
 	$(PYTHON) benchmarks/bench.py --stock-python .cache/bench/bin/python
+	$(PYTHON) benchmarks/decode.py
 
 clean: ## remove what setup and the tests made in this folder; R and its packages stay
 	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist python/tfdistr.egg-info

@@ -47,8 +47,13 @@
 #' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
 #'   numbers in these functions; drawn if `NULL`.
 #' @param shuffle Whether each epoch has its own order of the training examples.
+#' @param drop_remainder Whether the last batch of each pass over the training data is dropped where it is
+#'   not full; see [steps_per_epoch()].
 #' @param scale_learning_rate String: "linear" multiplies the learning rate by the number of workers, "sqrt"
 #'   by its square root, "none" leaves it; for use with `per_worker_batch_size`.
+#' @param warmup_epochs Number of epochs over which the learning rate rises, in equal parts from step to
+#'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
+#'   of their first step.
 #' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker) or
 #'   "auto".
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
@@ -94,8 +99,9 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             batch_size = 32, per_worker_batch_size = NULL, epochs = 1,
                             steps_per_epoch = NULL, validation_data = NULL, validation_steps = NULL,
                             callbacks = NULL, class_weight = NULL, sample_weight = NULL, seed = NULL,
-                            shuffle = TRUE, scale_learning_rate = "none", communication = "auto",
-                            verbose = "auto", run_dir = NULL, max_restarts = 0) {
+                            shuffle = TRUE, drop_remainder = FALSE, scale_learning_rate = "none",
+                            warmup_epochs = 0, communication = "auto", verbose = "auto", run_dir = NULL,
+                            max_restarts = 0) {
   rlang::check_dots_empty()
   display <- make_display(verbose)
   on.exit(display$close())
@@ -129,7 +135,9 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       sample_weight = python_data(sample_weight, "sample_weight"),
       seed = seed,
       shuffle = shuffle,
+      drop_remainder = drop_remainder,
       scale_learning_rate = scale_learning_rate,
+      warmup_epochs = warmup_epochs,
       communication = communication
     )
     restarts <- core("arguments")$whole("max_restarts", max_restarts, minimum = 0L)

@@ -2,7 +2,7 @@
 
 # What shows the events of a job (see python/tfdistr/events.py): `event` takes each one, `close` ends it.
 #
-# verbose: 0 for nothing; 1 for a bar with metrics while an epoch runs, and a line for each that has ended; 2
+# verbose: 0 for nothing more than warnings; 1 for a bar with metrics while an epoch runs, and a line for each that has ended; 2
 #   for the lines alone; "auto" for 1 if the session is interactive, else 0. Where no bar can be drawn, 1 is
 #   2.
 make_display <- function(verbose, call = rlang::caller_env()) {
@@ -18,10 +18,17 @@ make_display <- function(verbose, call = rlang::caller_env()) {
   }
   bar <- if (verbose == 1L && cli::is_dynamic_tty()) new_bar() else no_bar
   # Of the workers that report their training, the chief's is shown.
-  job <- rlang::env(chief = Inf, epochs = NULL, steps = NULL)
+  job <- rlang::env(chief = Inf, epochs = NULL, steps = NULL, warnings = character())
   title <- function(event) sprintf("Epoch %d/%d", event$epoch + 1L, job$epochs)
-  # What the workers print is shown by every display: it comes only if `follow = TRUE` asked for it.
+  # Every display shows warnings, each once (all workers have the same to say, mostly), and what the workers
+  # print, which comes only if `follow = TRUE` asked for it.
   on <- list(
+    warning = function(event) {
+      if (!event$message %in% job$warnings) {
+        job$warnings <- c(job$warnings, event$message)
+        cli::cli_verbatim(paste("Warning:", event$message))
+      }
+    },
     log = function(event) {
       cli::cli_verbatim(paste0(if (!is.null(event$worker)) sprintf("[worker %d] ", event$worker), event$line))
     }

@@ -19,27 +19,41 @@ _MODULES = {
     "ClusterStartError": "errors",
     "DataShardError": "errors",
     "FitResult": "result",
+    "JobMismatchError": "errors",
     "LocalCluster": "launch.local",
     "MultiWorkerMirroredStrategy": "strategy",
     "Task": "cluster",
     "TfdistrError": "errors",
+    "WarmUp": "warm_up",
     "WorkerContext": "data.context",
     "WorkerFailedError": "errors",
     "auto_shard": "data.shard",
+    "average_loss": "losses",
+    "chief_only": "callbacks",
     "cluster_from_env": "cluster",
+    "distribute": "custom_loop",
     "distributed_fit": "fit",
+    "is_chief": "custom_loop",
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
+    "make_strategy": "custom_loop",
+    "regularization_loss": "losses",
+    "scaled_learning_rate": "scaling",
+    "steps_per_epoch": "scaling",
     "tf_config": "cluster",
 }
 __all__ = list(_MODULES)
 
 if TYPE_CHECKING:
+    from tfdistr.callbacks import chief_only as chief_only
     from tfdistr.cluster import ClusterConfig as ClusterConfig
     from tfdistr.cluster import ClusterPlan as ClusterPlan
     from tfdistr.cluster import Task as Task
     from tfdistr.cluster import cluster_from_env as cluster_from_env
     from tfdistr.cluster import tf_config as tf_config
+    from tfdistr.custom_loop import distribute as distribute
+    from tfdistr.custom_loop import is_chief as is_chief
+    from tfdistr.custom_loop import make_strategy as make_strategy
     from tfdistr.data.context import WorkerContext as WorkerContext
     from tfdistr.data.shard import auto_shard as auto_shard
     from tfdistr.datasets import load_dataset as load_dataset
@@ -47,13 +61,19 @@ if TYPE_CHECKING:
     from tfdistr.errors import ClusterConfigError as ClusterConfigError
     from tfdistr.errors import ClusterStartError as ClusterStartError
     from tfdistr.errors import DataShardError as DataShardError
+    from tfdistr.errors import JobMismatchError as JobMismatchError
     from tfdistr.errors import TfdistrError as TfdistrError
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
     from tfdistr.launch.local import LocalCluster as LocalCluster
     from tfdistr.launch.local import local_cluster as local_cluster
+    from tfdistr.losses import average_loss as average_loss
+    from tfdistr.losses import regularization_loss as regularization_loss
     from tfdistr.result import FitResult as FitResult
+    from tfdistr.scaling import scaled_learning_rate as scaled_learning_rate
+    from tfdistr.scaling import steps_per_epoch as steps_per_epoch
     from tfdistr.strategy import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
+    from tfdistr.warm_up import WarmUp as WarmUp
 
 
 def __getattr__(name: str) -> Any:

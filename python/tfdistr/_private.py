@@ -7,17 +7,28 @@ no public one will do; when a version breaks one, this is the file to mend.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.losses import loss as _losses
 from tensorflow.core.protobuf import error_codes_pb2 as _error_codes
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.data.ops import readers as _readers
 from tensorflow.python.data.ops import shuffle_op as _shuffle_op
+from tensorflow.python.data.util import structure as _structure
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.eager import context as _context
+from tensorflow.python.framework import op_def_registry as _op_defs
+
+from tfdistr.errors import TfdistrError
+
+# AutoGraph replaces an error by one of its own class, unless the error's class says not to.
+TfdistrError.ag_pass_through = True  # type: ignore[attr-defined]
 
 # --- The strategy: TensorFlow exports it, but not the "extended" object that does its work --------
 
@@ -49,6 +60,14 @@ class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: i
         """The strategy that this object belongs to."""
         return self._container_strategy()
 
+    #: While a replica runs code that was written for one: what it is told about their number.
+    replicas_to_tell: int | None = None
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        told = self.replicas_to_tell
+        return int(super()._num_replicas_in_sync) if told is None else told
+
     def replica_context(self) -> tf.distribute.ReplicaContext:
         """The context of this worker's first replica."""
         return tf.distribute.ReplicaContext(
@@ -79,8 +98,30 @@ class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: i
         """Split a dataset over the workers."""
         return super()._experimental_distribute_dataset(dataset, options)
 
+    def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
+        """The value that a variable starts with on this worker, before the chief's takes its place."""
+        return value
+
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return self.on_replicas(fn, args, kwargs)
+
+    def _get_variable_creator_initial_value(
+        self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
+    ) -> Any:
+        given = kwargs["initial_value"]
+
+        def checked() -> Any:
+            value = given() if callable(given) else given
+            if not hasattr(value, "wrapped_value"):  # that of a checkpoint
+                value = self.on_initial_value(
+                    tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), kwargs.get("name")
+                )
+            return value
+
+        kwargs["initial_value"] = checked
+        return super()._get_variable_creator_initial_value(
+            replica_id=replica_id, device=device, primary_var=primary_var, **kwargs
+        )
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         return self.on_reduce(reduce_op, value, destinations, options)
@@ -143,6 +184,12 @@ def wait_at_barrier(name: str, timeout: float) -> None:
 def report_error(message: str) -> None:
     """Make every peer's next collective fail with ``message``, also while this process lives on."""
     _context.context().report_error_to_cluster(_error_codes.ABORTED, message)
+
+
+def failed_tasks(jobs: dict[str, int]) -> list[str]:
+    """What the coordination service says of the tasks that failed or vanished; empty if all are well."""
+    states = _context.context().get_task_states(list(jobs.items()))
+    return [str(getattr(state, "message", state)) for state in states if state is not None]
 
 
 def set_key(key: str, value: str) -> None:
@@ -224,15 +271,164 @@ def global_seed() -> int | None:
     return None if seed is None else int(seed)
 
 
-# --- Keras: where gradients of the workers meet -------------------------------------------------
+def reshuffles(dataset: tf.data.Dataset) -> bool:
+    """Whether the pipeline has a shuffle of its own, whose order depends on how often it was read."""
+    nodes = walk_pipeline(dataset)
+    return any(isinstance(n, _shuffle_op._ShuffleDataset) and n._reshuffle_each_iteration for n in nodes)
 
 
-def keras_step_model(fn: Callable[..., Any]) -> keras.Model | None:
-    """The model, if ``fn`` is the ``train_step`` or ``test_step`` that Keras passes to ``strategy.run``."""
+def node_name(dataset: tf.data.Dataset) -> str:
+    """What the last node of a pipeline does, such as "Map" or "Take" (the classes are private)."""
+    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
+
+
+def node_inputs(dataset: tf.data.Dataset) -> Any:
+    """The datasets that the last node reads; those of a zip in the structure of its elements."""
+    return getattr(dataset, "_datasets", None) or dataset._inputs()
+
+
+def nodes_after(dataset: tf.data.Dataset, sources: Sequence[tf.data.Dataset]) -> set[str]:
+    """Names of the nodes of a pipeline that come after ``sources``."""
+    if any(dataset is source for source in sources):
+        return set()
+    return {node_name(dataset)}.union(*(nodes_after(node, sources) for node in dataset._inputs()))
+
+
+def dense_slices(dataset: tf.data.Dataset) -> Any:
+    """The tensors of ``from_tensor_slices``, if none is sparse or ragged; else None."""
+    dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
+    if node_name(dataset) != "TensorSlice" or not dense:
+        return None
+    return tf.nest.pack_sequence_as(dataset.element_spec, dataset._tensors)
+
+
+# Ops that count as stateful, but whose result does not depend on what ran before.
+_HARMLESS_OPS = frozenset({"Assert", "Case", "If", "LookupTableFindV2", "ReadVariableOp",
+    "StatefulPartitionedCall", "While"})  # fmt: skip
+
+
+def map_function(dataset: tf.data.Dataset) -> Callable[[Any], Any] | None:
+    """The function of a ``map``, from element to element; None if it keeps a state or is not known.
+
+    Random ops, variables that are changed and Python functions depend on the order of the calls.
+    """
+    wrapper = getattr(dataset, "_map_func", None)
+    if wrapper is None:
+        return None
+    graph = wrapper.function.graph.as_graph_def()
+    functions = {function.signature.name for function in graph.library.function}
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    for op in {node.op for node in nodes} - _HARMLESS_OPS - functions:
+        known = _op_defs.get(op)
+        if known is None or known.is_stateful:
+            return None
+    (source,) = dataset._inputs()
+
+    def apply(element: Any) -> Any:
+        parts = wrapper.function(*_structure.to_tensor_list(source.element_spec, element))
+        return _structure.from_compatible_tensor_list(wrapper.output_structure, parts)
+
+    return apply
+
+
+# --- Keras: the calls of fit, evaluate and predict ------------------------------------------------
+
+_CALLS = {
+    inspect.unwrap(getattr(keras.Model, name)).__code__: name for name in ("fit", "evaluate", "predict")
+}
+
+
+@dataclass(frozen=True)
+class KerasCall:
+    """A call of ``fit``, ``evaluate`` or ``predict`` that is under way.
+
+    Attributes:
+        method: Which of them.
+        model: The model.
+        variables: The local variables of the method: its arguments, and what it made so far.
+    """
+
+    method: str
+    model: keras.Model
+    variables: Mapping[str, Any]
+
+    @property
+    def steps(self) -> int | None:
+        """Number of batches of an epoch, as far as Keras knows it."""
+        steps = self.variables["epoch_iterator"].num_batches
+        return None if steps is None else int(steps)
+
+    @property
+    def callbacks(self) -> keras.callbacks.CallbackList:
+        """The callbacks, once Keras has put them into its list."""
+        return self.variables["callbacks"]
+
+
+def keras_call() -> KerasCall | None:
+    """The innermost call of Keras's fit, evaluate or predict on this thread's stack.
+
+    Keras tells a strategy neither the model nor the callbacks that it is about to use.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        method = _CALLS.get(frame.f_code)
+        if method is not None:
+            return KerasCall(method, frame.f_locals["self"], frame.f_locals)
+        frame = frame.f_back
+    return None
+
+
+_BUILD = inspect.unwrap(keras.Model._maybe_symbolic_build).__code__
+
+
+def keras_builds_model() -> bool:
+    """Whether this is called while Keras looks at the shapes of a first batch, to build the model from."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is _BUILD:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:
+    """Have ``callbacks`` called on the thread of the training loop, as those must be that communicate."""
+    callbacks._async_train = False
+
+
+def all_layers(model: keras.Model) -> list[keras.Layer]:
+    """The model's layers, those inside of layers included (``Model.layers`` has the outer ones)."""
+    return list(model._flatten_layers(include_self=False))
+
+
+def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
+    """The generators of random numbers in the model's layers."""
+    found = [
+        generator for layer in model._flatten_layers() for generator in getattr(layer, "_seed_generators", ())
+    ]
+    return list({id(generator): generator for generator in found}.values())
+
+
+# --- Keras: where the losses and gradients of the workers meet ------------------------------------
+
+
+def keras_step(fn: Callable[..., Any]) -> tuple[keras.Model, Callable[..., Any]] | None:
+    """The model and its step, if ``fn`` is the ``train_step`` or ``test_step`` that Keras passes to ``run``.
+
+    A step that its author decorated with ``tf.function`` is compiled anew: its graph, once made, would
+    not see what is arranged around the step.
+    """
     if getattr(fn, "__name__", None) not in ("train_step", "test_step"):
-        return None  # a method of the user's own, who scales the loss
-    owner = getattr(fn, "__self__", None)
-    return owner if isinstance(owner, keras.Model) else None
+        return None
+    if not isinstance(fn, tf.types.experimental.PolymorphicFunction):
+        owner = getattr(fn, "__self__", None)
+        return (owner, fn) if isinstance(owner, keras.Model) else None
+    bound = getattr(fn.python_function, "__wrapped__", None)
+    owner = getattr(getattr(bound, "__self__", None), "target", None)
+    if not isinstance(owner, keras.Model):
+        return None
+    plain = types.MethodType(inspect.getattr_static(owner, fn.__name__).python_function, owner)
+    return owner, plain if tf.executing_eagerly() else tf.function(plain)
 
 
 @contextlib.contextmanager
@@ -259,11 +455,92 @@ def optimizer_step(
         reduced = iter(reduce(present) if present else ())
         return apply([None if g is None else next(reduced) for g in grads], trainable_variables)
 
-    optimizer.apply = reduce_then_apply
-    optimizer.scale_loss = lambda loss: scale_loss(scale(loss))
-    inner._all_reduce_sum_gradients = lambda grads_and_vars: grads_and_vars
+    with (
+        overridden(optimizer, "apply", reduce_then_apply),
+        overridden(optimizer, "scale_loss", lambda loss: scale_loss(scale(loss))),
+        overridden(inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def loss_shares(
+    model: keras.Model,
+    share: Callable[[tf.Tensor | None], tf.Tensor],
+    weight: Callable[[], tf.Tensor],
+) -> Iterator[None]:
+    """Within the context, losses that are not the mean over all rows are multiplied by ``share``.
+
+    ``share`` gets what Keras divides the sum of this worker's losses by: the number of entries that no
+    mask hides, or the sum of the weights; None if it does not divide. Each loss of a model with several
+    outputs has a metric, which counts every batch once, whatever its size; it counts this worker's part of it
+    as ``weight()``. (``Model._compile_loss`` and its list of losses have no public names.)
+    """
+    compiled: Any = getattr(model, "_compile_loss", None)
+    entries = getattr(compiled, "_flat_losses", None)
+    if not entries:
+        yield
+        return
+
+    def weighted(metric: keras.metrics.Metric) -> Callable[..., Any]:
+        update = metric.update_state
+        return lambda values, sample_weight=None: update(
+            values, sample_weight=weight() if sample_weight is None else sample_weight
+        )
+
+    with contextlib.ExitStack() as stack:
+        shared = [entry._replace(loss=_SharedLoss(entry.loss, share)) for entry in entries]
+        stack.enter_context(overridden(compiled, "_flat_losses", shared))
+        for metric in compiled.metrics:
+            stack.enter_context(overridden(metric, "update_state", weighted(metric)))
+        yield
+
+
+class _SharedLoss:
+    """A loss of a model that is multiplied by this worker's share, where it has one."""
+
+    def __init__(self, loss: keras.losses.Loss, share: Callable[[tf.Tensor | None], tf.Tensor]) -> None:
+        self._loss = loss
+        self._share = share
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        made: list[tf.Tensor] = []
+        call = self._loss.call
+
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            made.append(call(*args, **kwargs))
+            return made[-1]
+
+        with overridden(self._loss, "call", observed):
+            value = self._loss(y_true, y_pred, sample_weight)
+        reduction = self._loss.reduction
+        if reduction in (None, "none") or made[0].shape.rank == 0:  # a mean that its author has made
+            return value
+        if reduction == "sum":
+            return value * tf.cast(self._share(None), value.dtype)
+        hidden = [getattr(tensor, "_keras_mask", None) for tensor in (y_pred, made[0])]
+        masks = [tf.cast(mask, tf.float32) for mask in hidden if mask is not None]
+        mask = tf.math.reduce_prod(tf.stack(masks), axis=0) if masks else None
+        if reduction == "mean_with_sample_weight":
+            weights = _losses.apply_mask(sample_weight, mask, "float32", reduction)
+        else:
+            weights = mask
+        if weights is None:
+            return value
+        divisor = tf.reduce_sum(tf.cast(weights, tf.float32))
+        return value * tf.cast(self._share(divisor), value.dtype)
+
+
+@contextlib.contextmanager
+def overridden(obj: Any, name: str, value: Any) -> Iterator[None]:
+    """Within the context, this one object has another attribute ``name``."""
+    own = vars(obj)
+    before = own.get(name, own)  # the dictionary itself stands for none
+    setattr(obj, name, value)
     try:
         yield
     finally:
-        del optimizer.apply, optimizer.scale_loss
-        del inner._all_reduce_sum_gradients
+        if before is own:
+            delattr(obj, name)
+        else:
+            setattr(obj, name, before)

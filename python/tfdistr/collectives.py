@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +17,13 @@ from tfdistr import _private
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
 BYTES_PER_PACK = 4 * 1024 * 1024
 
+#: Seconds after which a worker that waits for another says so.
+WAITING_NOTE = 30.0
+
+log = logging.getLogger("tfdistr")
+
+# Where a worker that failed leaves its message.
+_FAILED = "tfdistr/failed"
 # TensorFlow counts the keys of its own groups of devices up from 1.
 _GROUP_KEY = 1 << 20
 
@@ -30,8 +40,26 @@ class Collectives(ABC):
         """Concatenate the workers' tensors along ``axis``, in the order of the workers."""
 
     @abstractmethod
+    def exchange(self, text: str) -> list[str]:
+        """The ``text`` that each worker passes, in the order of the workers. Not for use in a graph.
+
+        It waits for all, and logs whom it waits for.
+
+        Raises:
+            tf.errors.AbortedError: A worker has reported that it failed.
+        """
+
+    @abstractmethod
+    def text_of_chief(self, text: str) -> str:
+        """The ``text`` that worker 0 passes. Worker 0 does not wait for the others; else as ``exchange``."""
+
+    @abstractmethod
     def barrier(self, name: str, timeout: float) -> None:
         """Wait at most ``timeout`` seconds until every worker is at the barrier ``name`` (used once)."""
+
+    @abstractmethod
+    def report_failure(self, message: str) -> None:
+        """Make what the peers wait for, now or next, fail with ``message``."""
 
 
 class TensorFlowCollectives(Collectives):
@@ -42,17 +70,23 @@ class TensorFlowCollectives(Collectives):
     the collectives as they run, in the order of the program, so that the keys agree on all workers.
 
     Args:
-        num_workers: Number of workers.
+        jobs: Number of tasks of each job that trains.
+        index: Index of this worker.
         device: The device of this worker's replica.
         communication: "auto", "ring" or "nccl".
         bytes_per_pack: Dense tensors are sent in packs of about this size.
     """
 
-    def __init__(self, num_workers: int, device: str, communication: str, bytes_per_pack: int) -> None:
-        self._workers = num_workers
+    def __init__(
+        self, jobs: dict[str, int], index: int, device: str, communication: str, bytes_per_pack: int
+    ) -> None:
+        self._jobs = jobs
+        self._workers = sum(jobs.values())
+        self._index = index
         self._device = device
         self._hint = communication
         self._bytes_per_pack = bytes_per_pack
+        self._exchanges = 0
         with tf.device("CPU:0"):
             self._calls = tf.Variable(0, dtype=tf.int32, trainable=False, name="collective_calls")
         # NCCL needs its operations launched in the same order everywhere; a common resource orders them.
@@ -85,8 +119,50 @@ class TensorFlowCollectives(Collectives):
         gathered = tf.concat([part[: counts[i]] for i, part in enumerate(parts)], 0)
         return _move_axis(gathered, axis)
 
+    def exchange(self, text: str) -> list[str]:
+        name = self._publish(text)
+        return [
+            text if worker == self._index else self._text_of(worker, name) for worker in range(self._workers)
+        ]
+
+    def text_of_chief(self, text: str) -> str:
+        if self._index == 0:
+            self._publish(text)
+            return text
+        self._exchanges += 1
+        return self._text_of(0, f"tfdistr/exchange/{self._exchanges}")
+
     def barrier(self, name: str, timeout: float) -> None:
         _private.wait_at_barrier(name, timeout)
+
+    def report_failure(self, message: str) -> None:
+        # Who waits for a text is not disturbed by the report, so the message is one, too.
+        with contextlib.suppress(tf.errors.OpError):
+            _private.set_key(_FAILED, message)
+        with contextlib.suppress(tf.errors.OpError):
+            _private.report_error(message)
+
+    def _publish(self, text: str) -> str:
+        self._exchanges += 1
+        name = f"tfdistr/exchange/{self._exchanges}"
+        _private.set_key(f"{name}/{self._index}", text)
+        return name
+
+    def _text_of(self, worker: int, name: str) -> str:
+        began = time.monotonic()
+        to_be_said = WAITING_NOTE
+        while True:
+            with contextlib.suppress(tf.errors.DeadlineExceededError):
+                return _private.get_key(f"{name}/{worker}", 0.5)
+            failed = _private.failed_tasks(self._jobs)
+            if failed:
+                with contextlib.suppress(tf.errors.OpError):
+                    failed = [_private.get_key(_FAILED, 0.5)]
+                raise tf.errors.AbortedError(None, None, failed[0])
+            waited = time.monotonic() - began
+            if waited > to_be_said:
+                log.warning("Waiting for worker %d since %.0f s: it is not there yet.", worker, waited)
+                to_be_said *= 2
 
     def _sum(self, tensor: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.CollectiveReduceV2(

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+#: How the message begins that a worker which failed leaves to its peers.
+PEER_MARK = "tfdistr: failure of"
+
 
 class TfdistrError(Exception):
     """Base of every error that tfdistr raises on purpose.
@@ -61,6 +64,12 @@ class DataShardError(TfdistrError, ValueError):
     """A dataset cannot be split over the workers in the way that was asked for."""
 
     kind = "data_shard"
+
+
+class JobMismatchError(TfdistrError, ValueError):
+    """The workers were told to run different jobs: another model, number of epochs, package version, ..."""
+
+    kind = "job_mismatch"
 
 
 class WorkerFailedError(TfdistrError, RuntimeError):

@@ -11,6 +11,7 @@ train_begin    epochs: int; steps: int a epoch, or null if that is not known
 epoch_begin    epoch: int, counted from 0 as in Keras
 batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
 epoch_end      epoch; metrics; seconds
+warning        message: what the user should know
 done           seconds
 failed         error_type, message, traceback (text or null), language ("python" or "r"),
                peer: true if the error only says that another worker is gone

@@ -35,12 +35,22 @@ def exact_step(
     variables = [extended.local_variable(v.value) for v in state]
     before = [tf.identity(v.read_value()) for v in variables]
     mean = _MeanOverExamples(extended, collectives, examples)
+
+    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
+        extended.watch.see(loss, examples > 0)
+        return mean.scale_loss(loss)
+
     extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
+    # The step is written for one replica: nothing in it is to be divided by their number.
+    extended.replicas_to_tell = 1
     try:
-        with _private.optimizer_step(model, mean.scale_loss, mean.reduce):
+        with (
+            _private.optimizer_step(model, scale_loss, mean.reduce),
+            _private.loss_shares(model, mean.share, mean.weight),
+        ):
             yield _at_least_one(data, examples) if may_be_empty else data
     finally:
-        extended.present = None
+        extended.present = extended.replicas_to_tell = None
     if variables:
         # The row that stands in for none must not enter the metrics.
         def restore() -> tf.Tensor:
@@ -66,21 +76,35 @@ class _MeanOverExamples:
         self._loss_is_weighted = False
         self._reductions_before = extended.replica_reductions
 
+    def weight(self) -> tf.Tensor:
+        """This worker's part of the examples of the global batch."""
+        (total,) = self._sum([self._count])
+        return self._count / total
+
+    def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
+        """What makes a loss over this worker's rows its share of the loss over all, before it is weighted.
+
+        Args:
+            divisor: What the loss over these rows was divided by; None for a sum.
+        """
+        parts = tf.stack([self._count, 1.0 if divisor is None else divisor * tf.sign(self._count)])
+        (totals,) = self._sum([tf.stop_gradient(parts)])
+        own = tf.math.divide_no_nan(totals[0], self._count)
+        return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
+
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
         """Weight the loss, if the model has communicated."""
         if self._extended.replica_reductions == self._reductions_before:
             return loss
         self._loss_is_weighted = True
-        (total,) = self._sum([self._count])
-        return loss * tf.cast(self._extended.num_workers * self._count / total, loss.dtype)
+        return loss * tf.cast(self.weight(), loss.dtype)
 
     def reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
         if self._loss_is_weighted:
             return self._sum([scale(g, tf.sign(self._count)) for g in gradients])
         *sums, total = self._sum([*(scale(g, self._count) for g in gradients), self._count])
-        # Keras has divided each worker's loss by the number of workers.
-        return [scale(g, self._extended.num_workers / total) for g in sums]
+        return [scale(g, 1.0 / total) for g in sums]
 
     def _sum(self, tensors: Sequence[Any]) -> list[Any]:
         return self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors)

@@ -18,20 +18,27 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr.arguments import COMMUNICATION, flag, one_of, optional_whole, whole
 from tfdistr.cluster import ClusterConfig, cluster_from_env
+from tfdistr.custom_loop import STRATEGIES
 from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.datasets import Dataset
-from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError, WorkerFailedError
+from tfdistr.errors import (
+    ArgumentError,
+    ClusterConfigError,
+    JobMismatchError,
+    TfdistrError,
+    WorkerFailedError,
+)
 from tfdistr.job import Job, Named
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.supervise import run_workers
+from tfdistr.peer_failure import is_peer_failure, report, reported_failure
 from tfdistr.progress import make_display
 from tfdistr.result import FitResult, load_history, load_model
+from tfdistr.scaling import learning_rate_factor
+from tfdistr.scaling import steps_per_epoch as count_steps
 
 if TYPE_CHECKING:
     from tfdistr.strategy import MultiWorkerMirroredStrategy
-
-STRATEGIES = ("multi_worker_mirrored",)
-LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
 
 _LARGEST_SEED = 2**32 - 1  # that NumPy takes
 
@@ -54,7 +61,9 @@ def distributed_fit(
     sample_weight: Any = None,
     seed: int | None = None,
     shuffle: bool = True,
+    drop_remainder: bool = False,
     scale_learning_rate: str = "none",
+    warmup_epochs: int = 0,
     communication: str = "auto",
     verbose: str | int = "auto",
     run_dir: str | os.PathLike[str] | None = None,
@@ -91,8 +100,12 @@ def distributed_fit(
         sample_weight: Weight in the loss of each example, where ``x`` is arrays.
         seed: Seed of the initial weights, the order of the examples and random layers; drawn if None.
         shuffle: Whether each epoch has its own order of the training examples.
+        drop_remainder: Whether the last batch of each pass over the training data is dropped where it is not
+            full; see ``steps_per_epoch()``.
         scale_learning_rate: "linear" multiplies the learning rate by the number of workers, "sqrt" by
             its square root, "none" leaves it; for use with ``per_worker_batch_size``.
+        warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled
+            value; see ``WarmUp``.
         communication: What carries the gradients: "ring", "nccl" (one GPU per worker), or "auto".
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
@@ -126,7 +139,8 @@ def distributed_fit(
         per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
         validation_data=validation_data, validation_steps=validation_steps, callbacks=callbacks,
         class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
-        scale_learning_rate=scale_learning_rate, communication=communication,
+        drop_remainder=drop_remainder, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs,
+        communication=communication,
     )  # fmt: skip
     restarts = whole("max_restarts", max_restarts, minimum=0)
     display = make_display(verbose)
@@ -147,7 +161,7 @@ def destination(cluster: Any, strategy: Any) -> tuple[ClusterConfig | None, int]
         The cluster of TF_CONFIG that this process joins, if there is one and no ``cluster`` is given, and the
         number of workers.
     """
-    one_of("strategy", strategy, STRATEGIES)
+    one_of("strategy", strategy, tuple(STRATEGIES))
     if cluster is None:
         config = _joined_cluster()
         return config, config.num_workers if config else 1
@@ -177,7 +191,9 @@ def make_job(
     sample_weight: Any = None,
     seed: Any = None,
     shuffle: Any = True,
+    drop_remainder: Any = False,
     scale_learning_rate: Any = "none",
+    warmup_epochs: Any = 0,
     communication: Any = "auto",
 ) -> Job:
     """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them."""
@@ -202,8 +218,8 @@ def make_job(
             received="class_weight and sample_weight",
             fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
         )
-    scale = one_of("scale_learning_rate", scale_learning_rate, LEARNING_RATE_SCALES)
-    factor = {"none": 1.0, "linear": float(num_workers), "sqrt": num_workers**0.5}[scale]
+    factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
+    epochs = whole("epochs", epochs)
     data = x if isinstance(x, Named) else make_source(x, y, sample_weight)
     validation = _validation(validation_data)
     if batch_size is None and any(isinstance(source, Arrays | Dataset) for source in (data, validation)):
@@ -212,19 +228,23 @@ def make_job(
             received="batch_size=None, and arrays or a data set",
             fix="Pass batch_size=32, for example.",
         )
+    batch_size = optional_whole("batch_size", batch_size)
     return Job(
         model=model,
         data=data,
         validation=validation,
         callbacks=_check_callbacks(callbacks),
-        batch_size=optional_whole("batch_size", batch_size),
-        epochs=whole("epochs", epochs),
+        batch_size=batch_size,
+        epochs=epochs,
         steps_per_epoch=optional_whole("steps_per_epoch", steps_per_epoch),
         validation_steps=optional_whole("validation_steps", validation_steps),
         class_weight=_check_class_weight(class_weight),
         seed=_seed(seed),
+        seed_given=seed is not None,
         shuffle=flag("shuffle", shuffle),
+        drop_remainder=_check_drop_remainder(drop_remainder, data, batch_size),
         learning_rate_factor=factor,
+        warmup_epochs=_check_warmup_epochs(warmup_epochs, epochs, scale_learning_rate),
         communication=one_of("communication", communication, COMMUNICATION),
     )
 
@@ -295,12 +315,15 @@ def fit_here(
 
     try:
         if strategy is not None:
+            _agree(job, strategy)
             job = replace(job, seed=_chiefs(job.seed, strategy))
         on_seed(job.seed)
         trained = train(job, strategy, send)
     except Exception as error:
-        if strategy is not None:
-            strategy.report_failure(f"worker {index}: {type(error).__name__}: {error}")
+        if strategy is not None and is_peer_failure(error):
+            raise reported_failure(error) or error from None
+        if strategy is not None and not isinstance(error, JobMismatchError):  # which all workers raise
+            strategy.report_failure(report(index, error))
         raise
     worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
               "seconds": trained.seconds, "log": None}  # fmt: skip
@@ -362,6 +385,16 @@ def _strategy(config: str, communication: str) -> MultiWorkerMirroredStrategy:
     return MultiWorkerMirroredStrategy(communication)
 
 
+def _agree(job: Job, strategy: MultiWorkerMirroredStrategy) -> None:
+    """Refuse to train where the processes of the cluster were called with other arguments."""
+    from tfdistr.agreement import agree, versions
+
+    if strategy.num_workers > 1:
+        fields = {name: "none" if value is None else value for name, value in job.params.items()}
+        fields["seed"] = job.seed if job.seed_given else None
+        agree(strategy.extended.collectives, versions() | fields)
+
+
 def _chiefs(number: int, strategy: MultiWorkerMirroredStrategy) -> int:
     """The chief's ``number``: where the user gave no seed, each process has drawn one of its own."""
     import tensorflow as tf
@@ -375,6 +408,37 @@ def _seed(seed: Any) -> int:
     if seed is None:
         return random.SystemRandom().randrange(2**31)
     return whole("seed", seed, minimum=0, maximum=_LARGEST_SEED)
+
+
+def _check_drop_remainder(drop: Any, data: Any, batch_size: int | None) -> bool:
+    if not flag("drop_remainder", drop):
+        return False
+    if batch_size is None:
+        raise ArgumentError(
+            "`drop_remainder` is for batches that tfdistr makes.",
+            received="batch_size=None (the function makes batches)",
+            fix="Drop the remainder in the function: dataset.batch(size, drop_remainder=True).",
+        )
+    if isinstance(data, Arrays):
+        count_steps(data.examples, batch_size, drop_remainder=True)
+    return True
+
+
+def _check_warmup_epochs(warmup: Any, epochs: int, scale: str) -> int:
+    number = whole("warmup_epochs", warmup, minimum=0)
+    if number and scale == "none":
+        raise ArgumentError(
+            "`warmup_epochs` is for a learning rate that is scaled.",
+            received=f'warmup_epochs={number}, scale_learning_rate="none"',
+            fix='Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.',
+        )
+    if number > epochs:
+        raise ArgumentError(
+            "`warmup_epochs` must be at most `epochs`, or the learning rate would not reach its value.",
+            received=f"warmup_epochs={number}, epochs={epochs}",
+            fix=f"Pass warmup_epochs={epochs} or less, or more epochs.",
+        )
+    return number
 
 
 def _validation(data: Any) -> Source | Named | None:

@@ -43,8 +43,11 @@ class Job:
         validation_steps: The same for validation.
         class_weight: Weight of each class, or None.
         seed: Seed of weights, order of examples and layers such as Dropout.
+        seed_given: Whether the user gave the seed; otherwise it was drawn.
         shuffle: Whether the training data is shuffled.
+        drop_remainder: Whether a last training batch that is not full is dropped.
         learning_rate_factor: What the learning rate is multiplied with.
+        warmup_epochs: Number of epochs over which the learning rate rises to that.
         communication: What carries the collectives.
         start_timeout: Seconds that the workers wait for each other at the start.
     """
@@ -59,8 +62,11 @@ class Job:
     validation_steps: int | None = None
     class_weight: Mapping[int, float] | None = None
     seed: int = 0
+    seed_given: bool = True
     shuffle: bool = True
+    drop_remainder: bool = False
     learning_rate_factor: float = 1.0
+    warmup_epochs: int = 0
     communication: str = "auto"
     start_timeout: float = 300.0
 
@@ -68,7 +74,7 @@ class Job:
     def params(self) -> dict[str, Any]:
         """The numbers of the job, as shown in its result."""
         names = ("batch_size", "epochs", "steps_per_epoch", "validation_steps", "seed", "shuffle",
-                 "learning_rate_factor", "communication")  # fmt: skip
+                 "drop_remainder", "learning_rate_factor", "warmup_epochs", "communication")  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def save(self, run_dir: Path) -> None:

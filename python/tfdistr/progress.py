@@ -19,10 +19,11 @@ _VERBOSE = (0, 1, 2)
 def make_display(verbose: str | float = "auto", console: Console | None = None) -> Display:
     """Make what shows the events of a job (see `tfdistr.events`) to the user.
 
-    Lines that the workers print are shown by every display: they come only if ``follow=True`` asked.
+    Warnings are shown by every display, each once. So are lines that the workers print: they come only if
+    ``follow=True`` asked.
 
     Args:
-        verbose: 0 for nothing; 1 for a bar with metrics while an epoch runs, and a line for each that
+        verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each that
             has ended; 2 for the lines alone; "auto" for 1 in a terminal or a notebook, else 0. Where a
             bar cannot be drawn, 1 is 2.
         console: Where to show it; standard output by default.
@@ -57,7 +58,7 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
 
 
 class Display:
-    """Shows the lines that the workers print, and nothing else; the other displays show more.
+    """Shows the lines that the workers print, and warnings; the other displays show more.
 
     Args:
         console: Where to show it.
@@ -65,6 +66,7 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._warnings: set[str] = set()
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take in an event and show what follows from it."""
@@ -78,6 +80,12 @@ class Display:
     def _on_log(self, event: Mapping[str, Any]) -> None:
         worker = event.get("worker")
         self._print(event["line"] if worker is None else f"[worker {worker}] {event['line']}")
+
+    def _on_warning(self, event: Mapping[str, Any]) -> None:
+        message = event["message"]
+        if message not in self._warnings:  # all workers have the same to say, mostly
+            self._warnings.add(message)
+            self._print(f"Warning: {message}")
 
     def _print(self, line: str) -> None:
         self._console.print(Text.from_ansi(line), soft_wrap=True)

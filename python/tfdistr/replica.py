@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr.agreement import check_variable
 from tfdistr.collectives import Collectives, TensorFlowCollectives
+from tfdistr.data.first_look import WithoutFirstLook, has_known_shapes
 from tfdistr.data.shard import distribute_batches, is_share, leave_to_tensorflow
+from tfdistr.errors import ArgumentError
+from tfdistr.loss_watch import LossWatch
+from tfdistr.startup import training_jobs
 
 
 class OneReplica(_private.MultiWorkerExtended):
@@ -24,11 +31,21 @@ class OneReplica(_private.MultiWorkerExtended):
         self.collectives: Collectives | None = None
         if self.one_replica and self.num_workers > 1:
             self.collectives = TensorFlowCollectives(
-                self.num_workers,
+                training_jobs(resolver),
+                self.worker_index,
                 self.worker_devices[0],
                 options.implementation.name.lower(),
                 options.bytes_per_pack,
             )
+            #: Which worker's loss was the first that is no number.
+            self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
+        #: Called with each dataset that is to be split.
+        self.on_dataset_given: Callable[[tf.data.Dataset], None] = lambda dataset: None
+        # Variables whose sums over the workers are known, by id; see ``knowing``.
+        self._known: dict[int, tf.Tensor] = {}
+        self._alone = False
+        #: The learning rates that optimizers were made with here; the chief's take their place.
+        self.given_rates: deque[str] = deque(maxlen=5)
         #: How many all-reduces replicas have asked for: a model that communicates is told by it.
         self.replica_reductions = 0
         #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
@@ -50,6 +67,10 @@ class OneReplica(_private.MultiWorkerExtended):
 
     def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
         """Reduce a value over the workers."""
+        if id(value) in self._known:
+            return self._known[id(value)]
+        if self._alone:
+            return self._own(value)
         if self.collectives is None:
             return super().on_reduce(op, value, destinations, options)
         return self.collectives.all_reduce(op, [self._own(value)])[0]
@@ -70,17 +91,84 @@ class OneReplica(_private.MultiWorkerExtended):
 
     def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
         """Concatenate the workers' values."""
+        self._need_all("gather values")
         if self.collectives is None:
             return super().on_gather(value, destinations, axis, options)
         return self.collectives.all_gather(self._own(value), axis)
 
     def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
         """This worker's rows of every global batch, unless the user chose another policy."""
-        if self.one_replica and is_share(dataset):
-            return dataset
-        if not self.one_replica or leave_to_tensorflow(dataset, self.num_workers):
+        self._need_all("train, evaluate or predict")
+        if self.collectives is not None:
+            self.on_dataset_given(dataset)
+        if not self.one_replica or (
+            not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
+        ):
             return super().on_dataset(dataset, options)
-        return distribute_batches(dataset, self.num_workers, self.worker_index)
+        if not is_share(dataset):
+            dataset = distribute_batches(dataset, self.num_workers, self.worker_index)
+        in_keras = _private.keras_call() is not None
+        return WithoutFirstLook(dataset) if in_keras and has_known_shapes(dataset) else dataset
+
+    def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
+        """Refuse a variable that has another shape or type than the chief's: the workers' models differ."""
+        if self.collectives is not None and tf.executing_eagerly():
+            kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
+            check_variable(self.collectives, self.worker_index, name, kind)
+            if (name or "").endswith("learning_rate") and value.shape.rank == 0:
+                self.given_rates.append(f"{float(value):.7g}")
+        return value
+
+    def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
+        """The values over all workers of Keras variables, such as those of metrics. All must call it.
+
+        Returns:
+            Values for ``knowing``.
+        """
+        assert self.collectives is not None
+        distributed = [v.value for v in variables if isinstance(v.value, tf.distribute.DistributedValues)]
+        sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM]
+        values = self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, list(map(self._own, sums)))
+        return {id(variable): value for variable, value in zip(sums, values, strict=True)}
+
+    @contextlib.contextmanager
+    def knowing(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """Within the context, variables that ``read_together`` read have these values: no peer is asked."""
+        self._known, before = values, self._known
+        try:
+            yield
+        finally:
+            self._known = before
+
+    @contextlib.contextmanager
+    def chief_alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """``knowing``, for what only the chief does: other variables have the chief's own values."""
+        self._alone, before = True, self._alone
+        try:
+            with self.knowing(values or self._known):
+                yield
+        finally:
+            self._alone = before
+
+    def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
+        """The chief's ``tensors``, on every worker. All workers must call it."""
+        assert self.collectives is not None
+        own = tensors if self.worker_index == 0 else list(map(tf.zeros_like, tensors))
+        return self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    def share_from_chief(self, variables: Iterable[Any]) -> None:
+        """Give Keras variables the values that they have on the chief. All workers must call it."""
+        local = [self.local_variable(variable.value) for variable in variables]
+        for variable, value in zip(local, self.from_chief([v.read_value() for v in local]), strict=True):
+            variable.assign(value)
+
+    def _need_all(self, what: str) -> None:
+        if self._alone:
+            raise ArgumentError(
+                f"A callback that runs on the chief alone cannot {what}: that needs all workers.",
+                received="a call from a callback that writes or that chief_only() marked",
+                fix="Do it in a callback without the mark, which runs on every worker.",
+            )
 
     def local(self, value: Any) -> Any:
         """This worker's part of a distributed value; variables stay as they are."""

@@ -28,8 +28,7 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
     Raises:
         ClusterStartError: TensorFlow is in use already.
     """
-    jobs = {job: len(tasks) for job, tasks in resolver.cluster_spec().as_dict().items()}
-    training = {job: jobs[job] for job in ("chief", "worker") if job in jobs}
+    training = training_jobs(resolver)
     if not training or resolver.task_type not in training:
         return
     if _private.context_initialized():
@@ -45,6 +44,12 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
         register_timeout=start_timeout,
         heartbeat_timeout=heartbeat_timeout,
     )
+
+
+def training_jobs(resolver: Any) -> dict[str, int]:
+    """The jobs whose tasks train, with the number of tasks of each."""
+    jobs = resolver.cluster_spec().as_dict()
+    return {job: len(jobs[job]) for job in ("chief", "worker") if job in jobs}
 
 
 def _bypass_proxy(addresses: Iterable[str]) -> None:

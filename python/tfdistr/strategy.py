@@ -29,6 +29,8 @@ from tfdistr.cluster import cluster_from_env
 from tfdistr.collectives import BYTES_PER_PACK
 from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
+from tfdistr.keras_calls import KerasCalls
+from tfdistr.peer_failure import report
 from tfdistr.replica import OneReplica
 from tfdistr.startup import prepare, start_error
 
@@ -104,6 +106,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 "the model and Keras 3's fit on several workers fail there. Start one process per device.",
                 len(extended.worker_devices),
             )
+        if extended.collectives is not None:
+            extended.on_dataset_given = KerasCalls(extended).dataset_given
         self._seed_pipelines()
         if extended.num_workers > 1:
             atexit.register(self.leave)
@@ -130,10 +134,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         examples of the global batch. In your own step, scale the loss as TensorFlow teaches
         (``tf.nn.compute_average_loss``).
         """
-        model = _private.keras_step_model(fn)
+        keras_step = _private.keras_step(fn)
         extended: OneReplica = self.extended
-        if model is None or extended.collectives is None:
+        if keras_step is None or extended.collectives is None:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
+        model, fn = keras_step
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
         with exact_step(extended, extended.collectives, model, data) as batch:
@@ -182,8 +187,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """Tell the peers that this worker failed, so that they stop with ``message`` instead of waiting."""
         if self.num_workers > 1:
             atexit.unregister(self.leave)
-            with contextlib.suppress(tf.errors.OpError):
-                _private.report_error(message)
+            self.extended.collectives.report_failure(message)
 
     def leave(self) -> None:
         """Wait (at most a minute) for the peers to be done: TensorFlow aborts those whose peer is gone.
@@ -194,7 +198,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         atexit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
-            self.report_failure(f"worker {self.worker_index} ended with {type(error).__name__}: {error}")
+            self.report_failure(report(self.worker_index, error))
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)

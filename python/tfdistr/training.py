@@ -5,26 +5,26 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import WorkerData, make_data
+from tfdistr.data.first_look import has_known_shapes
+from tfdistr.data.pipeline import make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.job import Job, Named
 from tfdistr.strategy import MultiWorkerMirroredStrategy
+from tfdistr.warm_up import scale_learning_rate
 
 #: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
 REPORT_INTERVAL = 0.25
 
 OnEvent = Callable[..., None]
-
-# Callbacks that write files: the chief writes them for all, or the workers would write over each other.
-_WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,16 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
     keras.utils.set_random_seed(job.seed)
     with strategy.scope() if strategy else contextlib.nullcontext():
         model = _build(job)
-        callbacks = _callbacks(job, chief=strategy is None or strategy.is_chief)
-    data = _data(job, job.data, strategy, job.steps_per_epoch, shuffle=job.shuffle, name="x")
+        warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
+        callbacks = _callbacks(job)
+    data = make_data(_source(job.data), _context(job, strategy), job.steps_per_epoch)
     validation = None
     if job.validation is not None:
-        validation = _data(
-            job, job.validation, strategy, job.validation_steps, shuffle=False, name="validation_data"
+        context = replace(_context(job, strategy), shuffle=False, drop_remainder=False)
+        validation = make_data(
+            _source(job.validation), context, job.validation_steps, name="validation_data"
         )
-    if strategy is None:
+    if strategy is None and not has_known_shapes(data.dataset):
         # Under a strategy, Keras reads a batch to build the model, which moves on an iteration-dependent
         # shuffle. Here it does not; the order of the examples must be the same.
         next(iter(data.dataset), None)
@@ -81,12 +83,12 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
         validation_steps=validation.steps if validation else None,
         class_weight=dict(job.class_weight) if job.class_weight else None,
         shuffle=False,  # the data is; Keras would warn
-        callbacks=[*callbacks, _Reporter(on_event, chief=strategy is None or strategy.is_chief)],
+        callbacks=[*warm_up, *callbacks, _Reporter(on_event, chief=strategy is None or strategy.is_chief)],
         verbose=0,
     )
     return Training(
         model=model,
-        history={name: [float(v) for v in values] for name, values in history.history.items()},
+        history=_history(history.history),
         inputs=_input_spec(data.dataset),
         seconds=time.monotonic() - started,
     )
@@ -106,20 +108,10 @@ def _build(job: Job) -> keras.Model:
             received="a model that was not compiled",
             fix="Call model.compile(optimizer=..., loss=...) in the function.",
         )
-    if job.learning_rate_factor != 1.0 and model.optimizer is not None:
-        rate = keras.ops.convert_to_numpy(model.optimizer.learning_rate)
-        try:
-            model.optimizer.learning_rate = float(rate) * job.learning_rate_factor
-        except TypeError as error:
-            raise ArgumentError(
-                "`scale_learning_rate` scales a learning rate that is a number.",
-                received="an optimizer with a learning-rate schedule",
-                fix='Pass scale_learning_rate="none" and scale the schedule in the model function.',
-            ) from error
     return model
 
 
-def _callbacks(job: Job, *, chief: bool) -> list[keras.callbacks.Callback]:
+def _callbacks(job: Job) -> list[keras.callbacks.Callback]:
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
     for callback in callbacks:
@@ -129,27 +121,23 @@ def _callbacks(job: Job, *, chief: bool) -> list[keras.callbacks.Callback]:
                 received=f"{type(callback).__module__}.{type(callback).__name__}",
                 fix="Pass a list of keras.callbacks.Callback objects.",
             )
-    return [c for c in callbacks if chief or not isinstance(c, _WRITERS)]
+    return callbacks
 
 
-def _data(
-    job: Job,
-    source: Source | Named,
-    strategy: MultiWorkerMirroredStrategy | None,
-    steps: int | None,
-    *,
-    shuffle: bool,
-    name: str,
-) -> WorkerData:
+def _source(source: Source | Named) -> Source:
     assert not isinstance(source, Named)  # Job.load() has put in what it stands for
-    context = WorkerContext(
+    return source
+
+
+def _context(job: Job, strategy: MultiWorkerMirroredStrategy | None) -> WorkerContext:
+    return WorkerContext(
         num_workers=strategy.num_workers if strategy else 1,
         index=strategy.worker_index if strategy else 0,
         global_batch_size=job.batch_size,
         seed=job.seed,
-        shuffle=shuffle,
+        shuffle=job.shuffle,
+        drop_remainder=job.drop_remainder,
     )
-    return make_data(source, context, steps, name=name)
 
 
 def _input_spec(dataset: tf.data.Dataset) -> Any:
@@ -165,6 +153,8 @@ def _input_spec(dataset: tf.data.Dataset) -> Any:
 
 class _Reporter(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the progress of training. The chief's metrics are shown for the job."""
+
+    decides = False  # so its metrics within an epoch need not be those of all workers
 
     def __init__(self, on_event: OnEvent, *, chief: bool) -> None:
         super().__init__()
@@ -191,4 +181,19 @@ class _Reporter(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _numbers(logs: Any) -> dict[str, float]:
-    return {name: float(value) for name, value in (logs or {}).items()}
+    """The metrics as numbers. One that has several, such as F1Score, becomes ``f1_score[0]`` and so on."""
+    numbers: dict[str, float] = {}
+    for name, value in (logs or {}).items():
+        values = np.asarray(value, float)
+        places = np.ndindex(values.shape)
+        numbers |= {name + "".join(f"[{i}]" for i in place): float(values[place]) for place in places}
+    return numbers
+
+
+def _history(history: dict[str, list[Any]]) -> dict[str, list[float]]:
+    collected: dict[str, list[float]] = {}
+    for name, values in history.items():
+        for value in values:
+            for label, number in _numbers({name: value}).items():
+                collected.setdefault(label, []).append(number)
+    return collected

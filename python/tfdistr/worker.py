@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -15,9 +16,7 @@ from typing import Any
 
 from tfdistr.events import EventWriter, events_path
 from tfdistr.launch.process import die_with_parent
-
-#: How the message of a failure begins that a worker reports to its peers.
-PEER_MARK = "tfdistr: failure of"
+from tfdistr.peer_failure import is_peer_failure, report
 
 
 def run_worker(
@@ -37,6 +36,7 @@ def run_worker(
     """
     die_with_parent()
     events = EventWriter(run_dir, index)
+    _log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     began = time.monotonic()
     strategy = None
@@ -67,31 +67,38 @@ def run_worker(
         if elsewhere is not None:
             (name, calls), language = elsewhere, "r"
             text = f"{text}\n{calls}"
-        peer = _is_peer_failure(error)
+        peer = is_peer_failure(error)
         events.write(
             "failed", error_type=name, message=str(error), traceback=text, language=language, peer=peer
         )
         print(text, file=sys.stderr, flush=True)
         if strategy is not None and not peer:
-            strategy.report_failure(f"{PEER_MARK} worker {index}: {name}: {error}")
+            strategy.report_failure(report(index, error))
         return 1
     finally:
         tempfile.tempdir = None
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _is_peer_failure(error: BaseException) -> bool:
-    """Whether the error only says that another worker is gone or failed."""
-    try:
-        import tensorflow as tf
-    except ImportError:  # the error itself, most likely
-        return False
-    chain: BaseException | None = error
-    while chain is not None:
-        if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError) or PEER_MARK in str(chain):
-            return True
-        chain = chain.__cause__ or chain.__context__
-    return False
+class _Warnings(logging.Handler):
+    """Hands warnings on to the launcher, which shows them."""
+
+    def __init__(self, events: EventWriter) -> None:
+        super().__init__(logging.WARNING)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.write("warning", message=record.getMessage())
+
+
+def _log_to(events: EventWriter) -> None:
+    """Write what tfdistr logs into this worker's log, and what the user should know to the launcher too."""
+    log = logging.getLogger("tfdistr")
+    log.setLevel(logging.INFO)
+    written = logging.StreamHandler()
+    written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))
+    log.addHandler(written)
+    log.addHandler(_Warnings(events))
 
 
 def main() -> None:

@@ -1,23 +1,38 @@
-"""Callbacks that write files write them once, on the chief, and their files are whole."""
+"""Callbacks of a job: their files are written once and are whole, and TensorBoard can show its own."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tfdistr
 
+pytestmark = pytest.mark.timeout(240)
 
-@pytest.mark.timeout(120)
-def test_the_chief_writes_checkpoints_and_logs(tmp_path):
-    folder = str(tmp_path)
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A job on two workers with callbacks that write, what it printed, and the folder that they wrote to."""
+    path = tmp_path_factory.mktemp("job")
+    folder = str(path)
 
     def model():
         import keras
 
-        model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, activation="softmax")])
+        norm = keras.layers.BatchNormalization(name="norm")
+        model = keras.Sequential([keras.layers.Flatten(), norm, keras.layers.Dense(10, activation="softmax")])
         model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
         return model
 
@@ -27,29 +42,96 @@ def test_the_chief_writes_checkpoints_and_logs(tmp_path):
 
         import keras
 
-        class Called(keras.callbacks.Callback):
-            """One of the user's own: it is called on every worker."""
+        import tfdistr
 
-            def on_train_end(self, logs=None):
-                index = os.environ["TF_CONFIG"].rstrip("}").rpartition(" ")[2]
-                pathlib.Path(f"{folder}/called-{index}").touch()
+        def touch(name):
+            index = os.environ["TF_CONFIG"].rstrip("}").rpartition(" ")[2]
+            pathlib.Path(f"{folder}/{name}-{index}").touch()
 
+        everywhere = keras.callbacks.LambdaCallback(on_train_end=lambda logs: touch("called"))
+        marked = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: touch("marked"))
         return [
             keras.callbacks.ModelCheckpoint(f"{folder}/model.keras"),
             keras.callbacks.CSVLogger(f"{folder}/log.csv"),
-            Called(),
+            keras.callbacks.TensorBoard(f"{folder}/board", histogram_freq=1, update_freq=2),
+            tfdistr.chief_only(marked),
+            everywhere,
         ]
 
     digits = tfdistr.load_dataset("digits", "test")
     fit = tfdistr.distributed_fit(
-        model, digits, cluster=tfdistr.local_cluster(2), epochs=2, seed=1, callbacks=callbacks, verbose=0
-    )
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["called-0", "called-1", "log.csv", "model.keras"]
-    with (tmp_path / "log.csv").open() as file:
-        assert [float(row["loss"]) for row in csv.DictReader(file)] == fit.history["loss"]
+        model, digits, validation_data=digits, cluster=tfdistr.local_cluster(2), epochs=2, seed=1,
+        callbacks=callbacks, verbose=0,
+    )  # fmt: skip
+    return SimpleNamespace(fit=fit, path=path)
+
+
+def test_the_chief_writes_once(job):
+    names = sorted(path.name for path in job.path.iterdir())
+    assert names == ["board", "called-0", "called-1", "log.csv", "marked-0", "model.keras"]
+    with (job.path / "log.csv").open() as file:
+        assert [float(row["loss"]) for row in csv.DictReader(file)] == job.fit.history["loss"]
+
+
+def test_a_checkpoint_of_the_chief_is_whole(job):
     import keras
 
-    saved = keras.models.load_model(tmp_path / "model.keras")
-    for mine, theirs in zip(fit.model.get_weights(), saved.get_weights(), strict=True):
+    saved = keras.models.load_model(job.path / "model.keras")
+    for mine, theirs in zip(job.fit.model.get_weights(), saved.get_weights(), strict=True):
         np.testing.assert_array_equal(theirs, mine)
+
+
+def test_a_note_on_batch_normalization_is_in_the_log(job):
+    for worker in job.fit.workers:
+        with open(worker["log"]) as log:
+            assert "tfdistr WARNING: norm: each worker normalizes with its own rows" in log.read()
+
+
+@pytest.fixture
+def tensorboard(job):
+    """The address of a TensorBoard server that shows the job's logs."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tensorboard.main", "--logdir", str(job.path / "board"), "--port", "0",
+         "--host", "127.0.0.1", "--load_fast", "false"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
+    )  # fmt: skip
+    try:
+        assert server.stderr is not None
+        for line in server.stderr:  # ends when the server does
+            found = re.search(r"at (http://127\.0\.0\.1:\d+)/", line)
+            if found:
+                yield found[1]
+                break
+        else:
+            pytest.fail("TensorBoard did not start")
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        server.stderr.close()
+
+
+def get(address: str, path: str, **query: str):
+    with urllib.request.urlopen(f"{address}{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_tensorboard_shows_the_history_of_the_job(job, tensorboard):
+    runs = ["train", "validation"]
+    deadline = time.monotonic() + 90
+    while sorted(get(tensorboard, "/data/runs")) != runs:  # it reads the logs while it serves
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    tags = get(tensorboard, "/data/plugin/scalars/tags")
+    assert {"epoch_loss", "epoch_accuracy", "epoch_learning_rate", "batch_loss"} <= set(tags["train"])
+    assert {"epoch_loss", "epoch_accuracy"} <= set(tags["validation"])
+    for run, tag, name in (
+        ("train", "epoch_loss", "loss"),
+        ("train", "epoch_accuracy", "accuracy"),
+        ("validation", "epoch_loss", "val_loss"),
+    ):
+        points = get(tensorboard, "/data/plugin/scalars/scalars", run=run, tag=tag)
+        assert [step for _, step, _ in points] == [0, 1]
+        np.testing.assert_allclose([value for *_, value in points], job.fit.history[name], rtol=1e-6)
+    histograms = get(tensorboard, "/data/plugin/histograms/tags")
+    assert any("dense/kernel/histogram" in tag for tag in histograms["train"])

@@ -45,6 +45,30 @@ def test_the_workers_parts_make_the_batch_of_one_worker(examples, batch_size, wo
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("examples", "batch_size"), [(7, 3), (12, 4), (101, 8), (8, 8)])
+def test_drop_remainder_leaves_full_batches(examples, batch_size, shuffle):
+    order = Order(examples, batch_size, seed=5, shuffle=shuffle, drop_remainder=True)
+    assert order.batches == examples // batch_size
+    for number in (0, 1, 17):
+        found = one_pass(order, number)
+        assert len(set(found)) == len(found) == order.batches * batch_size
+    assert [len(batch(order, step)) for step in range(2 * order.batches)] == [batch_size] * 2 * order.batches
+    kept = Order(examples, batch_size, seed=5, shuffle=shuffle)
+    assert one_pass(order) == one_pass(kept)[: order.batches * batch_size]
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_the_examples_before_a_step_are_counted(workers, drop_remainder):
+    order = Order(13, 4, drop_remainder=drop_remainder)
+    for index in range(workers):
+        before = 0
+        for step in range(3 * order.batches):
+            assert order.examples_before(step, workers, index) == before
+            before += len(batch(order, step, workers, index))
+
+
 def test_without_shuffle_the_examples_come_as_they_are():
     order = Order(10, 4, seed=5)
     assert [batch(order, step) for step in range(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [0, 1, 2, 3]]

@@ -146,8 +146,8 @@ def test_examples_of_unequal_shape_are_read_one_by_one(prepared):
     ]
     words = []
     for index in range(2):
-        batches = make_data(described, WorkerContext(2, index, 4)).dataset
-        words += [word for batch in batches for word in batch["word"].numpy()]
+        data = make_data(described, WorkerContext(2, index, 4))
+        words += [word for batch in data.dataset.take(data.steps) for word in batch["word"].numpy()]
     assert sorted(words) == [b"a" * i for i in range(10)]
 
 

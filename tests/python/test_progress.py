@@ -256,3 +256,11 @@ def test_other_values_of_verbose_are_refused(verbose: Any) -> None:
         f"Received: {verbose!r}",
         "Fix: Use 0 for silence, 1 for a progress bar, 2 for one line an epoch.",
     ]
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_a_warning_is_shown_once_though_all_workers_have_it(verbose: int) -> None:
+    events = [*training()[:5], *(event("warning", worker, message="no [bold] number") for worker in (1, 0))]
+    events += [event("warning", 1, message="another"), *training()[5:]]
+    lines = plain(show(verbose, events)).splitlines()
+    assert [line for line in lines if "Warning" in line] == ["Warning: no [bold] number", "Warning: another"]

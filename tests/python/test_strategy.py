@@ -118,7 +118,7 @@ def test_a_failure_reaches_the_worker_that_waits(failing):
     workers = run_cluster("leave.py", 2, *(ends if failing == 0 else ends[::-1]), timeout=120)
     assert [worker.status for worker in workers] == [1, 1]
     assert "\nValueError: the loss is green\n" in workers[failing].output
-    assert f"worker {failing} ended with ValueError: the loss is green" in workers[1 - failing].output
+    assert f"failure of worker {failing}: ValueError: the loss is green" in workers[1 - failing].output
     assert "done" not in workers[1 - failing].output
 
 

@@ -43,6 +43,18 @@ test_that("what workers print is shown also with verbose = 0, and where the sess
   expect_identical(shown("auto"), printed)
 })
 
+test_that("every display shows a warning once, though all workers have it", {
+  for (verbose in 0:2) {
+    shown <- cli::cli_fmt({
+      display <- make_display(verbose)
+      for (worker in 0:1) display$event(list(event = "warning", worker = worker, message = "no {number}"))
+      display$event(list(event = "warning", worker = 0L, message = "another"))
+      display$close()
+    })
+    expect_identical(shown, c("Warning: no {number}", "Warning: another"))
+  }
+})
+
 test_that("where no bar can be drawn, verbose = 1 is 2", {
   withr::local_options(cli.dynamic = FALSE)
   expect_identical(shown(1), shown(2))

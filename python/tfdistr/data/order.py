@@ -1,4 +1,10 @@
-"""Which examples make which global batch: a function of (seed, pass, step) and of nothing else."""
+"""Which examples make which global batch: a function of (seed, pass, step) and of nothing else.
+
+A pass uses every example once. Its batches have ``batch_size`` examples, but for the last one, which
+has what is left, or is dropped with ``drop_remainder``. Passes follow each other for as long as there
+are steps, each with an order of its own if the data is shuffled; no batch mixes two of them. An epoch
+is a pass, unless the user fixed its steps: then epochs go on where the one before ended.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +24,33 @@ class Order:
         batch_size: Examples of a global batch. The last batch of a pass may be smaller.
         seed: Seed of the shuffles.
         shuffle: Whether each pass has an order of its own; otherwise the examples come as they are.
+        drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is left out.
     """
 
     examples: int
     batch_size: int
     seed: int = 0
     shuffle: bool = False
+    drop_remainder: bool = False
 
     @property
     def batches(self) -> int:
         """Number of global batches in a pass over the examples."""
-        return -(-self.examples // self.batch_size)
+        full = self.examples // self.batch_size
+        return full if self.drop_remainder else -(-self.examples // self.batch_size)
+
+    def rows(self, step: tf.Tensor) -> tf.Tensor:
+        """Number of examples in global batch ``step``, a scalar int64 tensor."""
+        left = self.examples - step % self.batches * self.batch_size
+        return tf.minimum(tf.constant(self.batch_size, tf.int64), left)
+
+    def examples_before(self, step: int, num_workers: int = 1, index: int = 0) -> int:
+        """Number of examples that worker ``index`` takes before global batch ``step``."""
+        first, end = bounds(self.batch_size, num_workers, index)
+        last_first, last_end = bounds(int(self.rows(self.batches - 1)), num_workers, index)
+        whole, batches = divmod(step, self.batches)
+        short = (end - first) - (last_end - last_first)
+        return int((whole * self.batches + batches) * (end - first) - whole * short)
 
     def indices(self, step: tf.Tensor, num_workers: int = 1, index: int = 0) -> tf.Tensor:
         """Indices of the examples that worker ``index`` takes of global batch ``step``.
@@ -47,8 +69,7 @@ class Order:
         """
         number, batch = step // self.batches, step % self.batches
         start = batch * self.batch_size
-        rows = tf.minimum(tf.constant(self.batch_size, tf.int64), self.examples - start)
-        first, end = bounds(rows, num_workers, index)
+        first, end = bounds(self.rows(step), num_workers, index)
         if not self.shuffle or self.examples == 1:
             return tf.range(start + first, start + end)
         # index_shuffle refuses an empty list, so a worker without rows looks one up and drops it.

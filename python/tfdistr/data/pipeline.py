@@ -1,27 +1,45 @@
-"""From what the user passed to the batches that one worker trains on."""
+"""From what the user passed to the batches that one worker trains on.
+
+Every source gives one stream of batches over all epochs; ``Order`` says which examples are in each. What
+can be had by its index (arrays, prepared data sets, pipelines of tensors) is looked up: no worker
+touches another's examples, and the stream begins at any step at once. What can only be read in order
+is read so by every worker, from the beginning of the pass that the first step is in.
+"""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.order import Order
-from tfdistr.data.shard import bounds, distribute_batches, mark_share
+from tfdistr import _private
+from tfdistr.arguments import whole
+from tfdistr.data import stream
+from tfdistr.data.context import WorkerContext, not_empty
+from tfdistr.data.lookup import batched, is_ragged, lookup
+from tfdistr.data.prepared import prepared_batches
+from tfdistr.data.shard import check_order, distribute_batches, mark_share, rows_of_worker
 from tfdistr.data.source import Arrays, Source, leaves, make_source
 from tfdistr.datasets import Dataset
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, DataShardError
+
+log = logging.getLogger("tfdistr")
 
 #: Examples that a stream of unknown or large size is shuffled over.
 SHUFFLE_BUFFER = 10_000
 #: The same for a data set of TensorFlow Datasets, which is stored in a random order already.
 STORED_SHUFFLE_BUFFER = 1_000
+
+# What may follow ctx.shard() without an end, and what may not follow it.
+_ENDLESS = frozenset({"Map", "ParallelMap", "FlatMap", "Interleave", "ParallelInterleave", "Prefetch",
+                      "Options", "Zip"})  # fmt: skip
+_NOT_ONE_TO_ONE = frozenset({"Filter", "Repeat", "Take", "Skip", "Batch", "ParallelBatch", "PaddedBatch"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class WorkerData:
 
 
 def make_data(
-    source: Source, context: WorkerContext, steps: int | None = None, *, name: str = "x"
+    source: Source, context: WorkerContext, steps: int | None = None, start: int = 0, *, name: str = "x"
 ) -> WorkerData:
     """The batches of one worker.
 
@@ -46,24 +64,30 @@ def make_data(
         source: What ``make_source`` returned.
         context: The worker, and the global batch size.
         steps: Steps of an epoch, if the user fixed them; the data then repeats as often as needed.
+        start: Number of the first step, counted from 0 over all epochs: the batches are those that a
+            stream from 0 has from there on.
         name: What the user knows ``source`` as.
 
     Returns:
         Batches in the structure that Keras takes: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        ``steps`` is None only for one worker whose data does not tell its number of examples.
 
     Raises:
         ArgumentError: The function did not return a dataset of examples (or of batches), or one that
             never ends although ``steps`` is None.
-        DataShardError: The dataset cannot be split over the workers.
+        DataShardError: The dataset cannot be split over the workers, or makes no batch.
     """
+    context = replace(context, _start=whole("start", start, minimum=0))
     if isinstance(source, Dataset):
-        if source.fits_in_memory():
+        if source.name == "digits" and source.fits_in_memory():
             source = _examples_of(source)
+        elif prepared := prepared_batches(source):
+            return _by_index(prepared.examples, prepared.batch, context, steps, parallel=prepared.parallel)
         else:
             described = source
             source = lambda ctx: ctx.shard(described.dataset(), STORED_SHUFFLE_BUFFER)  # noqa: E731
     if isinstance(source, Arrays):
-        return _from_arrays(source, context, steps)
+        return _by_index(source.examples, _gather(source), context, steps)
     return _from_function(source, context, steps, name)
 
 
@@ -74,26 +98,38 @@ def _examples_of(described: Dataset) -> Arrays:
     return source
 
 
-def _from_arrays(source: Arrays, context: WorkerContext, steps: int | None) -> WorkerData:
-    """Whole batches gathered by index, so that no example is touched alone."""
-    assert context.global_batch_size is not None
-    order = Order(source.examples, context.global_batch_size, context.seed, context.shuffle)
+def _by_index(
+    examples: int,
+    batch: Callable[[tf.Tensor], Any],
+    context: WorkerContext,
+    steps: int | None,
+    *,
+    parallel: bool = False,
+    name: str = "x",
+) -> WorkerData:
+    """Whole batches looked up by their indices: the step alone says which examples come next."""
+    order = context._order_of(examples, f"`{name}`")
+    batches = tf.data.Dataset.counter(context._start).map(
+        lambda step: batch(context._own_indices(order, step)),
+        num_parallel_calls=tf.data.AUTOTUNE if parallel else None,
+    )
+    return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches)
+
+
+def _gather(source: Arrays) -> Callable[[tf.Tensor], Any]:
     arrays = [array for _, array in leaves(source.parts)]
     types = [_batch_type(array) for array in arrays]
 
     def gather(indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         return [array[indices].astype(kind, copy=False) for array, kind in zip(arrays, types, strict=True)]
 
-    def batch(step: tf.Tensor) -> Any:
-        indices = order.indices(step, context.num_workers, context.index)
+    def batch(indices: tf.Tensor) -> Any:
         parts = tf.numpy_function(gather, [indices], [tf.as_dtype(kind) for kind in types], stateful=False)
         for part, array in zip(parts, arrays, strict=True):
             part.set_shape((None, *array.shape[1:]))
         return _unflatten(source.parts, iter(parts))
 
-    # One stream over all epochs: the step alone says which examples come next.
-    dataset = tf.data.Dataset.counter().map(batch).prefetch(tf.data.AUTOTUNE)
-    return WorkerData(mark_share(dataset), steps or order.batches)
+    return batch
 
 
 def _batch_type(array: np.ndarray[Any, Any]) -> Any:
@@ -116,13 +152,18 @@ def _unflatten(structure: Any, values: Any) -> Any:
 def _from_function(
     function: Callable[..., Any], context: WorkerContext, steps: int | None, name: str
 ) -> WorkerData:
-    dataset = function(context) if _takes_context(function) else function()
+    def call() -> Any:
+        return function(context) if _takes_context(function) else function()
+
+    dataset = call()
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentError(
             f"The function `{name}` must return a tf.data.Dataset.",
             received=type(dataset).__name__,
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
+    if context._order is not None:
+        return _from_share(function, dataset, context, steps)
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
         raise ArgumentError(
@@ -131,50 +172,121 @@ def _from_function(
             fix=f"Leave repeat() out, or pass {argument}.",
         )
     if context.global_batch_size is None:
-        batches = distribute_batches(dataset, context.num_workers, context.index)
-    elif context.sharded_examples is not None:
-        batches = _batches_of_share(dataset, context)
-    else:
-        if context.shuffle:
-            examples = int(dataset.cardinality())
-            buffer = examples if 0 < examples < SHUFFLE_BUFFER else SHUFFLE_BUFFER
-            dataset = dataset.shuffle(buffer, seed=context.seed, reshuffle_each_iteration=True)
-        batches = distribute_batches(
-            dataset.batch(context.global_batch_size), context.num_workers, context.index
-        )
-    if steps:
-        batches = batches.repeat()
-    return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps)
+        return _from_batches(call, dataset, context, steps, name)
+    if by_index := lookup(dataset):
+        log.info("`%s`: each worker looks up its own examples by index", name)
+        return _by_index(by_index.examples, by_index.batch, context, steps,
+                         parallel=not by_index.together, name=name)  # fmt: skip
+    return _from_examples(call, dataset, context, steps, name)
 
 
-def _batches_of_share(examples: tf.data.Dataset, context: WorkerContext) -> tf.data.Dataset:
-    """Batches of a dataset that ``ctx.shard`` split, empty ones where this worker has no row."""
-    size, total = context.global_batch_size, context.sharded_examples
+def _from_batches(
+    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
+) -> WorkerData:
+    """Batches that the user made, as they are."""
+    size = _size(call, dataset, context, steps, name)
+    again = size is None or _counts_readings(dataset, context, name)
+    first, skipped = (0, 0) if again or size is None else divmod(context._start, size)
+    own = distribute_batches(dataset, context.num_workers, context.index).prefetch(tf.data.AUTOTUNE)
+    if size is None and steps is None:
+        return WorkerData(mark_share(own), None)
+    batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
+    if again and context._start:
+        batches = batches.skip(context._start)
+    return WorkerData(mark_share(batches), steps or size)
+
+
+def _from_examples(
+    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
+) -> WorkerData:
+    """Examples that are read in order by every worker, which keeps its rows of each batch."""
+    check_order(dataset, context.num_workers)
+    known = int(dataset.cardinality())
+    buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
+    size = context.global_batch_size
     assert size is not None
-    assert total is not None
-    full = Order(total, size).batches - 1  # all batches but the last, which may be smaller
-    own = context.batch_size or 0
-    first, end = bounds(total - full * size, context.num_workers, context.index)
-    last_own = end - first
-    with_rows = (full if own else 0) + (1 if last_own else 0)
-    batches = examples.batch(own or 1)
-    empty = tf.data.Dataset.from_tensors(0).map(lambda _: _no_rows(batches.element_spec))
-    # Batches without rows stand where this worker's share of a small batch is empty.
-    before = empty.repeat(full if not own else 0)
-    after = empty.repeat(0 if last_own else 1)
-    made = before.concatenate(batches.take(with_rows)).concatenate(after)
-    return made.apply(tf.data.experimental.assert_cardinality(full + 1))
+    examples = _size(call, dataset, context, steps, name)
+    order = context._order_of(examples, f"`{name}`") if examples else None
+    again = order is None or _counts_readings(dataset, context, name)
+    first, skipped = (0, 0) if again or order is None else divmod(context._start, order.batches)
+    ragged = is_ragged(dataset)
+
+    def of_pass(number: tf.Tensor) -> tf.data.Dataset:
+        used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
+        used = used.skip(_only_in(first, number, skipped * size))
+        batches = batched(used, size, ragged, context.drop_remainder)
+        # Within the pass, so that nothing is read of the next one, which a shuffle of the user's counts.
+        return rows_of_worker(batches, context.num_workers, context.index).prefetch(tf.data.AUTOTUNE)
+
+    endless = order is not None or steps is not None
+    batches = stream.passes(of_pass, first) if endless else stream.one_pass_each_time(of_pass)
+    if again and context._start:
+        batches = batches.skip(context._start)
+    if context.num_workers > 1:
+        log.info("`%s`: every worker reads all examples and keeps its rows of each batch; ctx.shard() before "
+                 "an expensive map lets it decode its own only", name)  # fmt: skip
+    return WorkerData(mark_share(batches), steps or (order.batches if order else None))
 
 
-def _no_rows(spec: Any) -> Any:
-    def zero(part: Any) -> Any:
-        sides = [side or 0 for side in part.shape[1:]] if part.shape.rank is not None else []
-        if isinstance(part, tf.SparseTensorSpec):
-            shape = tf.constant([0, *sides], tf.int64)
-            return tf.SparseTensor(tf.zeros([0, len(sides) + 1], tf.int64), tf.zeros([0], part.dtype), shape)
-        return tf.zeros([0, *sides], part.dtype)
+def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
+    """How many elements to leave out of pass ``number``: ``skipped`` in the first one."""
+    return tf.where(number == first, tf.constant(skipped, tf.int64), 0)
 
-    return tf.nest.map_structure(zero, spec)
+
+def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str) -> bool:
+    """Whether the order of a pass depends on how often the dataset was read before."""
+    counts = _private.reshuffles(dataset)
+    if counts and context._start:
+        log.warning("`%s` has a shuffle() of its own, so it may go on in another order than it would have had; "
+                    "leave shuffling to tfdistr, or pass reshuffle_each_iteration=False", name)  # fmt: skip
+    return counts
+
+
+def _size(
+    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
+) -> int | None:
+    """Number of elements; None if it is not known and not needed, or there is no end."""
+    size = int(dataset.cardinality())
+    if size == tf.data.INFINITE_CARDINALITY:
+        return None
+    if size < 0:
+        if steps is not None or (context.num_workers == 1 and not context._start):
+            return None
+        log.info("`%s`: counting the elements once, so that all workers make the same number of steps; pass "
+                 "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
+                 name)  # fmt: skip
+        # In a dataset of its own, whose shuffle counts its readings by itself.
+        size = stream.count(call())
+    return not_empty(size, f"`{name}`")
+
+
+def _from_share(
+    function: Callable[..., Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None
+) -> WorkerData:
+    """Batches of the examples that ``ctx.shard`` gave, and the function went on with."""
+    order = context._order
+    assert order is not None
+    after = _private.nodes_after(dataset, context._shares)
+    if wrong := sorted(after & _NOT_ONE_TO_ONE):
+        raise DataShardError(
+            "After ctx.shard(), one example must stay one example.",
+            received=", ".join(wrong).lower(),
+            fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
+        )
+    workers, index, start = context.num_workers, context.index, context._start
+    if after <= _ENDLESS and not context._counts_readings:
+        context._passes = -1
+        batches = stream.in_batches(dataset, order, workers, index, start).prefetch(tf.data.AUTOTUNE)
+        return WorkerData(mark_share(batches), steps or order.batches)
+    # What follows needs an end, as a cache does, or what is read counts how often it was read: pass by
+    # pass, each with the examples that the first one has.
+    if start:
+        dataset = function(replace(context, _start=0, _shares=[], _order=None))
+    one_pass = stream.in_batches(dataset, order, workers, index, 0).take(order.batches)
+    one_pass = one_pass.prefetch(tf.data.AUTOTUNE)
+    counts = context._counts_readings
+    batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)
+    return WorkerData(mark_share(batches), steps or order.batches)
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -121,12 +121,7 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
     """
     if num_workers == 1:
         return dataset
-    if _private.has_unseeded_shuffle(dataset):
-        raise DataShardError(
-            "A dataset that is split over several workers must be in the same order on all of them.",
-            received="a shuffle() without a seed, made before the strategy",
-            fix="Pass shuffle(..., seed=1), or make the dataset after the strategy.",
-        )
+    check_order(dataset, num_workers)
     scalars = [s for s in tf.nest.flatten(dataset.element_spec) if getattr(s, "shape", None) == ()]
     if scalars:
         raise DataShardError(
@@ -137,12 +132,29 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
 
     _, reason = choose_policy(_private.source_files(dataset), num_workers)
     log.info("Each of %d workers takes its rows of every global batch: %s", num_workers, reason)
+    return mark_share(rows_of_worker(dataset, num_workers, index).prefetch(tf.data.AUTOTUNE))
 
-    def rows_of_worker(*batch: Any) -> Any:
+
+def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
+    """Raise ``DataShardError`` if the workers would see the elements in different orders."""
+    if num_workers > 1 and _private.has_unseeded_shuffle(dataset):
+        raise DataShardError(
+            "A dataset that is split over several workers must be in the same order on all of them.",
+            received="a shuffle() without a seed, made before the strategy",
+            fix="Pass shuffle(..., seed=1), or make the dataset after the strategy.",
+        )
+
+
+def rows_of_worker(batches: tf.data.Dataset, num_workers: int, index: int) -> tf.data.Dataset:
+    """The rows that worker ``index`` takes of each batch."""
+    if num_workers == 1:
+        return batches
+
+    def rows(*batch: Any) -> Any:
         # map() passes the components of a tuple one by one, anything else whole.
-        return take_rows(batch if isinstance(dataset.element_spec, tuple) else batch[0], num_workers, index)
+        return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], num_workers, index)
 
-    return mark_share(dataset.map(rows_of_worker).prefetch(tf.data.AUTOTUNE))
+    return batches.map(rows)
 
 
 def take_rows(batch: Any, num_workers: int, index: int) -> Any:

@@ -75,7 +75,7 @@ class Dataset:
         """Whether all decoded examples fit into ``IN_MEMORY_BYTES``, as far as the features tell."""
         if self.name == "digits":
             return True
-        info = self._builder().info
+        info = self.builder().info
         sizes: list[int] = []
         for feature in _leaves(info.features.get_tensor_info()):
             kind = np.dtype(feature.np_dtype)
@@ -85,7 +85,18 @@ class Dataset:
         size = int(info.splits[self.split].num_examples) * sum(sizes)
         return size <= IN_MEMORY_BYTES
 
-    def _builder(self) -> Any:
+    def decode(self, record: tf.Tensor) -> Any:
+        """The example of a record of the files, a scalar string tensor, as ``dataset()`` gives it."""
+        import tensorflow as tf
+
+        info = self.builder().info
+        features = info.features.deserialize_example(record)
+        if not self.supervised:
+            return features
+        return tf.nest.map_structure(lambda key: features[key], info.supervised_keys)
+
+    def builder(self) -> Any:
+        """What TensorFlow Datasets reads the data set with."""
         import tensorflow_datasets as tfds
 
         return tfds.builder(self.name, data_dir=self.data_dir)
@@ -95,7 +106,7 @@ class Dataset:
 
         # One file after the other: the order of the examples must be the same on every worker.
         config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-        return self._builder().as_dataset(
+        return self.builder().as_dataset(
             split=self.split, as_supervised=self.supervised, read_config=config, **options
         )
 
@@ -147,7 +158,7 @@ def _check_prepared(described: Dataset) -> None:
 
     where = described.data_dir or "the default folder of TensorFlow Datasets"
     try:
-        info = described._builder().info
+        info = described.builder().info
         splits = info.splits
     except (tfds.core.DatasetNotFoundError, ValueError, OSError) as error:
         raise ArgumentError(

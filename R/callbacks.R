@@ -1,0 +1,21 @@
+# Which callbacks run where.
+
+#' Run a callback on the chief alone
+#'
+#' Marks a callback that writes files or prints. Under [multi_worker_mirrored_strategy()] and in
+#' [distributed_fit()] its methods are then called on the chief only. They may read metrics, weights and the
+#' optimizer, save the model, and set `model$stop_training`; they can't train, evaluate or predict, which need
+#' all workers. Keras's own callbacks that write (`BackupAndRestore`, `CSVLogger`, `ModelCheckpoint`,
+#' `RemoteMonitor`, `TensorBoard`) need no mark.
+#'
+#' @param callback A Keras callback.
+#' @return The callback.
+#' @section Errors: `tfdistr_error_argument` if it is not a Keras callback.
+#' @examplesIf reticulate::py_module_available("keras")
+#' keras <- reticulate::import("keras")
+#' show <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) print(logs))
+#' callbacks <- list(chief_only(show))
+#' @export
+chief_only <- function(callback) {
+  with_conditions(core("callbacks", convert = TRUE)$chief_only(callback))
+}

@@ -1,0 +1,102 @@
+# A training loop of one's own: a strategy by name, its share of the data, the losses, the chief.
+
+#' Pieces of a training loop of one's own
+#'
+#' `make_strategy()` makes a strategy by its name. Make it first of all, on every worker: before anything
+#' else uses TensorFlow (before `library(keras3)`). `distribute()` gives this worker's part of every batch
+#' of a dataset. `is_chief()` says whether this process is the one that writes checkpoints and logs for all.
+#' `vignette("custom-loop")` has a whole loop, and [average_loss()] the losses for it.
+#'
+#' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]); without it, the strategy is
+#' one for one worker, and this process the chief. In the scope of a strategy the chief is the strategy's.
+#'
+#' All workers get the same number of batches, in the order of the dataset. Where a batch has fewer rows than
+#' there are workers, some get one with no rows: the losses and metrics stay right, but TensorFlow's
+#' convolution and pooling can't learn from no rows. `dataset$batch(size, drop_remainder = TRUE)` avoids it.
+#'
+#' @param name String: "multi_worker_mirrored", where every worker has a copy of the model, and each step is
+#'   made by all.
+#' @param ... What the strategy takes; see [multi_worker_mirrored_strategy()].
+#' @param dataset A `tf.data.Dataset` in batches of the **global** size, in the same order on all workers:
+#'   shuffle it with a seed.
+#' @param strategy The strategy; by default the one whose scope the call is in.
+#' @return `make_strategy()`: the Python object, a `tf.distribute.Strategy`. `distribute()`: the strategy's
+#'   dataset, for [reticulate::iterate()]; pass its elements on as
+#'   `strategy$run(step, args = reticulate::tuple(batch))`. `is_chief()`: `TRUE` or `FALSE`.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if there is no strategy
+#'   although TF_CONFIG has several workers; `tfdistr_error_data_shard` if the dataset can't be split;
+#'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
+#'   in use already, the port can't be had, or other workers are missing.
+#' @examplesIf reticulate::py_module_available("tensorflow")
+#' strategy <- make_strategy("multi_worker_mirrored")
+#' dataset <- load_dataset("digits")$dataset()$shuffle(1437L, seed = 1L)$batch(64L)
+#' batches <- reticulate::iterate(distribute(dataset, strategy))
+#' length(batches) == steps_per_epoch(1437, 64)
+#' is_chief()
+#' @export
+make_strategy <- function(name = "multi_worker_mirrored", ...) {
+  reload_environ()
+  options <- lapply(list(...), whole_as_integer)
+  with_conditions(do.call(core("custom_loop", convert = TRUE)$make_strategy, c(list(name), options)))
+}
+
+#' @rdname make_strategy
+#' @export
+distribute <- function(dataset, strategy = NULL) {
+  reload_environ()
+  with_conditions(core("custom_loop", convert = TRUE)$distribute(dataset, strategy))
+}
+
+#' @rdname make_strategy
+#' @export
+is_chief <- function() {
+  reload_environ()
+  with_conditions(core("custom_loop", convert = TRUE)$is_chief())
+}
+
+#' Losses that add up over the workers
+#'
+#' For a training loop of one's own: call them in the function that `strategy$run()` runs. Keras's
+#' `optimizer$apply()` **sums** the gradients of the replicas there, so each replica must give its part of
+#' the loss of one worker. `average_loss()` gives the part of the mean over the global batch that is due to
+#' this replica's rows, also where shares of a batch differ in size or have no rows. `regularization_loss()`
+#' gives a replica's part of what every replica has in full, such as L1 and L2 of the weights. Without a
+#' strategy they are the mean and the sum. In a step of Keras's own `fit` use `compute_loss()` instead.
+#'
+#' Further dimensions of `losses`, such as those of an image, are averaged, so that the loss does not grow
+#' with the size of the image. As in Keras, weighted losses are divided by the number of examples, not by
+#' the sum of the weights. Activity regularizers in `model$losses`, which are means over a replica's rows,
+#' are exact where all shares have the same size.
+#'
+#' @param losses For `average_loss()` a tensor of shape `(rows, ...)`: the losses of this replica's rows, as
+#'   a loss with `reduction = "none"` gives them. For `regularization_loss()` `model$losses`, a list of
+#'   scalars (which may be empty), or a tensor, which is summed.
+#' @param sample_weight Factors for the losses: a tensor or an array with the shape of `losses` or of its
+#'   first dimensions; `NULL` for none.
+#' @param global_batch_size Number of examples of the global batch, the same on all replicas. By default the
+#'   replicas count them, by one all-reduce of one number, so that a last batch that is shorter is right,
+#'   too.
+#' @return A scalar tensor of type float32, or float64 if `losses` is. 0 if there are no rows.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if the call is in a
+#'   strategy's scope but not in the function that `strategy$run()` runs.
+#' @source <https://www.tensorflow.org/tutorials/distribute/custom_training>.
+#' @examplesIf reticulate::py_module_available("tensorflow")
+#' average_loss(array(c(1, 2, 6)))
+#' average_loss(array(c(1, 2, 6)), sample_weight = array(c(1, 0, 0.5)))
+#' regularization_loss(list(0.5, 0.25))
+#' @export
+average_loss <- function(losses, sample_weight = NULL, global_batch_size = NULL) {
+  with_conditions(core("losses", convert = TRUE)$average_loss(losses, sample_weight, global_batch_size))
+}
+
+#' @rdname average_loss
+#' @export
+regularization_loss <- function(losses) {
+  with_conditions(core("losses", convert = TRUE)$regularization_loss(losses))
+}
+
+# R's numbers are doubles, also where Python must have an int.
+whole_as_integer <- function(value) {
+  whole <- is.double(value) && length(value) == 1L && is.finite(value) && value == round(value)
+  if (whole && abs(value) <= .Machine$integer.max) as.integer(value) else value
+}

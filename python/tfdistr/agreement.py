@@ -1,0 +1,161 @@
+"""What all workers must have alike is compared before they act on it: a difference would hang them later."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import tfdistr
+from tfdistr._private import KerasCall, all_layers
+from tfdistr.collectives import Collectives
+from tfdistr.errors import JobMismatchError
+from tfdistr.peer_failure import report
+
+# Differences that a message lists: the first ones say what is wrong.
+_SHOWN = 5
+_ARGUMENTS = {
+    "fit": ("batch_size", "epochs", "initial_epoch", "steps_per_epoch", "shuffle", "class_weight",
+            "validation_split", "validation_steps", "validation_batch_size", "validation_freq"),
+    "evaluate": ("batch_size", "steps"),
+    "predict": ("batch_size", "steps"),
+}  # fmt: skip
+
+
+def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None) -> list[Any]:
+    """Compare ``fields`` over the workers, all of which must call this.
+
+    Args:
+        collectives: What carries the comparison.
+        fields: Values by name, shown as they are in the error. None goes with any value.
+        note: Anything that JSON has a form for, and that may differ.
+
+    Returns:
+        The notes of all workers.
+
+    Raises:
+        JobMismatchError: A field differs; the same error on every worker.
+    """
+    own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
+    described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]
+    differences = _differences([worker["fields"] for worker in described])
+    if differences:
+        more = len(differences) - _SHOWN
+        shown = [*differences[:_SHOWN], *([f"{more} more differences"] if more > 0 else [])]
+        raise JobMismatchError(
+            "All workers must run the same job.",
+            received="; ".join(shown),
+            fix="Run the same program with the same arguments, data and package versions on every worker.",
+        )
+    return [worker["note"] for worker in described]
+
+
+def check_variable(collectives: Collectives, worker: int, name: str | None, kind: str) -> None:
+    """Compare the shape and type of a variable that is being made with the chief's.
+
+    Raises:
+        JobMismatchError: This worker's variable differs. The peers are told.
+    """
+    own = f"{name}, {kind}"
+    chiefs = collectives.text_of_chief(own)
+    if chiefs.rpartition(", ")[2] == kind:  # names may be numbered otherwise
+        return
+    error = JobMismatchError(
+        "All workers must build the same model.",
+        received=f"a variable {own} on worker {worker}, where worker 0 has {chiefs}",
+        fix="Run the same program, with the same arguments and package versions, on every worker.",
+    )
+    collectives.report_failure(report(worker, error))
+    raise error
+
+
+def _differences(described: list[dict[str, str | None]]) -> list[str]:
+    """For each field that differs: who has what, those of the chief first."""
+    found = []
+    for name in dict.fromkeys(name for fields in described for name in fields):
+        workers: dict[str, list[str]] = {}
+        for worker, fields in enumerate(described):
+            value = fields.get(name, "nothing")
+            if value is not None:
+                workers.setdefault(value, []).append(f"worker {worker}")
+        if len(workers) > 1:
+            who = [f"{value} on {' and '.join(which)}" for value, which in workers.items()]
+            found.append(f"{name}: {', '.join(who)}")
+    return found
+
+
+def versions() -> dict[str, str]:
+    """The versions that must be the same on all workers."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return {
+        "version of Python": python,
+        "version of TensorFlow": tf.__version__,
+        "version of Keras": keras.__version__,
+        "version of tfdistr": tfdistr.__version__,
+    }
+
+
+def describe_call(call: KerasCall, dataset: tf.data.Dataset) -> dict[str, Any]:
+    """What a call of fit, evaluate or predict is about to do, on this worker."""
+    given = call.variables
+    fields: dict[str, Any] = {"call": call.method}
+    fields |= {name: _plain(given[name]) for name in _ARGUMENTS[call.method]}
+    fields["batches of an epoch"] = _plain(call.steps)
+    fields["examples"] = _plain(_examples(given.get("x")))
+    fields["data"] = _spec(dataset)
+    validation = given.get("validation_data")
+    if isinstance(validation, tf.data.Dataset):
+        fields["validation_data"] = f"{int(validation.cardinality())} batches of {_spec(validation)}"
+    elif call.method == "fit":
+        fields["validation_data"] = "none" if validation is None else f"{_examples(validation)} examples"
+    return fields | _describe_model(call.model)
+
+
+def _describe_model(model: keras.Model) -> dict[str, str]:
+    fields = {"model": f"{type(model).__name__} of {len(model.weights)} weights"}
+    for number, layer in enumerate(all_layers(model)):
+        shapes = ", ".join(str(tuple(weight.shape)) for weight in layer.weights)
+        fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)}; weights {shapes or 'none'})"
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        fields["optimizer"] = f"{type(optimizer).__name__}({_numbers(optimizer)})"
+    return fields
+
+
+def _numbers(part: Any) -> str:
+    """The numbers, flags and words that a layer or an optimizer is configured with."""
+    try:
+        config = part.get_config()
+    except Exception:  # a part of the user's own, which need not have any
+        return ""
+    return ", ".join(
+        f"{name}={value:.7g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in config.items()
+        # Names are numbered in the order of making, which may differ.
+        if name != "name" and isinstance(value, int | float | str)
+    )
+
+
+def _examples(data: Any) -> int | None:
+    if data is None or isinstance(data, tf.data.Dataset):
+        return None
+    first = next((part for part in tf.nest.flatten(data) if getattr(part, "shape", None)), None)
+    return None if first is None else first.shape[0]
+
+
+def _spec(dataset: tf.data.Dataset) -> str:
+    parts = tf.nest.flatten(dataset.element_spec)
+    described = [
+        f"{part.dtype.name}{'' if part.shape.rank is None else part.shape[1:].as_list()}"
+        for part in parts
+        if hasattr(part, "dtype")
+    ]
+    return ", ".join(described)
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)

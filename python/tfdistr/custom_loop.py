@@ -1,0 +1,129 @@
+"""What a training loop of one's own starts with: a strategy by name, its share of the data, the chief."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.arguments import one_of
+from tfdistr.cluster import cluster_from_env
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: The strategies by name: the module of each, and its class there.
+STRATEGIES = {"multi_worker_mirrored": ("strategy", "MultiWorkerMirroredStrategy")}
+
+
+def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
+    """Make a strategy by its name.
+
+    Make it first of all, on every worker: before anything else uses TensorFlow. The cluster is that of
+    TF_CONFIG; without it, the strategy is one for one worker.
+
+    Args:
+        name: "multi_worker_mirrored": every worker has a copy of the model, and each step is made by all.
+        options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``.
+
+    Raises:
+        ArgumentError: There is no strategy of that name, or it has no such option.
+        ClusterConfigError: TF_CONFIG is not valid.
+        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
+
+    Example:
+        >>> strategy = tfdistr.make_strategy("multi_worker_mirrored", start_timeout=60)
+        >>> strategy.num_workers
+        1
+    """
+    module, attribute = STRATEGIES[one_of("name", name, tuple(STRATEGIES))]
+    made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
+    known = list(inspect.signature(made).parameters)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ArgumentError(
+            f"The strategy {name!r} has the options {', '.join(map(repr, known))}.",
+            received=", ".join(map(repr, unknown)),
+            fix="Leave it out, or correct its name.",
+        )
+    strategy: tf.distribute.Strategy = made(**options)
+    return strategy
+
+
+def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None = None) -> Any:
+    """This worker's part of every batch of a dataset, for a ``for`` loop in or outside of a ``tf.function``.
+
+    All workers get the same number of batches, in the order of the dataset. Where a batch has fewer rows
+    than there are workers, some get one with no rows: the losses and metrics stay right, but TensorFlow's
+    convolution and pooling cannot learn from no rows. ``batch(drop_remainder=True)`` avoids it.
+
+    Args:
+        dataset: A ``tf.data.Dataset`` in batches of the **global** size, in the same order on all
+            workers: ``shuffle`` it with a seed.
+        strategy: The strategy; by default the one whose scope the call is in.
+
+    Returns:
+        The strategy's distributed dataset. Pass its elements on as ``strategy.run(step, args=(batch,))``.
+
+    Raises:
+        ArgumentError: ``dataset`` is none, or there is no strategy although TF_CONFIG has several workers.
+        DataShardError: The dataset cannot be split over the workers.
+
+    Example:
+        >>> batches = tfdistr.distribute(dataset.shuffle(1000, seed=1).batch(64), strategy)
+        >>> losses = [strategy.run(train_step, args=(batch,)) for batch in batches]
+    """
+    import tensorflow as tf
+
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ArgumentError(
+            "`dataset` must be a tf.data.Dataset.",
+            received=type(dataset).__name__,
+            fix="Make one, for example with tf.data.Dataset.from_tensor_slices().batch().",
+        )
+    if strategy is None:
+        strategy = _current_strategy()
+    if not isinstance(strategy, tf.distribute.Strategy):
+        raise ArgumentError(
+            "`strategy` must be a strategy, such as make_strategy() returns.",
+            received=type(strategy).__name__,
+            fix="Pass the strategy itself, or call distribute() inside `with strategy.scope():`.",
+        )
+    return strategy.experimental_distribute_dataset(dataset)
+
+
+def is_chief() -> bool:
+    """Whether this process is the one that writes checkpoints and logs for all.
+
+    That of the strategy whose scope the call is in; elsewhere, that of the cluster in TF_CONFIG. A process
+    without a cluster is its own chief.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid.
+
+    Example:
+        >>> tfdistr.is_chief()
+        True
+    """
+    import tensorflow as tf
+
+    known = getattr(tf.distribute.get_strategy(), "is_chief", None)
+    if known is None:
+        config = cluster_from_env()
+        known = config is None or config.is_chief
+    return bool(known)
+
+
+def _current_strategy() -> tf.distribute.Strategy:
+    """The strategy in whose scope the call is; for one worker, without one, TensorFlow's default."""
+    import tensorflow as tf
+
+    config = cluster_from_env()
+    if config is not None and config.num_workers > 1 and not tf.distribute.has_strategy():
+        raise ArgumentError(
+            "distribute() must know the strategy, or every worker would get all rows.",
+            received=f"no strategy, and a TF_CONFIG with {config.num_workers} workers",
+            fix="Pass strategy=strategy, or call it inside `with strategy.scope():`.",
+        )
+    return tf.distribute.get_strategy()

@@ -1,0 +1,194 @@
+"""Examples of a ``tf.data`` pipeline by index, so that a worker touches none but its own.
+
+``tf.data.experimental.at`` does this for a whole pipeline, but one iterator after another crashes where
+the pipeline has a ``map`` (TensorFlow 2.21), and a ``shuffle`` gives another order than it has when it
+is read. So the pipeline is taken apart here: what is known to be one example for each index, from the
+sources on; anything else is left to be read in its own order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfdistr import _private
+
+Example = Callable[[tf.Tensor], Any]
+
+
+class Specs(NamedTuple):
+    """The types of an example and of a batch of examples, as ``Dataset.element_spec`` gives them."""
+
+    example: Any
+    batch: Any
+
+
+# Nodes without functions, for which ``at`` gives what reading in order gives.
+_PLAIN = frozenset({"TensorSlice", "Tensor", "Range", "Take", "Skip", "Shard", "Concatenate", "Zip",
+                    "Prefetch", "Options"})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The examples of a pipeline, by index.
+
+    Attributes:
+        examples: Number of examples.
+        specs: The types of an example and of a batch.
+        example: Gives the example of an index, a scalar int64 tensor.
+        together: Whether ``example`` takes a vector of indices, too, and then gives a batch.
+    """
+
+    examples: int
+    specs: Specs
+    example: Example
+    together: bool
+
+    def batch(self, indices: tf.Tensor) -> Any:
+        """The batch of the examples with these indices, an int64 vector that may be empty."""
+        if self.together:
+            return self.example(indices)
+        return one_by_one(indices, self.example, self.specs)
+
+    def stream(self, indices: tf.data.Dataset) -> tf.data.Dataset:
+        """The examples, one by one, of a dataset of vectors of indices."""
+        if self.together:
+            return indices.map(self.example).unbatch()
+        examples = indices.unbatch().map(self.example, num_parallel_calls=tf.data.AUTOTUNE)
+        return keep_spec(examples, self.specs.example)
+
+
+def lookup(dataset: tf.data.Dataset) -> Lookup | None:
+    """The examples of ``dataset`` by index, as it gives them when it is read; None if it has to be read.
+
+    Known by index are slices of tensors, ranges, and what ``map`` (without random ops, changing
+    variables and Python functions), ``zip``, ``take``, ``skip``, ``shard``, ``concatenate`` and
+    ``prefetch`` make of them.
+    """
+    examples = int(dataset.cardinality())
+    example = _example(dataset) if examples > 0 else None
+    if example is None:
+        return None
+    together = {_private.node_name(node) for node in _private.walk_pipeline(dataset)} <= {
+        "TensorSlice", "Take", "Skip", "Zip", "Prefetch", "Options"
+    } and all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))  # fmt: skip
+    return Lookup(examples, specs_of(dataset), example, together)
+
+
+def _example(node: tf.data.Dataset) -> Example | None:
+    """What finds an example of a pipeline that ends with ``node``; see ``lookup``."""
+    kind = _private.node_name(node)
+    tensors = _private.dense_slices(node)
+    if tensors is not None:
+        return lambda index: tf.nest.map_structure(lambda tensor: tf.gather(tensor, index), tensors)
+    inputs = _private.node_inputs(node)
+    if kind in ("Prefetch", "Options", "Take", "Skip", "Map", "ParallelMap"):
+        (source,) = inputs
+        find = _example(source)
+        if find is None or kind in ("Prefetch", "Options", "Take"):
+            return find
+        if kind == "Skip":
+            skipped = int(source.cardinality() - node.cardinality())
+            return lambda index: find(index + skipped)
+        function = _private.map_function(node)
+        return (lambda index: function(find(index))) if function else None
+    if kind == "Zip":
+        finds = tf.nest.map_structure(_example, inputs)
+        if None in tf.nest.flatten(finds):
+            return None
+        return lambda index: tf.nest.map_structure(lambda find: find(index), finds)
+    if {_private.node_name(part) for part in _private.walk_pipeline(node)} <= _PLAIN:
+        return lambda index: tf.data.experimental.at(node, index)
+    return None
+
+
+# --- Examples and batches
+
+
+def one_by_one(
+    values: tf.Tensor, function: Callable[[tf.Tensor], Any], specs: Specs, parallel: int | None = None
+) -> Any:
+    """The batch of ``function(value)`` for every value of a vector, which may be empty.
+
+    Args:
+        values: A vector.
+        function: Makes an example of a value.
+        specs: The types of an example and of a batch.
+        parallel: How many examples are made at a time; by default one.
+    """
+
+    def batch() -> Any:
+        examples = tf.data.Dataset.from_tensor_slices(values).map(function, num_parallel_calls=parallel)
+        examples = keep_spec(examples, specs.example)
+        return batched(examples, tf.size(values, tf.int64), has_ragged(specs.batch)).get_single_element()
+
+    made = tf.cond(tf.size(values) > 0, batch, lambda: no_rows(specs.batch))
+    for part, spec in zip(tf.nest.flatten(made), tf.nest.flatten(specs.batch), strict=True):
+        if isinstance(part, tf.Tensor):
+            part.set_shape(spec.shape)
+    return made
+
+
+def specs_of(dataset: tf.data.Dataset) -> Specs:
+    """The types of the examples of a dataset and of batches of them."""
+    batches = batched(dataset, 1, is_ragged(dataset))
+    return Specs(batches.unbatch().element_spec, batches.element_spec)
+
+
+def batched(
+    examples: tf.data.Dataset, size: Any, ragged: bool, drop_remainder: bool = False
+) -> tf.data.Dataset:
+    """Batches of examples; if ``ragged``, parts whose sizes are not known are ragged in them."""
+    make = examples.ragged_batch if ragged else examples.batch
+    return make(size, drop_remainder=drop_remainder)
+
+
+def is_ragged(dataset: tf.data.Dataset) -> bool:
+    """Whether the examples are ragged, or were before a ``map``, whose function sees them as tensors."""
+    return any(has_ragged(node.element_spec) for node in _private.walk_pipeline(dataset))
+
+
+def has_ragged(specs: Any) -> bool:
+    """Whether there is a ragged part among nested types."""
+    return any(isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(specs))
+
+
+def keep_spec(examples: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
+    """The examples with their type as it was: a function sees ragged rows as tensors, and returns tensors."""
+    if not has_ragged(spec) or examples.element_spec == spec:
+        return examples
+
+    def as_batch_of_one(*example: Any) -> Any:
+        value = example if isinstance(spec, tuple) else example[0]
+        return tf.nest.map_structure(one, spec, value)
+
+    def one(part: Any, value: Any) -> Any:
+        if isinstance(value, tf.SparseTensor):
+            return tf.sparse.expand_dims(value, 0)
+        row = tf.expand_dims(value, 0)
+        if isinstance(part, tf.RaggedTensorSpec) and part.ragged_rank == 0:
+            return tf.RaggedTensor.from_tensor(row, row_splits_dtype=part.row_splits_dtype)
+        return row
+
+    return examples.map(as_batch_of_one).unbatch()
+
+
+def no_rows(batch_spec: Any) -> Any:
+    """A batch without examples, given the type of a batch."""
+
+    def zero(part: Any) -> Any:
+        sides = [side or 0 for side in part.shape[1:]] if part.shape.rank is not None else []
+        if isinstance(part, tf.SparseTensorSpec):
+            shape = tf.constant([0, *sides], tf.int64)
+            return tf.SparseTensor(tf.zeros([0, len(sides) + 1], tf.int64), tf.zeros([0], part.dtype), shape)
+        if isinstance(part, tf.RaggedTensorSpec) and part.ragged_rank > 0:
+            values = tf.zeros([0, *sides[part.ragged_rank :]], part.dtype)
+            splits = [tf.zeros([1], part.row_splits_dtype)] * part.ragged_rank
+            return tf.RaggedTensor.from_nested_row_splits(values, splits)
+        return tf.zeros([0, *sides], part.dtype)
+
+    return tf.nest.map_structure(zero, batch_spec)
+

@@ -1,0 +1,125 @@
+"""Examples that have to be read in order: pass after pass, each worker's own, and batches of these."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr.data.lookup import batched, is_ragged, keep_spec, no_rows
+from tfdistr.data.order import Order
+from tfdistr.data.shard import bounds
+
+#: Makes the dataset of a pass, given its number.
+Pass = Callable[[tf.Tensor], tf.data.Dataset]
+
+
+def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1) -> tf.data.Dataset:
+    """Pass after pass, from number ``first`` on, each iterator by itself; an empty pass is the last.
+
+    Args:
+        one_pass: Makes the dataset of a pass, given its number.
+        first: Number of the first pass.
+        count: Asked for the number of passes when an iterator starts; -1 for no end.
+    """
+    new, numbers = itertools.count(), dict[int, int]()  # the next pass of each iterator
+
+    def begin() -> Any:
+        iterator = next(new)
+        numbers[iterator] = first
+        return iterator, count()
+
+    def following(iterator: int) -> int:
+        numbers[iterator] += 1
+        return numbers[iterator] - 1
+
+    def of_iterator(iterator: tf.Tensor, times: tf.Tensor) -> tf.data.Dataset:
+        number = tf.data.Dataset.from_tensors(iterator).map(lambda i: _ask(following, i))
+        return number.flat_map(one_pass).repeat(times)
+
+    return _once(lambda: tuple(tf.numpy_function(begin, [], [tf.int64] * 2))).flat_map(of_iterator)
+
+
+def one_pass_each_time(one_pass: Pass) -> tf.data.Dataset:
+    """A dataset that ends after a pass, and then begins the next one when it is read again."""
+    ended = itertools.count(1)
+    number = [0]
+
+    def end() -> int:
+        number[0] = next(ended)
+        return 0
+
+    current = _once(lambda: _ask(lambda: number[0])).flat_map(one_pass).prefetch(tf.data.AUTOTUNE)
+    # Read after the last element of the pass: an iterator that is left before has not ended it.
+    return current.concatenate(_once(lambda: _ask(end)).flat_map(current.take))
+
+
+def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor) -> tf.data.Dataset:
+    """A dataset in the order of pass ``number``, shuffled over ``buffer`` elements."""
+    seeds = tf.stack([tf.constant(seed, tf.int64), number])
+    own = tf.random.stateless_uniform([], seeds, minval=None, maxval=None, dtype=tf.int64)
+    return dataset.shuffle(buffer, seed=own, reshuffle_each_iteration=False)
+
+
+def own_examples(
+    dataset: tf.data.Dataset, order: Order, num_workers: int, index: int, skipped: Any
+) -> tf.data.Dataset:
+    """Of one pass over the examples, those of worker ``index``, without the batches before ``skipped``."""
+    size = tf.constant(order.batch_size, tf.int64)
+
+    def own(position: tf.Tensor, *_: Any) -> tf.Tensor:
+        first, end = bounds(order.rows(position // size), num_workers, index)
+        row = position % size
+        return (row >= first) & (row < end)
+
+    used = dataset.enumerate().take(min(order.examples, order.batches * order.batch_size))
+    examples = used.skip(skipped * size).filter(own).map(lambda _, example: example)
+    return keep_spec(examples, dataset.element_spec)
+
+
+def in_batches(
+    examples: tf.data.Dataset, order: Order, num_workers: int, index: int, start: int
+) -> tf.data.Dataset:
+    """Batches of the examples that worker ``index`` has from global step ``start`` on, one for each step."""
+
+    def rows(step: tf.Tensor) -> tf.Tensor:
+        first, end = bounds(order.rows(step), num_workers, index)
+        return end - first
+
+    ragged = is_ragged(examples)
+    steps = tf.data.Dataset.counter(start)
+    step_of_each = steps.flat_map(lambda step: tf.data.Dataset.from_tensors(step).repeat(rows(step)))
+    batches = (
+        tf.data.Dataset.zip(step_of_each, examples)
+        .group_by_window(
+            lambda step, _: step,
+            lambda _, group: batched(group, order.batch_size, ragged),
+            window_size_func=rows,
+        )
+        .map(lambda _, batch: batch)
+    )
+    if int(rows(tf.constant(0, tf.int64))) and int(rows(tf.constant(order.batches - 1, tf.int64))):
+        return batches
+    # Batches without rows stand where this worker's share of a small batch is empty.
+    empty = tf.data.Dataset.from_tensors(0).map(lambda _: no_rows(batches.element_spec)).repeat()
+    return tf.data.Dataset.choose_from_datasets(
+        [batches, empty], steps.map(lambda step: tf.cast(rows(step) == 0, tf.int64))
+    )
+
+
+def count(dataset: tf.data.Dataset) -> int:
+    """Number of examples, found by reading all."""
+    return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
+
+
+def _once(value: Callable[[], Any]) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors(0).map(lambda _: value())
+
+
+def _ask(function: Callable[..., int], *arguments: tf.Tensor) -> tf.Tensor:
+    """What a Python function says when an iterator comes to this point."""
+    answer = tf.numpy_function(function, arguments, tf.int64)
+    answer.set_shape([])
+    return answer

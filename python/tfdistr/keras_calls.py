@@ -1,0 +1,121 @@
+"""What happens around a call of Keras's ``fit``, ``evaluate`` or ``predict`` under the strategy.
+
+When Keras hands its dataset to the strategy, the call begins: the model is prepared for many workers. When
+Keras is about to make its step, the call is ready: the workers compare what they are going to do, and their
+callbacks are arranged. (Keras calls ``model.make_train_function()`` and its kin on the model object, where an
+attribute of this one object goes before the method of the class: nothing in Keras is patched.)
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr._private import KerasCall
+from tfdistr.agreement import agree, describe_call, versions
+from tfdistr.callbacks import coordinate, keep_quiet, notes
+from tfdistr.replica import OneReplica
+
+log = logging.getLogger("tfdistr")
+
+_MAKERS = {
+    "fit": "make_train_function",
+    "evaluate": "make_test_function",
+    "predict": "make_predict_function",
+}
+_SAVERS = ("save", "save_weights", "export")
+# Seeds of the workers' generators are this far apart: a prime that no one adds to a seed of his own.
+_BETWEEN_SEEDS = 1_000_003
+
+
+class KerasCalls:
+    """Prepares models for many workers as Keras's methods are called on them.
+
+    Args:
+        extended: What runs this worker's replica.
+    """
+
+    def __init__(self, extended: OneReplica) -> None:
+        self._extended = extended
+        self._prepared: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+
+    def dataset_given(self, dataset: tf.data.Dataset) -> None:
+        """Begin the call of fit, evaluate or predict that asks for ``dataset`` to be split, if one does."""
+        call = _private.keras_call()
+        if call is None or "epoch_iterator" in call.variables:  # validation data of a fit that has begun
+            return
+        model = call.model
+        self._run_uncompiled(model)
+        if not self._extended.is_chief:
+            keep_quiet(call.variables["callbacks"])
+        maker = _MAKERS[call.method]
+        vars(model).pop(maker, None)  # of a call that failed before it was ready
+        setattr(model, maker, functools.partial(self._make, maker, dataset))
+
+    def _make(self, maker: str, dataset: tf.data.Dataset, **kwargs: Any) -> Any:
+        call = _private.keras_call()
+        assert call is not None
+        delattr(call.model, maker)
+        self._ready(call, dataset)
+        return getattr(call.model, maker)(**kwargs)
+
+    def _ready(self, call: KerasCall, dataset: tf.data.Dataset) -> None:
+        extended = self._extended
+        assert extended.collectives is not None
+        fields = versions() | describe_call(call, dataset)
+        fields["learning rates of the last optimizers"] = " ".join(extended.given_rates)
+        peers = agree(extended.collectives, fields, notes(call.callbacks))
+        training = call.method == "fit"
+        coordinate(call.callbacks, peers, extended, training)
+        if training:
+            extended.watch.begin()
+        if call.model not in self._prepared:
+            self._prepared.add(call.model)
+            self._separate_random_numbers(call.model)
+            self._save_on_chief(call.model)
+            _note_batch_normalization(call.model)
+
+    def _run_uncompiled(self, model: keras.Model) -> None:
+        if model.jit_compile:
+            log.warning(
+                "jit_compile=True is ignored on several workers: XLA cannot compile what they exchange."
+            )
+            model.jit_compile = False
+
+    def _separate_random_numbers(self, model: keras.Model) -> None:
+        """Have dropout and noise draw other numbers on each worker; those of the chief are one worker's."""
+        for generator in _private.seed_generators(model):
+            state = self._extended.local_variable(generator.state.value)
+            offset = tf.constant([self._extended.worker_index * _BETWEEN_SEEDS, 0], state.dtype)
+            state.assign_add(offset)
+
+    def _save_on_chief(self, model: keras.Model) -> None:
+        for name in _SAVERS:
+            save = getattr(model, name)
+            setattr(model, name, functools.partial(self._save, save))
+
+    def _save(self, save: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._extended.is_chief:
+            return None
+        with self._extended.chief_alone({}):
+            return save(*args, **kwargs)
+
+
+def _note_batch_normalization(model: keras.Model) -> None:
+    local = [
+        layer.name
+        for layer in _private.all_layers(model)
+        if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
+    ]
+    if local:
+        log.warning(
+            "%s: each worker normalizes with its own rows, so the result is not that of one worker. "
+            "BatchNormalization(synchronized=True) normalizes with the rows of all.",
+            ", ".join(local),
+        )

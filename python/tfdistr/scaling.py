@@ -1,0 +1,108 @@
+"""Steps and learning rates: what follows from the number of examples, the batch and the workers.
+
+How an epoch is counted, here and in ``distributed_fit()``:
+
+* ``batch_size`` is the **global** batch. The workers share each batch, so their number changes neither the
+  number of steps nor which examples a step uses.
+* An epoch is one pass over the examples. Its last batch has what is left, or is dropped with
+  ``drop_remainder``; with shuffling, other examples are dropped in every epoch.
+* With ``steps_per_epoch`` the data is repeated and an epoch ends after so many steps. Passes go on over the
+  ends of epochs, but no batch has examples of two passes: each pass ends with a shorter batch, or with
+  ``drop_remainder`` with its last full one.
+* ``drop_remainder`` is for training; validation uses every example.
+* The learning rate is that of the user's optimizer, times the factor of ``scaled_learning_rate``. During
+  the first ``warmup_epochs`` epochs it rises to that in equal parts from step to step; see ``WarmUp``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tfdistr.arguments import flag, one_of, whole
+from tfdistr.errors import ArgumentError
+
+LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
+
+
+def steps_per_epoch(n_examples: int, batch_size: int, drop_remainder: bool = False) -> int:
+    """Number of steps in one pass over the examples, with any number of workers.
+
+    The formula ``len(x) // batch_size * num_workers``, which can be read elsewhere, is wrong. Every step uses
+    one global batch, of which each worker has a part. With 1,000 examples, a global batch of 256 and 4
+    workers an epoch has 4 steps; the formula gives 12, in which every example is used three times. Where
+    ``batch_size`` is meant for each worker, at 64, it gives 60 steps for a pass of 4.
+
+    Args:
+        n_examples: Number of examples.
+        batch_size: Examples of a **global** batch. Multiply what each worker has by the number of workers.
+        drop_remainder: Whether a last batch that is not full is dropped.
+
+    Returns:
+        The number of batches: rounded up, or down with ``drop_remainder``.
+
+    Raises:
+        ArgumentError: An argument is not of the form above, or there would be no step at all.
+
+    Example:
+        >>> tfdistr.steps_per_epoch(1000, 256), tfdistr.steps_per_epoch(1000, 256, drop_remainder=True)
+        (4, 3)
+    """
+    examples, size = whole("n_examples", n_examples), whole("batch_size", batch_size)
+    if not flag("drop_remainder", drop_remainder):
+        return -(-examples // size)
+    if examples < size:
+        raise ArgumentError(
+            "With `drop_remainder` there must be at least one full batch, or there is nothing to train on.",
+            received=f"{examples} examples, a global batch of {size}",
+            fix=f"Use a batch size of at most {examples}, or leave `drop_remainder` out.",
+        )
+    return examples // size
+
+
+def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "linear") -> float:
+    """The learning rate for a global batch that grows with the number of workers.
+
+    It has to grow where each worker keeps its batch size (``per_worker_batch_size``). With the same global
+    batch the steps are those of one worker, and so is the learning rate.
+
+    Args:
+        learning_rate: The learning rate of one worker, above 0.
+        num_workers: Number of workers.
+        scale: "linear" multiplies it by the number of workers, "sqrt" by the square root of that, "none"
+            leaves it.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+
+    Source: P. Goyal et al. (2017), "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour"
+    (https://arxiv.org/abs/1706.02677), for "linear"; A. Krizhevsky (2014), "One weird trick for parallelizing
+    convolutional neural networks" (https://arxiv.org/abs/1404.5997), for "sqrt".
+
+    Example:
+        >>> tfdistr.scaled_learning_rate(0.1, num_workers=4), tfdistr.scaled_learning_rate(0.1, 4, "sqrt")
+        (0.4, 0.2)
+    """
+    rate = positive("learning_rate", learning_rate)
+    return rate * learning_rate_factor(num_workers, scale)
+
+
+def learning_rate_factor(num_workers: int, scale: str, *, name: str = "scale") -> float:
+    """What the learning rate is multiplied with; ``name`` is what the user knows ``scale`` as."""
+    workers = whole("num_workers", num_workers)
+    factors = {"none": 1.0, "linear": float(workers), "sqrt": math.sqrt(workers)}
+    return factors[one_of(name, scale, LEARNING_RATE_SCALES)]
+
+
+def positive(name: str, value: Any) -> float:
+    """``value`` as a float, if it is a number above 0."""
+    try:
+        number = float(value)
+        valid = not isinstance(value, bool | str) and 0 < number < math.inf
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            f"`{name}` must be a number above 0.", received=repr(value), fix=f"Pass {name}=0.1, for example."
+        )
+    return number

@@ -1,0 +1,90 @@
+"""What a case of the comparison is, and what data most of them use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+WAYS = ("drop-in", "distributed_fit")
+BATCH = 32
+
+Data = tuple[Any, ...] | Callable[[], tf.data.Dataset]
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(200, 8)).astype("float32")
+Y = (X[:, :4].sum(1) > 0).astype("int32")
+WEIGHT = rng.uniform(size=200).astype("float32")
+# Sentences of 1 to 6 words, filled up with 0.
+TOKENS = rng.integers(1, 20, size=(200, 6)) * (np.arange(6) <= rng.integers(0, 6, size=(200, 1)))
+
+
+def examples(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return X[:count], Y[:count]
+
+
+EXAMPLES = examples(101)  # batches of 32, 32, 32 and 5
+WEIGHTED = (*EXAMPLES, WEIGHT[:101])
+BINARY = (X[:101], Y[:101, np.newaxis].astype("float32"))
+SENTENCES = (TOKENS[:101], Y[:101])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its data, and how exactly its results on many workers must be those on one.
+
+    Attributes:
+        model: Builds and compiles the model.
+        data: What it is trained on.
+        validation: What it is validated on, if it is.
+        held_out: What ``evaluate`` and ``predict`` get; by default the first 50 examples, or two
+            batches, of ``data``.
+        callbacks: Makes the callbacks.
+        fit: Other arguments of ``fit`` and ``distributed_fit``.
+        arrays: Whether ``fit`` under the strategy gets the arrays themselves.
+        bound: Largest difference, relative to values above 1.
+        predict_bound: The same for predictions, if it is another.
+        limit: Seconds within which the case must end; None for the runner's default.
+        drop_in_only: Why there is no such case for ``distributed_fit``; empty if there is.
+        on_purpose: Whether it misses its bound or fails on purpose. It then runs only if it is named.
+    """
+
+    model: Callable[[], keras.Model]
+    data: Data = EXAMPLES
+    validation: Data | None = None
+    held_out: Data | None = None
+    callbacks: Callable[[], list[keras.callbacks.Callback]] | None = None
+    fit: dict[str, Any] = field(default_factory=dict)
+    arrays: bool = False
+    bound: float = 1e-6
+    predict_bound: float | None = None
+    limit: float | None = None
+    drop_in_only: str = ""
+    on_purpose: bool = False
+
+    def bound_of(self, group: str) -> float:
+        """The bound of "weights", "history", "evaluate" or "predict"."""
+        return self.predict_bound or self.bound if group == "predict" else self.bound
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        return WAYS[:1] if self.drop_in_only else WAYS
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(model: Callable[[], keras.Model] | None = None, **settings: Any) -> Any:
+    """Add a model function to the cases; what is no attribute of a case is an argument of ``fit``."""
+
+    def add(function: Callable[[], keras.Model]) -> Callable[[], keras.Model]:
+        own = {name: value for name, value in settings.items() if name in Case.__dataclass_fields__}
+        fit = {name: value for name, value in settings.items() if name not in own}
+        CASES[function.__name__] = Case(function, fit={"epochs": 2} | fit, **own)
+        return function
+
+    return add if model is None else add(model)

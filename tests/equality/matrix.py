@@ -1,0 +1,197 @@
+"""Runs cases on clusters of several sizes, and compares what came of them with one worker's results."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from case import WAYS
+from cases import CASES
+
+sys.path.append(str(Path(__file__).parents[1] / "python"))
+from clusters import run_cluster
+
+WORKER = Path(__file__).with_name("worker.py")
+START_LIMIT = 120.0  # seconds
+GROUPS = ("weights", "history", "evaluate", "predict")
+
+Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a case has no results: in one line, and all that is known."""
+
+    reason: str
+    details: str
+
+
+Outcome = list[Values] | Failure  # of each worker
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case on some workers, next to one worker.
+
+    Attributes:
+        case: Name of the case.
+        way: "drop-in" or "distributed_fit".
+        workers: Number of workers.
+        differences: Largest difference of weights, history, evaluate and predict, by these names;
+            values above 1 are compared relative to their size.
+        failure: Why there are no differences.
+    """
+
+    case: str
+    way: str
+    workers: int
+    differences: dict[str, float] = field(default_factory=dict)
+    worst: str = ""
+    failure: Failure | None = None
+
+    @property
+    def status(self) -> str:
+        """"ok", or "MISSED" (with the values that differ most), or "FAILED" (with the reason)."""
+        if self.failure:
+            return f"FAILED ({self.failure.reason})"
+        case = CASES[self.case]
+        missed = any(value > case.bound_of(group) for group, value in self.differences.items())
+        return f"MISSED ({self.worst})" if missed else "ok"
+
+
+def run_matrix(
+    pairs: Sequence[tuple[str, str]],
+    workers: Iterable[int] = (2, 3),
+    *,
+    communication: str = "auto",
+    limit: float = 120.0,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Row]:
+    """Run pairs of a way and a case with one worker and with each number of ``workers``.
+
+    Args:
+        pairs: What to run.
+        workers: Numbers of workers to compare with one.
+        communication: What carries the collectives: "auto", "ring" or "nccl".
+        limit: Seconds that a case may take.
+        say: Called with a line about what is being run.
+    """
+    say(f"1 worker: {len(pairs)} cases")
+    expected = _run(pairs, 1, communication, limit)
+    rows = []
+    for count in workers:
+        for way in WAYS:
+            own = [pair for pair in pairs if pair[0] == way and not isinstance(expected[pair], Failure)]
+            say(f"{count} workers, {way}: {len(own)} cases")
+            received = _run(own, count, communication, limit)
+            rows += [
+                _row(pair, count, expected[pair], received.get(pair)) for pair in pairs if pair[0] == way
+            ]
+    order = {pair: number for number, pair in enumerate(pairs)}
+    return sorted(rows, key=lambda row: (order[row.way, row.case], row.workers))
+
+
+def _run(
+    pairs: Sequence[tuple[str, str]], workers: int, communication: str, limit: float
+) -> dict[tuple[str, str], Outcome]:
+    """Every worker's results; after a failure the cases that are left run in fresh processes."""
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    left = list(pairs)
+    while left:
+        with tempfile.TemporaryDirectory(prefix="tfdistr-equality-") as temporary:
+            folders = [Path(temporary) / str(index) for index in range(workers)]
+            for folder in folders:
+                folder.mkdir()
+            names = [":".join(pair) for pair in left]
+            arguments = [[str(folder), communication, str(limit), *names] for folder in folders]
+            try:
+                # Each case has a limit of its own, in the worker.
+                longest = START_LIMIT + limit * len(left)
+                ended = run_cluster(str(WORKER), workers, *arguments, timeout=longest)
+                outputs = [f"{worker.output}\nexit status {worker.status}" for worker in ended]
+                all_well = not any(worker.status for worker in ended)
+            except subprocess.TimeoutExpired as error:
+                outputs, all_well = [str(error)], False
+            for name in names:
+                files = [folder / f"{name}.npz" for folder in folders]
+                pair = left.pop(0)
+                if not all(file.exists() for file in files):
+                    outcomes[pair] = _failure([file.with_suffix(".error") for file in files], outputs)
+                    break
+                outcomes[pair] = [_load(file) for file in files]
+            else:
+                if not all_well:
+                    outcomes[pair] = Failure("a process did not end well after it", "\n".join(outputs))
+    return outcomes
+
+
+def _load(path: Path) -> Values:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _failure(files: Sequence[Path], outputs: Sequence[str]) -> Failure:
+    """The failure that came first: the other workers' come from it."""
+    told = [file for file in files if file.exists() and file.stat().st_size]
+    if not told:
+        lines = [line for line in outputs[0].splitlines() if line.strip()]
+        return Failure(" / ".join(lines[-2:]), "\n".join(outputs))
+    first = min(told, key=lambda file: file.stat().st_mtime_ns)
+    text = first.read_text().strip()
+    lines = [line for line in text.splitlines() if line[:1].strip()]  # TensorFlow ends with details
+    timed_out = lines[0].startswith("Timeout")
+    return Failure(f"worker {first.parent.name}: {lines[0] if timed_out else lines[-1]}", text)
+
+
+def _row(pair: tuple[str, str], workers: int, expected: Outcome, received: Outcome | None) -> Row:
+    way, name = pair
+    for values, who in ((expected, "alone, "), (received, "")):
+        if isinstance(values, Failure):
+            return Row(name, way, workers, failure=Failure(who + values.reason, values.details))
+    (one,) = expected
+    by_name: dict[str, float] = {}
+    for values in received:
+        for key in one.keys() | values.keys():
+            by_name[key] = max(by_name.get(key, 0.0), difference(one.get(key), values.get(key)))
+    differences = {
+        group: max(value for key, value in by_name.items() if key.startswith(group)) for group in GROUPS
+    }
+    return Row(name, way, workers, differences, worst=max(by_name, key=by_name.get))
+
+
+def difference(expected: np.ndarray | None, received: np.ndarray | None) -> float:
+    """The largest absolute difference, over the size of the values where that is above 1.
+
+    Values that are NaN or infinite must be so on both sides.
+    """
+    if expected is None or received is None or expected.shape != received.shape:
+        return float("inf")
+    finite = np.isfinite(expected) & np.isfinite(received)
+    if not np.array_equal(expected[~finite], received[~finite], equal_nan=True):
+        return float("inf")
+    largest = np.abs(received - expected)[finite].max(initial=0.0)
+    return float(largest / max(1.0, np.abs(expected[finite]).max(initial=0.0)))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One line for each row, under a line of headings."""
+    head = ["case", "way", "workers", *GROUPS, "bound", "result"]
+    lines = [
+        [row.case, row.way, str(row.workers), *(_number(row.differences.get(group)) for group in GROUPS),
+         f"{CASES[row.case].bound:.0e}", row.status]
+        for row in rows
+    ]  # fmt: skip
+    widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in [head, *lines]
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else "0" if value == 0 else f"{value:.1e}"

@@ -1,0 +1,76 @@
+"""Shows that many workers give what one worker gives: trains each case of cases.py both ways.
+
+Usage: run.py [--workers 2 3] [--cases NAME...] [--way WAY] [--communication auto|ring|nccl]
+
+Prints a line for each case, way and number of workers. Exit status 1 if a case misses its bound or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from case import WAYS
+from cases import CASES
+from matrix import Row, run_matrix, table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--cases", nargs="*", default=[], help="names, or parts of names; by default all")
+    parser.add_argument("--way", nargs="*", choices=WAYS, help="by default both")
+    parser.add_argument("--communication", choices=("auto", "ring", "nccl"), default="auto")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds that a case may take")
+    options = parser.parse_args()
+    # An end by a signal takes the workers and the temporary folder along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    began = time.monotonic()
+    names = chosen(options.cases)
+    if not names:
+        parser.error(f"no case has this in its name: {' '.join(options.cases)}")
+    ways = options.way or WAYS
+    rows = run_matrix(
+        [(way, name) for name in names for way in CASES[name].ways if way in ways],
+        options.workers,
+        communication=options.communication,
+        limit=options.limit,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(table(rows))
+    for name in names:
+        if CASES[name].drop_in_only:
+            print(f"{name} with the drop-in strategy only: {CASES[name].drop_in_only}")
+    for row in rows:
+        if row.failure:
+            print(f"\n{row.case}, {row.way}, {row.workers} workers:\n{row.failure.details}")
+    print(f"\n{summary(rows)} in {time.monotonic() - began:.0f} s")
+    return exit_status(rows)
+
+
+def chosen(parts: list[str]) -> list[str]:
+    """Cases by name or part of a name; those that fail on purpose by name only."""
+    usual = [name for name, case in CASES.items() if not case.on_purpose]
+    found = [[part] if part in CASES else [name for name in usual if part in name] for part in parts]
+    return list(dict.fromkeys(chain.from_iterable(found))) if parts else usual
+
+
+def summary(rows: list[Row]) -> str:
+    counts = {kind: sum(row.status.startswith(kind) for row in rows) for kind in ("ok", "MISSED", "FAILED")}
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def exit_status(rows: list[Row]) -> int:
+    return int(any(row.status != "ok" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

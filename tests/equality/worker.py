@@ -1,0 +1,111 @@
+"""Trains cases, one after the other, as one worker of the cluster in TF_CONFIG, or alone without it.
+
+Usage: worker.py FOLDER COMMUNICATION LIMIT WAY:CASE...
+
+For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict), or what went wrong in
+FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot go on together.
+In a cluster all cases go one way, for TensorFlow makes one strategy per process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from case import BATCH, WAYS, Case, Data
+from cases import CASES
+
+import tfdistr
+
+SEED = 7
+
+
+def pipeline(data: Data, *, shuffle: bool = False) -> tf.data.Dataset:
+    """An ordinary pipeline of global batches. It shuffles without a seed: the strategy gives all one."""
+    if callable(data):
+        return data()
+    dataset = tf.data.Dataset.from_tensor_slices(data)
+    return (dataset.shuffle(1000) if shuffle else dataset).batch(BATCH)
+
+
+def drop_in(case: Case, strategy: tf.distribute.Strategy) -> tuple[keras.Model, dict[str, Any]]:
+    """Keras's own ``fit`` under the strategy."""
+    keras.utils.set_random_seed(SEED)  # as distributed_fit() does by itself
+    with strategy.scope():
+        model = case.model()
+    if case.arrays:
+        x, y, *weight = case.data
+        data = {"x": x, "y": y, "sample_weight": weight[0] if weight else None, "batch_size": BATCH}
+    else:
+        data = {"x": pipeline(case.data, shuffle=True)}
+    if case.validation is not None:
+        data["validation_data"] = pipeline(case.validation)
+    callbacks = case.callbacks() if case.callbacks else None
+    history = model.fit(**data, **case.fit, callbacks=callbacks, verbose=0)
+    return model, history.history
+
+
+def distributed_fit(case: Case, communication: str) -> tuple[keras.Model, dict[str, Any]]:
+    """``distributed_fit()``, which joins the cluster by itself."""
+    x, y, weight = (case.data, None, None) if callable(case.data) else (*case.data, None)[:3]
+    fit = tfdistr.distributed_fit(
+        case.model, x, y, sample_weight=weight, batch_size=None if callable(x) else BATCH,
+        validation_data=case.validation, callbacks=case.callbacks, seed=SEED, communication=communication,
+        verbose=0, **case.fit,
+    )  # fmt: skip
+    return fit.model, fit.history
+
+
+def results(case: Case, model: keras.Model, history: dict[str, Any]) -> dict[str, np.ndarray]:
+    """All that is compared, by name."""
+    data = case.held_out or case.data
+    if callable(data):
+        evaluated = data().take(2)
+        predicted = model.predict(data().map(lambda x, *_: x).take(2), verbose=0)
+    else:
+        first = tf.nest.map_structure(lambda array: array[:50], data)
+        evaluated = pipeline(first)
+        predicted = model.predict(first[0], batch_size=BATCH, verbose=0)
+    values = {f"weights {number}": value for number, value in enumerate(model.get_weights())}
+    values |= {f"history {name}": value for name, value in history.items()}
+    values |= {f"evaluate {k}": v for k, v in model.evaluate(evaluated, return_dict=True, verbose=0).items()}
+    values |= {f"predict {number}": value for number, value in enumerate(tf.nest.flatten(predicted))}
+    return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
+
+
+def main(folder: Path, communication: str, limit: float, pairs: list[str]) -> None:
+    tempfile.tempdir = str(folder)
+    strategy = None
+    if any(pair.startswith(WAYS[0]) for pair in pairs):
+        strategy = tfdistr.MultiWorkerMirroredStrategy(communication)
+    for pair in pairs:
+        way, _, name = pair.partition(":")
+        case = CASES[name]
+        keras.backend.clear_session(free_memory=False)  # so that names of metrics begin anew
+        with (folder / f"{pair}.error").open("w") as error:
+            # Also where Python itself does not come to its turn any more.
+            faulthandler.dump_traceback_later(case.limit or limit, exit=True, file=error)
+            try:
+                trained = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, communication)
+                values = results(case, *trained)
+            except Exception:
+                traceback.print_exc(file=error)
+                raise
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+        np.savez(folder / "part.npz", **values)
+        (folder / "part.npz").rename(folder / f"{pair}.npz")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,131 @@
+"""Strategies by name, datasets for a loop of one's own, and who is the chief; training: test_losses.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.errors import ArgumentError, ClusterConfigError
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+
+
+def as_worker(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+    plan = tfdistr.tf_config(worker=["127.0.0.1:10001", "127.0.0.1:10002"])
+    monkeypatch.setenv("TF_CONFIG", plan[index].to_json())
+
+
+def test_a_strategy_by_name_is_that_of_the_class():
+    strategy = tfdistr.make_strategy("multi_worker_mirrored", communication="ring", start_timeout=7.0)
+    assert type(strategy) is tfdistr.MultiWorkerMirroredStrategy
+    assert type(tfdistr.make_strategy()) is tfdistr.MultiWorkerMirroredStrategy
+
+
+@pytest.mark.parametrize("name", ["mirrored", None, "MultiWorkerMirroredStrategy"])
+def test_an_unknown_strategy_is_refused_with_those_there_are(name):
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.make_strategy(name)
+    assert str(caught.value).splitlines() == [
+        "`name` must be one of 'multi_worker_mirrored'.",
+        f"Received: {name!r}",
+        "Fix: Use name='multi_worker_mirrored'.",
+    ]
+
+
+def test_an_unknown_option_is_refused_with_those_there_are():
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.make_strategy("multi_worker_mirrored", timeout=3, start_timeout=3)
+    assert str(caught.value).splitlines() == [
+        "The strategy 'multi_worker_mirrored' has the options 'communication', 'cluster_resolver', "
+        "'bytes_per_pack', 'start_timeout', 'heartbeat_timeout'.",
+        "Received: 'timeout'",
+        "Fix: Leave it out, or correct its name.",
+    ]
+
+
+def test_an_option_is_checked_by_the_strategy():
+    with pytest.raises(ArgumentError, match="`communication` must be one of"):
+        tfdistr.make_strategy(communication="mpi")
+
+
+def rows(dataset: object) -> list[list[int]]:
+    return [batch.numpy().tolist() for batch in dataset]
+
+
+def test_one_worker_has_all_rows():
+    dataset = tf.data.Dataset.range(5).batch(2)
+    expected = [[0, 1], [2, 3], [4]]
+    assert rows(tfdistr.distribute(dataset)) == expected
+    strategy = tfdistr.make_strategy()
+    assert rows(tfdistr.distribute(dataset, strategy)) == expected
+    with strategy.scope():
+        assert rows(tfdistr.distribute(dataset)) == expected
+
+
+def test_what_is_no_dataset_is_refused():
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distribute([1, 2])
+    assert str(caught.value).splitlines() == [
+        "`dataset` must be a tf.data.Dataset.",
+        "Received: list",
+        "Fix: Make one, for example with tf.data.Dataset.from_tensor_slices().batch().",
+    ]
+
+
+def test_what_is_no_strategy_is_refused():
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distribute(tf.data.Dataset.range(5).batch(2), "multi_worker_mirrored")
+    assert str(caught.value).splitlines() == [
+        "`strategy` must be a strategy, such as make_strategy() returns.",
+        "Received: str",
+        "Fix: Pass the strategy itself, or call distribute() inside `with strategy.scope():`.",
+    ]
+
+
+def test_without_the_strategy_nothing_is_shared_out_unnoticed(monkeypatch):
+    as_worker(monkeypatch, 1)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distribute(tf.data.Dataset.range(5).batch(2))
+    assert str(caught.value).splitlines() == [
+        "distribute() must know the strategy, or every worker would get all rows.",
+        "Received: no strategy, and a TF_CONFIG with 2 workers",
+        "Fix: Pass strategy=strategy, or call it inside `with strategy.scope():`.",
+    ]
+
+
+def test_the_chief_is_that_of_tf_config(monkeypatch):
+    assert tfdistr.is_chief() is True
+    as_worker(monkeypatch, 0)
+    assert tfdistr.is_chief() is True
+    as_worker(monkeypatch, 1)
+    assert tfdistr.is_chief() is False
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with pytest.raises(ClusterConfigError):
+        tfdistr.is_chief()
+
+
+def test_in_a_scope_the_chief_is_that_of_the_strategy(monkeypatch):
+    alone, stock = tfdistr.make_strategy(), tf.distribute.OneDeviceStrategy("CPU:0")
+    as_worker(monkeypatch, 1)
+    with alone.scope():
+        assert tfdistr.is_chief() is True
+    with stock.scope():  # knows of no chief
+        assert tfdistr.is_chief() is False
+
+
+def test_the_chief_can_be_asked_for_before_the_strategy_is_made():
+    code = (
+        "import tfdistr\n"
+        "print(tfdistr.is_chief())\n"
+        "from tfdistr import _private\n"
+        "print(_private.context_initialized())"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "True\nFalse\n", ended.stderr

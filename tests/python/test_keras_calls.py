@@ -1,0 +1,179 @@
+"""Callbacks, saving and mistakes in calls of Keras's fit, evaluate and predict on two workers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from clusters import run_cluster
+
+import tfdistr
+
+pytestmark = pytest.mark.timeout(300)
+
+FIX = "Fix: Run the same program with the same arguments, data and package versions on every worker."
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """What both workers found, and the folder that they share."""
+    shared = tmp_path_factory.mktemp("shared")
+    own = [tmp_path_factory.mktemp(f"own-{index}") for index in range(2)]
+    ended = run_cluster("keras_calls.py", 2, *[[str(shared), str(folder)] for folder in own])
+    for worker in ended:
+        assert worker.status == 0, worker.output[-4000:]
+    found = [json.loads((folder / f"{index}.json").read_text()) for index, folder in enumerate(own)]
+    return SimpleNamespace(found=found, chief=found[0], other=found[1], shared=shared, own=own)
+
+
+def test_what_writes_runs_on_the_chief_alone(ran):
+    batches = ["on_train_batch_end"] * 4
+    assert ran.chief["writers"]["hooks"] == ["on_train_begin", *[*batches, "on_epoch_end"] * 2]
+    assert ran.other["writers"]["hooks"] == []
+    names = {path.name for path in ran.shared.iterdir()}
+    assert {"best.keras", "log.csv", "board", "1-3.weights.h5", "2-2.weights.h5"} <= names
+    assert len(list((ran.shared / "board" / "train").glob("events.*"))) == 1
+    with (ran.shared / "log.csv").open() as file:
+        assert [float(row["loss"]) for row in csv.DictReader(file)] == ran.other["writers"]["history"]["loss"]
+
+
+def test_the_chief_alone_reads_the_metrics_of_all(ran):
+    history = ran.other["writers"]["history"]
+    assert ran.chief["writers"]["history"] == history
+    read = ran.chief["writers"]["read"]
+    for name in ("loss", "mae"):
+        assert [metrics[name] for metrics in read] == pytest.approx(history[name], rel=1e-6)
+
+
+def test_a_callback_that_only_the_chief_has_hangs_nobody(ran):
+    assert ran.chief["of_one_worker"] == ["on_train_begin", *["on_train_batch_end"] * 4, "on_epoch_end"]
+    assert ran.other["of_one_worker"] == []
+
+
+def test_the_chief_saves_and_all_return(ran):
+    for found in ran.found:
+        assert found["saved"] == {"returned": [None, None], "same": True, "exported": True}
+
+
+def test_all_stop_after_the_batch_or_epoch_in_which_one_wants_to(ran):
+    stopped = {
+        "batch 0": [1, 2], "epoch 0": [2, 8], "batch 1": [1, 2], "epoch 1": [2, 8],
+        "chief only": [1, 3], "only one has it": [1, 1],
+    }  # fmt: skip
+    assert ran.chief["stopped"] == stopped
+    assert ran.other["stopped"] == stopped
+
+
+def test_who_decides_after_a_batch_is_told_the_metrics_of_all(ran):
+    assert ran.chief["logs_of_batches"] == ran.other["logs_of_batches"]
+    assert len(ran.chief["logs_of_batches"]) == 4
+    # The last batch's logs are those of the epoch.
+    assert ran.chief["logs_of_batches"][-1] == pytest.approx(
+        {name: values[0] for name, values in ran.chief["writers"]["history"].items()}, rel=1e-6
+    )
+
+
+def test_a_loss_that_is_no_number_is_named_with_its_worker_and_step(ran):
+    for row, worker in (("18", 0), ("29", 1)):
+        for found in ran.found:
+            said, steps, loss = found["not_a_number"][row]
+            assert [line.partition(" of this training")[0] for line in said] == [
+                f"The loss of worker {worker} is not a finite number since step 2"
+            ]
+            assert steps == 2  # where TerminateOnNaN ends the training on one worker, too
+            assert loss == "[nan]"
+    assert len(ran.other["not_a_number"]["said once"]) == 1
+
+
+def test_all_go_on_from_a_backup_that_the_chief_has(ran):
+    for found in ran.found:
+        assert found["restored"]["epochs"] == 1
+        assert found["restored"]["difference"] < 1e-6
+    assert (ran.shared / "backup").is_dir()
+    assert not (ran.own[1] / "backup").exists()
+
+
+def test_what_needs_all_workers_is_refused_on_the_chief_alone(ran):
+    assert ran.other["needs_all"] == []
+    for said, what in zip(ran.chief["needs_all"], ("train, evaluate or predict", "gather values"), strict=True):
+        assert said.splitlines() == [
+            f"ArgumentError: A callback that runs on the chief alone cannot {what}: that needs all workers.",
+            "Received: a call from a callback that writes or that chief_only() marked",
+            "Fix: Do it in a callback without the mark, which runs on every worker.",
+        ]
+
+
+def test_xla_gives_way_with_a_warning(ran):
+    for found in ran.found:
+        assert found["compiled"] == [
+            "jit_compile=True is ignored on several workers: XLA cannot compile what they exchange."
+        ]
+
+
+def test_batch_normalization_that_is_not_synchronized_is_noted(ran):
+    said, of_synchronized = ran.chief["normalized"]
+    assert len(said) == 1
+    assert said[0].startswith("norm: each worker normalizes with its own rows")
+    assert "BatchNormalization(synchronized=True)" in said[0]
+    assert of_synchronized == []
+
+
+def test_dropout_is_reproducible_and_differs_between_workers(ran):
+    first, again = ran.chief["masks"]
+    assert first == again == ran.other["masks"][0]
+    ours, theirs = first
+    assert {*ours} == {*theirs} == {0.0, 2.0}
+    assert 16 < sum(a != b for a, b in zip(ours, theirs, strict=True)) < 48
+
+
+@pytest.mark.parametrize(
+    ("name", "received"),
+    [
+        ("epochs", "epochs: 2 on worker 0, 3 on worker 1"),
+        ("steps", "steps_per_epoch: 3 on worker 0, 2 on worker 1; "
+                  "batches of an epoch: 3 on worker 0, 2 on worker 1"),
+        ("data", "batches of an epoch: 4 on worker 0, 2 on worker 1"),
+        ("arrays", "examples: 50 on worker 0, 49 on worker 1"),
+        ("validation", "validation_data: 4 batches of float32[4], float32[1] on worker 0, none on worker 1"),
+        ("call", "call: fit on worker 0, evaluate on worker 1"),
+    ],
+)  # fmt: skip
+def test_calls_that_differ_are_refused_before_the_first_step(ran, name, received):
+    for found in ran.found:
+        said = found["mistakes"][name].splitlines()
+        assert said[0] == "JobMismatchError: All workers must run the same job."
+        assert said[1].startswith(f"Received: {received}")
+        assert said[2:] == [FIX]
+
+
+def test_models_that_differ_are_refused_with_the_layer(ran):
+    for found in ran.found:
+        rate, dropout = found["mistakes"]["rate"], found["mistakes"]["rate of dropout"]
+        assert "Received: learning rates of the last optimizers: " in rate
+        assert "0.01 on worker 0, 0.01 0.01 0.01 0.01 0.02 on worker 1" in rate
+        assert "Received: layer 1: Dropout(rate=0.1, " in dropout
+        assert "on worker 0, Dropout(rate=0.2, " in dropout
+
+
+def test_only_callbacks_can_be_marked():
+    with pytest.raises(tfdistr.ArgumentError) as caught:
+        tfdistr.chief_only(print)
+    assert str(caught.value).splitlines() == [
+        "`callback` must be a Keras callback.",
+        "Received: builtins.builtin_function_or_method",
+        "Fix: Pass an object of a class that inherits from keras.callbacks.Callback.",
+    ]
+
+
+def test_a_mark_changes_nothing_without_a_strategy():
+    seen = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert tfdistr.chief_only(callback) is callback
+    model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=2, verbose=0, callbacks=[callback])
+    assert seen == [0, 1]

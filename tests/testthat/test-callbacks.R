@@ -1,0 +1,37 @@
+test_that("what is marked runs on the chief alone, one worker stops all, and warnings are shown once", {
+  notes <- withr::local_tempdir()
+  digits <- some_digits()
+  model <- function() {
+    keras <- reticulate::import("keras")
+    layers <- keras$layers
+    norm <- layers$BatchNormalization(name = "norm")
+    model <- keras$Sequential(list(layers$Flatten(), norm, layers$Dense(10L)))
+    model$compile("sgd", keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE))
+    model
+  }
+  callbacks <- function() {
+    keras <- reticulate::import("keras")
+    index <- jsonlite::fromJSON(Sys.getenv("TF_CONFIG"))$task$index
+    note <- function(epoch, logs) cat(index, "\n", file = file.path(notes, "written"), append = TRUE)
+    stops <- reticulate::PyClass("Stops", inherit = keras$callbacks$Callback, list(
+      on_epoch_end = function(self, epoch, logs = NULL) {
+        if (index == 1L && epoch == 1L) self$model$stop_training <- TRUE
+        NULL
+      }
+    ))
+    list(chief_only(keras$callbacks$LambdaCallback(on_epoch_end = note)), stops())
+  }
+  shown <- cli::cli_fmt(fit <- distributed_fit(
+    model, digits$x, digits$y,
+    cluster = local_cluster(workers = 2), epochs = 5, seed = 1, callbacks = callbacks, verbose = 0
+  ))
+  expect_identical(lengths(fit$history), c(loss = 2L))
+  expect_identical(trimws(readLines(file.path(notes, "written"))), c("0", "0"))
+  expect_length(shown, 1L)
+  expect_match(shown, "^Warning: norm: each worker normalizes with its own rows")
+})
+
+test_that("what is no callback can't be marked", {
+  error <- expect_error(chief_only(mean), class = "tfdistr_error_argument")
+  expect_match(conditionMessage(error), "`callback` must be a Keras callback.", fixed = TRUE)
+})

@@ -1,0 +1,79 @@
+test_that("a strategy by name is that of the function for it", {
+  withr::local_envvar(TF_CONFIG = NA)
+  # Whole numbers arrive as such, though R's are doubles.
+  strategy <- make_strategy("multi_worker_mirrored", bytes_per_pack = 1024^2, start_timeout = 7)
+  expect_s3_class(strategy, "tfdistr.strategy.MultiWorkerMirroredStrategy")
+  expect_identical(strategy$num_workers, 1L)
+  expect_s3_class(make_strategy(), "tfdistr.strategy.MultiWorkerMirroredStrategy")
+})
+
+test_that("what no strategy can be made of is an error", {
+  refused <- function(code, message) {
+    expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
+  }
+  refused(make_strategy("mirrored"), "`name` must be one of 'multi_worker_mirrored'.")
+  refused(make_strategy(timeout = 3), "Received: 'timeout'")
+  refused(make_strategy(communication = "carrier pigeon"), "`communication` must be one of")
+  withr::local_envvar(TF_CONFIG = '{"cluster": {"worker": ["a:1"]}}')
+  expect_error(make_strategy(), class = "tfdistr_error_cluster_config")
+})
+
+test_that("one worker gets all rows, and what can't be split is an error", {
+  withr::local_envvar(TF_CONFIG = NA)
+  tf <- reticulate::import("tensorflow")
+  dataset <- tf$data$Dataset$range(5L)$batch(2L)
+  rows <- function(dataset) lapply(reticulate::iterate(dataset), function(batch) as.integer(batch$numpy()))
+  expected <- list(0:1, 2:3, 4L)
+  expect_identical(rows(distribute(dataset)), expected)
+  strategy <- make_strategy()
+  expect_identical(rows(distribute(dataset, strategy)), expected)
+  expect_identical(with(strategy$scope(), rows(distribute(dataset))), expected)
+
+  refused <- function(code, message) {
+    expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
+  }
+  refused(distribute(1:5), "`dataset` must be a tf.data.Dataset.")
+  refused(distribute(dataset, "mirrored"), "`strategy` must be a strategy")
+  withr::local_envvar(cluster_env(tf_config(worker = c("a:1", "b:2"), type = "worker", index = 1)))
+  refused(distribute(dataset), "distribute() must know the strategy")
+})
+
+test_that("the chief is that of TF_CONFIG, or of the strategy", {
+  withr::local_envvar(TF_CONFIG = NA)
+  strategy <- make_strategy()
+  expect_true(is_chief())
+  plan <- tf_config(worker = c("a:1", "b:2"))
+  chief_of <- function(config) withr::with_envvar(cluster_env(config), is_chief())
+  expect_identical(vapply(plan, chief_of, NA), c(TRUE, FALSE))
+  withr::with_envvar(cluster_env(plan[[2]]), with(strategy$scope(), expect_true(is_chief())))
+})
+
+test_that("losses are those computed by hand", {
+  value <- function(tensor) tensor$numpy()
+  losses <- array(c(1, 2, 6))
+  expect_equal(value(average_loss(losses)), 3)
+  expect_equal(value(average_loss(losses, array(c(1, 0, 0.5)))), 4 / 3)
+  expect_equal(value(average_loss(losses, global_batch_size = 4)), 2.25)
+  expect_equal(value(average_loss(matrix(c(1, 5, 3, 7), 2))), 4)
+  expect_equal(value(average_loss(array(0, c(0, 3)))), 0)
+  expect_equal(value(regularization_loss(list(0.5, 0.25))), 0.75)
+  expect_equal(value(regularization_loss(list(0.5))), 0.5)
+  expect_equal(value(regularization_loss(list())), 0)
+})
+
+test_that("losses that can't be averaged, and calls outside of a replica, are errors", {
+  refused <- function(code, message) {
+    expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
+  }
+  losses <- array(c(1, 2, 6))
+  refused(average_loss(2), "`losses` must hold one loss for each example.")
+  refused(average_loss(losses, array(1)), "`sample_weight` must have the shape of `losses`")
+  refused(average_loss(losses, global_batch_size = 0.5), "`global_batch_size` must be a whole number")
+  withr::local_envvar(TF_CONFIG = NA)
+  strategy <- make_strategy()
+  with(strategy$scope(), {
+    refused(average_loss(losses), "average_loss() must be called in the function that strategy.run() runs")
+    refused(regularization_loss(list(1)), "regularization_loss() must be called in the function")
+  })
+  expect_equal(strategy$run(function() average_loss(losses))$numpy(), 3)
+})
