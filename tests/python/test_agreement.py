@@ -17,7 +17,8 @@ class Exchange:
     """Stands for the collectives of a worker whose peers send these texts."""
 
     def __init__(self, *peers: dict) -> None:
-        self._peers = [json.dumps({"fields": fields, "note": number}) for number, fields in enumerate(peers, 1)]
+        described = [{"fields": fields, "note": number} for number, fields in enumerate(peers, 1)]
+        self._peers = list(map(json.dumps, described))
 
     def exchange(self, text: str) -> list[str]:
         return [text, *self._peers]
@@ -33,10 +34,11 @@ def test_what_one_has_no_opinion_on_goes_with_anything():
 
 def test_a_difference_names_the_field_and_the_workers():
     with pytest.raises(tfdistr.JobMismatchError) as caught:
-        agree(Exchange({"a": "1", "b": "y"}, {"a": "2", "b": "y"}), {"a": 1, "b": "x"})
+        agree(Exchange({"a": "1", "b": "y"}, {"a": "2", "b": "x"}), {"a": 1, "b": "x"})
     assert str(caught.value).splitlines() == [
         "All workers must run the same job.",
-        "Received: a: 1 on worker 0 and worker 1, 2 on worker 2; b: x on worker 0, y on worker 1 and worker 2",
+        "Received: a: 1 on worker 0 and worker 1, 2 on worker 2; b: x on worker 0 and worker 2, "
+        "y on worker 1",
         "Fix: Run the same program with the same arguments, data and package versions on every worker.",
     ]
 
@@ -63,7 +65,8 @@ def said(tmp_path_factory):
 @pytest.mark.parametrize(
     ("call", "received"),
     [
-        ("epochs and batch_size", "batch_size: 16 on worker 0, 17 on worker 1; epochs: 1 on worker 0, 2 on worker 1"),
+        ("epochs and batch_size", "batch_size: 16 on worker 0, 17 on worker 1; "
+                                  "epochs: 1 on worker 0, 2 on worker 1"),
         ("seed", "seed: 3 on worker 0, 4 on worker 1"),
         ("learning rate", "learning_rate_factor: 1.0 on worker 0, 2.0 on worker 1"),
         ("examples", "steps_per_epoch: 4 on worker 0, 2 on worker 1"),

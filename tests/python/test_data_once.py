@@ -96,13 +96,21 @@ def test_a_map_that_keeps_a_state_runs_for_all_examples_in_order():
     assert decoder.calls[:EXAMPLES] == list(range(EXAMPLES))
 
 
-def test_a_cache_after_shard_keeps_what_was_decoded():
-    decoder = Decoder()
-    context = WorkerContext(2, 0, BATCH, seed=3)
-    data = make_data(lambda ctx: ctx.shard(numbers()).map(decoder).cache(), context)
-    batches = [batch.numpy().tolist() for batch in data.dataset.take(3 * STEPS)]
-    assert batches[:STEPS] == batches[STEPS : 2 * STEPS] == batches[2 * STEPS :]
-    assert sorted(10 * i for i in decoder.calls) == sorted(i for batch in batches[:STEPS] for i in batch)
+@pytest.mark.parametrize(("workers", "batch_size"), [(1, 10), (2, 10), (5, 10), (6, 4)])
+def test_a_cache_after_shard_keeps_what_was_decoded(workers, batch_size):
+    """Also where a worker has no row of the last batch, or of any."""
+    found = []
+    for index in range(workers):
+        decoder = Decoder()
+        context = WorkerContext(workers, index, batch_size, seed=3)
+        data = make_data(lambda ctx, decoder=decoder: ctx.shard(numbers()).map(decoder).cache(), context)
+        steps = data.steps
+        batches = [batch.numpy().tolist() for batch in data.dataset.take(3 * steps)]
+        assert batches[:steps] == batches[steps : 2 * steps] == batches[2 * steps :]
+        used = sorted(i for batch in batches[:steps] for i in batch)
+        assert sorted(10 * i for i in decoder.calls) == used
+        found += used
+    assert sorted(found) == [10 * i for i in range(EXAMPLES)]
 
 
 def test_what_the_function_reads_itself_comes_to_an_end():

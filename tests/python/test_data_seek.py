@@ -206,6 +206,28 @@ def test_an_empty_dataset_is_refused():
         ]
 
 
+SHUFFLES = [name for name in SOURCES if "shuffle" in name]
+
+
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(name, caplog, monkeypatch):
+    """Keras reads one batch first, by an iterator that it leaves; nothing more is read ahead of a pass."""
+    monkeypatch.setattr("test_data_seek.EXAMPLES", 2)
+    found = []
+    for workers in (1, 2):
+        parts = [data(name, workers, index) for index in range(workers)]
+        assert parts[0].steps == 1
+        for part in parts:
+            next(iter(part.dataset))
+        steps = zip(*(part.dataset.take(12) for part in parts), strict=True)
+        found.append([[i for rows in step for i in ids(rows)] for step in steps])
+    assert found[0] == found[1]
+    assert {tuple(batch) for batch in found[0]} == {(0, 1), (1, 0)}
+    assert not caplog.records
+    data(name, 2, 0, start=3)
+    assert "has a shuffle() of its own, so it may go on in another order" in caplog.text
+
+
 def test_the_first_step_is_a_whole_number():
     with pytest.raises(ArgumentError, match="`start` must be a whole number of at least 0"):
         make_data(numbers, WorkerContext(1, 0, 4), None, -1)

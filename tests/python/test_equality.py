@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 WORKERS = (2, 3)
 FAST = {
     "drop-in": [
-        "functional", "compiled_train_step", "steps_per_execution_10", "lstm", "masked_tokens",
+        "functional", "compiled_train_step", "steps_per_execution_10", "masked_tokens",
         "synchronized_batch_normalization", "loss_mean_with_sample_weight", "global_clipnorm",
         "gradient_accumulation", "stateful_metric", "text_and_numbers", "ragged",
         "last_batch_smaller_than_workers", "early_stopping_restores"],

@@ -99,7 +99,8 @@ def test_all_go_on_from_a_backup_that_the_chief_has(ran):
 
 def test_what_needs_all_workers_is_refused_on_the_chief_alone(ran):
     assert ran.other["needs_all"] == []
-    for said, what in zip(ran.chief["needs_all"], ("train, evaluate or predict", "gather values"), strict=True):
+    calls = ("train, evaluate or predict", "gather values")
+    for said, what in zip(ran.chief["needs_all"], calls, strict=True):
         assert said.splitlines() == [
             f"ArgumentError: A callback that runs on the chief alone cannot {what}: that needs all workers.",
             "Received: a call from a callback that writes or that chief_only() marked",

@@ -15,7 +15,8 @@ test_that("what is marked runs on the chief alone, one worker stops all, and war
     note <- function(epoch, logs) cat(index, "\n", file = file.path(notes, "written"), append = TRUE)
     stops <- reticulate::PyClass("Stops", inherit = keras$callbacks$Callback, list(
       on_epoch_end = function(self, epoch, logs = NULL) {
-        if (index == 1L && epoch == 1L) self$model$stop_training <- TRUE
+        model <- self$model
+        if (index == 1L && epoch == 1L) model$stop_training <- TRUE
         NULL
       }
     ))

@@ -163,7 +163,7 @@ def _from_function(
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
     if context._order is not None:
-        return _from_share(function, dataset, context, steps)
+        return _from_share(function, dataset, context, steps, name)
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
         raise ArgumentError(
@@ -193,7 +193,7 @@ def _from_batches(
     batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
     if again and context._start:
         batches = batches.skip(context._start)
-    return WorkerData(mark_share(batches), steps or size)
+    return WorkerData(mark_share(_not_ahead(batches)), steps or size)
 
 
 def _from_examples(
@@ -215,7 +215,6 @@ def _from_examples(
         used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
         used = used.skip(_only_in(first, number, skipped * size))
         batches = batched(used, size, ragged, context.drop_remainder)
-        # Within the pass, so that nothing is read of the next one, which a shuffle of the user's counts.
         return rows_of_worker(batches, context.num_workers, context.index).prefetch(tf.data.AUTOTUNE)
 
     endless = order is not None or steps is not None
@@ -225,7 +224,17 @@ def _from_examples(
     if context.num_workers > 1:
         log.info("`%s`: every worker reads all examples and keeps its rows of each batch; ctx.shard() before "
                  "an expensive map lets it decode its own only", name)  # fmt: skip
-    return WorkerData(mark_share(batches), steps or (order.batches if order else None))
+    return WorkerData(mark_share(_not_ahead(batches)), steps or (order.batches if order else None))
+
+
+def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Passes that read ahead each by itself: TensorFlow adds no reading ahead over their ends.
+
+    A shuffle of the user's counts the passes that are begun, also by an iterator that is left soon.
+    """
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return batches.with_options(options)
 
 
 def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
@@ -235,10 +244,10 @@ def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
 
 def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str) -> bool:
     """Whether the order of a pass depends on how often the dataset was read before."""
-    counts = _private.reshuffles(dataset)
+    counts = context._counts_readings or _private.reshuffles(dataset)
     if counts and context._start:
-        log.warning("`%s` has a shuffle() of its own, so it may go on in another order than it would have had; "
-                    "leave shuffling to tfdistr, or pass reshuffle_each_iteration=False", name)  # fmt: skip
+        log.warning("`%s` has a shuffle() of its own, so it may go on in another order than without a break. "
+                    "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name)  # fmt: skip
     return counts
 
 
@@ -261,7 +270,11 @@ def _size(
 
 
 def _from_share(
-    function: Callable[..., Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None
+    function: Callable[..., Any],
+    dataset: tf.data.Dataset,
+    context: WorkerContext,
+    steps: int | None,
+    name: str,
 ) -> WorkerData:
     """Batches of the examples that ``ctx.shard`` gave, and the function went on with."""
     order = context._order
@@ -274,7 +287,8 @@ def _from_share(
             fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
         )
     workers, index, start = context.num_workers, context.index, context._start
-    if after <= _ENDLESS and not context._counts_readings:
+    counts = _counts_readings(dataset, context, name)
+    if after <= _ENDLESS and not counts:
         context._passes = -1
         batches = stream.in_batches(dataset, order, workers, index, start).prefetch(tf.data.AUTOTUNE)
         return WorkerData(mark_share(batches), steps or order.batches)
@@ -282,11 +296,10 @@ def _from_share(
     # pass, each with the examples that the first one has.
     if start:
         dataset = function(replace(context, _start=0, _shares=[], _order=None))
-    one_pass = stream.in_batches(dataset, order, workers, index, 0).take(order.batches)
+    one_pass = stream.in_batches(dataset, order, workers, index, 0, order.batches)
     one_pass = one_pass.prefetch(tf.data.AUTOTUNE)
-    counts = context._counts_readings
     batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)
-    return WorkerData(mark_share(batches), steps or order.batches)
+    return WorkerData(mark_share(_not_ahead(batches)), steps or order.batches)
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -80,33 +80,37 @@ def own_examples(
 
 
 def in_batches(
-    examples: tf.data.Dataset, order: Order, num_workers: int, index: int, start: int
+    examples: tf.data.Dataset, order: Order, num_workers: int, index: int, start: int, end: int | None = None
 ) -> tf.data.Dataset:
-    """Batches of the examples that worker ``index`` has from global step ``start`` on, one for each step."""
+    """Batches of the examples that worker ``index`` has of the global steps from ``start`` on, one for each.
+
+    With ``end``, the step after the last one, the examples are read to their end, which a cache needs.
+    """
 
     def rows(step: tf.Tensor) -> tf.Tensor:
         first, end = bounds(order.rows(step), num_workers, index)
         return end - first
 
     ragged = is_ragged(examples)
-    steps = tf.data.Dataset.counter(start)
+    steps = tf.data.Dataset.counter(start) if end is None else tf.data.Dataset.range(start, end)
     step_of_each = steps.flat_map(lambda step: tf.data.Dataset.from_tensors(step).repeat(rows(step)))
     batches = (
-        tf.data.Dataset.zip(step_of_each, examples)
+        tf.data.Dataset.zip(examples, step_of_each)  # the examples first: their end is to be seen
         .group_by_window(
-            lambda step, _: step,
+            lambda _, step: step,
             lambda _, group: batched(group, order.batch_size, ragged),
             window_size_func=rows,
         )
-        .map(lambda _, batch: batch)
+        .map(lambda batch, _: batch)
     )
     if int(rows(tf.constant(0, tf.int64))) and int(rows(tf.constant(order.batches - 1, tf.int64))):
         return batches
     # Batches without rows stand where this worker's share of a small batch is empty.
     empty = tf.data.Dataset.from_tensors(0).map(lambda _: no_rows(batches.element_spec)).repeat()
-    return tf.data.Dataset.choose_from_datasets(
-        [batches, empty], steps.map(lambda step: tf.cast(rows(step) == 0, tf.int64))
+    choices = steps.map(lambda step: tf.cast(rows(step) == 0, tf.int64)).concatenate(
+        tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
     )
+    return tf.data.Dataset.choose_from_datasets([batches, empty], choices)
 
 
 def count(dataset: tf.data.Dataset) -> int:
