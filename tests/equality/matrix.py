@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from case import WAYS
+from case import WAYS, Case
 from cases import CASES
 
 sys.path.append(str(Path(__file__).parents[1] / "python"))
@@ -183,7 +183,7 @@ def table(rows: Sequence[Row]) -> str:
     head = ["case", "way", "workers", *GROUPS, "bound", "result"]
     lines = [
         [row.case, row.way, str(row.workers), *(_number(row.differences.get(group)) for group in GROUPS),
-         f"{CASES[row.case].bound:.0e}", row.status]
+         _bounds(CASES[row.case]), row.status]
         for row in rows
     ]  # fmt: skip
     widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
@@ -191,6 +191,11 @@ def table(rows: Sequence[Row]) -> str:
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in [head, *lines]
     )
+
+
+def _bounds(case: Case) -> str:
+    own = f", predict {case.predict_bound:.0e}" if case.predict_bound else ""
+    return f"{case.bound:.0e}{own}"
 
 
 def _number(value: float | None) -> str:
