@@ -26,10 +26,11 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.arguments import COMMUNICATION, one_of
 from tfdistr.cluster import cluster_from_env
-from tfdistr.collectives import BYTES_PER_PACK
+from tfdistr.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
+from tfdistr.mpi import launched_by_mpi
 from tfdistr.peer_failure import report
 from tfdistr.replica import OneReplica
 from tfdistr.startup import prepare, start_error
@@ -82,20 +83,30 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         heartbeat_timeout: float = 30.0,
     ) -> None:
         one_of("communication", communication, COMMUNICATION)
-        if cluster_resolver is None:
+        if communication == "auto" and cluster_resolver is None and launched_by_mpi():
+            communication = "mpi"
+            log.info("communication: MPI, for its launcher started this process")
+        collectives: Collectives | None = None
+        if communication == "mpi":
+            collectives = _mpi_collectives(bytes_per_pack)
+            os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
+        elif cluster_resolver is None:
             config = cluster_from_env()
             # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=bytes_per_pack,
-            implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()],
+            implementation=tf.distribute.experimental.CommunicationImplementation[
+                "AUTO" if collectives else communication.upper()
+            ],
         )
-        prepare(cluster_resolver, start_timeout, heartbeat_timeout)
+        if collectives is None:
+            prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
             # Past the stock constructor, which would make the stock object that does the work.
             super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
-                OneReplica(self, cluster_resolver, options)
+                OneReplica(self, cluster_resolver, options, collectives)
             )
         except (tf.errors.OpError, RuntimeError) as error:
             raise start_error(error, cluster_resolver, start_timeout) from error
@@ -199,6 +210,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
             self.report_failure(report(self.worker_index, error))
+            self.extended.collectives.abandon()
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
@@ -207,6 +219,17 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed."""
         if self.num_workers == 1 or _private.global_seed() is not None:
             return
-        if self.is_chief:
-            _private.set_key("tfdistr/seed", str(int.from_bytes(os.urandom(4), "little") >> 1))
-        tf.random.set_seed(int(_private.get_key("tfdistr/seed", 60.0)))
+        own = str(int.from_bytes(os.urandom(4), "little") >> 1)
+        tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
+
+
+def _mpi_collectives(bytes_per_pack: int) -> Collectives | None:
+    """The collectives of MPI; None if this is the only rank."""
+    from tfdistr.mpi import world
+
+    comm = world()
+    if comm.Get_size() == 1:
+        return None
+    from tfdistr.mpi_collectives import MpiCollectives
+
+    return MpiCollectives(comm, bytes_per_pack)
