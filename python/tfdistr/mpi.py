@@ -9,6 +9,7 @@ import importlib.util
 import os
 from typing import Any
 
+from tfdistr.cluster import cluster_from_env
 from tfdistr.errors import ClusterStartError
 
 # What launchers tell their processes: the number of ranks, by MPICH and Slurm's PMI, and by Open MPI.
@@ -19,6 +20,13 @@ def launched_by_mpi() -> bool:
     """Whether a launcher of MPI started this process as one of several ranks, and mpi4py is there."""
     ranks = next((os.environ[name] for name in _SIZES if os.environ.get(name)), "1")
     return ranks.isdigit() and int(ranks) > 1 and importlib.util.find_spec("mpi4py") is not None
+
+
+def chooses_mpi(communication: str) -> bool:
+    """Whether MPI carries this process's collectives: as asked, or as launcher and TF_CONFIG suggest."""
+    return communication == "mpi" or (
+        communication == "auto" and launched_by_mpi() and cluster_from_env() is None
+    )
 
 
 def world() -> Any:

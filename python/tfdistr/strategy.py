@@ -30,7 +30,7 @@ from tfdistr.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
-from tfdistr.mpi import launched_by_mpi
+from tfdistr.mpi import chooses_mpi
 from tfdistr.peer_failure import report
 from tfdistr.replica import OneReplica
 from tfdistr.startup import prepare, start_error
@@ -51,7 +51,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     predictions are those of one worker. With no TF_CONFIG it is a strategy for one worker.
 
     Args:
-        communication: What carries the collectives: "auto", "ring" or "nccl".
+        communication: What carries the collectives: "ring" or "nccl" of TensorFlow, "mpi" for ranks that
+            ``mpiexec`` has started, or "auto": MPI if it has, else what TensorFlow chooses.
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
         bytes_per_pack: Gradients go out in pieces of about this many bytes.
@@ -83,11 +84,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         heartbeat_timeout: float = 30.0,
     ) -> None:
         one_of("communication", communication, COMMUNICATION)
-        if communication == "auto" and cluster_resolver is None and launched_by_mpi():
-            communication = "mpi"
-            log.info("communication: MPI, for its launcher started this process")
         collectives: Collectives | None = None
-        if communication == "mpi":
+        if cluster_resolver is None and chooses_mpi(communication):
+            if communication == "auto":
+                log.info("communication: MPI, whose launcher started this process")
+            communication = "auto"  # of what is left to TensorFlow
             collectives = _mpi_collectives(bytes_per_pack)
             os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
         elif cluster_resolver is None:
@@ -97,11 +98,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=bytes_per_pack,
-            implementation=tf.distribute.experimental.CommunicationImplementation[
-                "AUTO" if collectives else communication.upper()
-            ],
+            implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()],
         )
-        if collectives is None:
+        if cluster_resolver is not None:
             prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
             # Past the stock constructor, which would make the stock object that does the work.
