@@ -40,6 +40,13 @@ class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: i
     ``on_dataset`` do what the stock strategy does; a subclass overrides them.
     """
 
+    def join(self, num_workers: int, index: int) -> None:
+        """Make this object, made for one worker, that of one among several unknown to TensorFlow."""
+        self._num_workers, self._id_in_cluster, self._is_chief = num_workers, index, index == 0
+
+    #: Whether ``on_initial_value`` gives every worker the chief's value.
+    shares_initial_values = False
+
     @property
     def num_workers(self) -> int:
         """Number of workers that train."""
@@ -118,6 +125,8 @@ class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: i
                 )
             return value
 
+        if self.shares_initial_values:
+            return checked
         kwargs["initial_value"] = checked
         return super()._get_variable_creator_initial_value(
             replica_id=replica_id, device=device, primary_var=primary_var, **kwargs

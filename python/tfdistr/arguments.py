@@ -9,7 +9,7 @@ from typing import Any
 from tfdistr.errors import ArgumentError
 
 #: What can carry the collectives.
-COMMUNICATION = ("auto", "ring", "nccl")
+COMMUNICATION = ("auto", "ring", "nccl", "mpi")
 
 
 def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:

@@ -168,7 +168,8 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
 
     def _share_what_was_restored(self) -> None:
         model = self._callback.model
-        (epoch,) = self._extended.from_chief([tf.constant(model._initial_epoch or 0)])
+        assert self._extended.collectives is not None
+        (epoch,) = self._extended.collectives.from_chief([tf.constant(model._initial_epoch or 0)])
         if int(epoch):
             model._initial_epoch = int(epoch)
             variables = [*model.weights, *(model.optimizer.variables if model.optimizer else ())]

@@ -29,11 +29,48 @@ _GROUP_KEY = 1 << 20
 
 
 class Collectives(ABC):
-    """The collective operations of one worker. All workers call the same ones in the same order."""
+    """The collective operations of one worker. All workers call the same ones in the same order.
 
-    @abstractmethod
+    Args:
+        num_workers: Number of workers.
+        index: Index of this worker.
+        bytes_per_pack: Dense tensors are sent in packs of about this size.
+    """
+
+    def __init__(self, num_workers: int, index: int, bytes_per_pack: int) -> None:
+        self.num_workers = num_workers
+        self.index = index
+        self._bytes_per_pack = bytes_per_pack
+
     def all_reduce(self, op: tf.distribute.ReduceOp, tensors: Sequence[Any]) -> list[Any]:
         """Reduce each tensor (or ``tf.IndexedSlices``) over the workers; every worker gets the results."""
+        results: dict[int, Any] = {}
+        dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
+        # Gradients of the last layers are there first.
+        for pack in _packs([(i, tensors[i]) for i in reversed(dense)], self._bytes_per_pack):
+            flat = tf.concat([tf.reshape(tensor, [-1]) for _, tensor in pack], 0)
+            parts = tf.split(self.sum(flat), [tf.size(tensor) for _, tensor in pack])
+            for (i, tensor), part in zip(pack, parts, strict=True):
+                results[i] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+        for i, tensor in enumerate(tensors):
+            if isinstance(tensor, tf.IndexedSlices):
+                values, indices = self.all_gather(tensor.values, 0), self.all_gather(tensor.indices, 0)
+                results[i] = tf.IndexedSlices(values, indices, tensor.dense_shape)
+        ordered = [results[i] for i in range(len(tensors))]
+        return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
+
+    def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
+        """Worker 0's ``tensors``, on every worker."""
+        own = tensors if self.index == 0 else list(map(tf.zeros_like, tensors))
+        return self.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Worker 0's ``tensor``."""
+        return self.from_chief([tensor])[0]
+
+    @abstractmethod
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The sum of the workers' tensors, which have one dimension."""
 
     @abstractmethod
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
@@ -61,6 +98,15 @@ class Collectives(ABC):
     def report_failure(self, message: str) -> None:
         """Make what the peers wait for, now or next, fail with ``message``."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """Let go of the peers, after a failure that was reported: this process is about to end."""
+
+    def _mean(self, value: Any) -> Any:
+        if isinstance(value, tf.IndexedSlices):
+            return tf.IndexedSlices(value.values / self.num_workers, value.indices, value.dense_shape)
+        return value / self.num_workers
+
 
 class TensorFlowCollectives(Collectives):
     """TensorFlow's own collectives: the ring over gRPC on CPUs, NCCL where each worker has a GPU.
@@ -80,33 +126,15 @@ class TensorFlowCollectives(Collectives):
     def __init__(
         self, jobs: dict[str, int], index: int, device: str, communication: str, bytes_per_pack: int
     ) -> None:
+        super().__init__(sum(jobs.values()), index, bytes_per_pack)
         self._jobs = jobs
-        self._workers = sum(jobs.values())
-        self._index = index
         self._device = device
         self._hint = communication
-        self._bytes_per_pack = bytes_per_pack
         self._exchanges = 0
         with tf.device("CPU:0"):
             self._calls = tf.Variable(0, dtype=tf.int32, trainable=False, name="collective_calls")
         # NCCL needs its operations launched in the same order everywhere; a common resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
-
-    def all_reduce(self, op: tf.distribute.ReduceOp, tensors: Sequence[Any]) -> list[Any]:
-        results: dict[int, Any] = {}
-        dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
-        # Gradients of the last layers are there first.
-        for pack in _packs([(i, tensors[i]) for i in reversed(dense)], self._bytes_per_pack):
-            flat = tf.concat([tf.reshape(tensor, [-1]) for _, tensor in pack], 0)
-            parts = tf.split(self._sum(flat), [tf.size(tensor) for _, tensor in pack])
-            for (i, tensor), part in zip(pack, parts, strict=True):
-                results[i] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
-        for i, tensor in enumerate(tensors):
-            if isinstance(tensor, tf.IndexedSlices):
-                values, indices = self.all_gather(tensor.values, 0), self.all_gather(tensor.indices, 0)
-                results[i] = tf.IndexedSlices(values, indices, tensor.dense_shape)
-        ordered = [results[i] for i in range(len(tensors))]
-        return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
 
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
@@ -115,18 +143,17 @@ class TensorFlowCollectives(Collectives):
         # The collective takes equal shapes only: what is short is filled up, and cut off after it.
         first = _move_axis(tensor, axis)
         filled = tf.pad(first, [[0, tf.reduce_max(counts) - rows], *([[0, 0]] * (tensor.shape.rank - 1))])
-        parts = tf.split(self._gather(filled), self._workers)
+        parts = tf.split(self._gather(filled), self.num_workers)
         gathered = tf.concat([part[: counts[i]] for i, part in enumerate(parts)], 0)
         return _move_axis(gathered, axis)
 
     def exchange(self, text: str) -> list[str]:
         name = self._publish(text)
-        return [
-            text if worker == self._index else self._text_of(worker, name) for worker in range(self._workers)
-        ]
+        peers = range(self.num_workers)
+        return [text if peer == self.index else self._text_of(peer, name) for peer in peers]
 
     def text_of_chief(self, text: str) -> str:
-        if self._index == 0:
+        if self.index == 0:
             self._publish(text)
             return text
         self._exchanges += 1
@@ -142,10 +169,13 @@ class TensorFlowCollectives(Collectives):
         with contextlib.suppress(tf.errors.OpError):
             _private.report_error(message)
 
+    def abandon(self) -> None:
+        pass  # they notice
+
     def _publish(self, text: str) -> str:
         self._exchanges += 1
         name = f"tfdistr/exchange/{self._exchanges}"
-        _private.set_key(f"{name}/{self._index}", text)
+        _private.set_key(f"{name}/{self.index}", text)
         return name
 
     def _text_of(self, worker: int, name: str) -> str:
@@ -164,7 +194,7 @@ class TensorFlowCollectives(Collectives):
                 log.warning("Waiting for worker %d since %.0f s: it is not there yet.", worker, waited)
                 to_be_said *= 2
 
-    def _sum(self, tensor: tf.Tensor) -> tf.Tensor:
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.CollectiveReduceV2(
             input=tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1, **self._call()
         )
@@ -173,16 +203,11 @@ class TensorFlowCollectives(Collectives):
         gathered = tf.raw_ops.CollectiveGatherV2(input=tensor, **self._call())
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
-    def _mean(self, value: Any) -> Any:
-        if isinstance(value, tf.IndexedSlices):
-            return tf.IndexedSlices(value.values / self._workers, value.indices, value.dense_shape)
-        return value / self._workers
-
     def _call(self) -> dict[str, Any]:
         with tf.device("CPU:0"):
             key = self._calls.assign_add(1, read_value=True)
         return {
-            "group_size": self._workers,
+            "group_size": self.num_workers,
             "group_key": _GROUP_KEY,
             "instance_key": tf.convert_to_tensor(key),
             "ordering_token": self._order,

@@ -31,6 +31,7 @@ from tfdistr.errors import (
 from tfdistr.job import Job, Named
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.supervise import run_workers
+from tfdistr.mpi import chooses_mpi, world
 from tfdistr.peer_failure import is_peer_failure, report, reported_failure
 from tfdistr.progress import make_display
 from tfdistr.result import FitResult, load_history, load_model
@@ -72,8 +73,9 @@ def distributed_fit(
     """Train a Keras 3 model on one or many workers, with the result that one worker would give.
 
     With ``cluster``, the workers are started, watched and ended. Without it, the call joins the
-    cluster that the environment variable TF_CONFIG describes, as the task that it names: make the same
-    call in every process of the cluster. With neither, the model is trained in this process.
+    cluster that the environment variable TF_CONFIG describes, as the task that it names, or the ranks
+    that ``mpiexec`` has started: make the same call in every process of the cluster. With neither, the
+    model is trained in this process.
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every
@@ -106,7 +108,8 @@ def distributed_fit(
             its square root, "none" leaves it; for use with ``per_worker_batch_size``.
         warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled
             value; see ``WarmUp``.
-        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), or "auto".
+        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" (for a script
+            that ``mpiexec`` has started; ``cluster`` is left out then), or "auto".
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default a temporary one, removed at exit unless
@@ -133,7 +136,7 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    config, num_workers = destination(cluster, strategy)
+    config, num_workers = destination(cluster, strategy, communication)
     job = make_job(
         model, x, y, num_workers=num_workers, batch_size=batch_size,
         per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
@@ -154,7 +157,9 @@ def distributed_fit(
         display.close()
 
 
-def destination(cluster: Any, strategy: Any) -> tuple[ClusterConfig | None, int]:
+def destination(
+    cluster: Any, strategy: Any, communication: Any = "auto"
+) -> tuple[ClusterConfig | None, int]:
     """Where a job is to train.
 
     Returns:
@@ -162,7 +167,10 @@ def destination(cluster: Any, strategy: Any) -> tuple[ClusterConfig | None, int]
         number of workers.
     """
     one_of("strategy", strategy, tuple(STRATEGIES))
+    one_of("communication", communication, COMMUNICATION)
     if cluster is None:
+        if chooses_mpi(communication):
+            return None, int(world().Get_size())
         config = _joined_cluster()
         return config, config.num_workers if config else 1
     if not isinstance(cluster, LocalCluster):
@@ -170,6 +178,12 @@ def destination(cluster: Any, strategy: Any) -> tuple[ClusterConfig | None, int]
             "`cluster` must be what local_cluster() returns, or be left out.",
             received=f"{type(cluster).__module__}.{type(cluster).__name__}",
             fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
+        )
+    if communication == "mpi":
+        raise ArgumentError(
+            'communication="mpi" is for processes that MPI\'s launcher has started.',
+            received='communication="mpi", and a cluster of local_cluster()',
+            fix="Leave `cluster` out and start the script with mpiexec -n 4.",
         )
     return None, cluster.workers
 
@@ -305,7 +319,8 @@ def fit_here(
         on_event: Called on this thread with every event of the job.
         on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
     """
-    strategy = _strategy(config.to_json(), job.communication) if config else None
+    joins = config is not None or chooses_mpi(job.communication)
+    strategy = _strategy(config.to_json() if config else "", job.communication) if joins else None
     from tfdistr.training import train
 
     index = strategy.worker_index if strategy else 0
@@ -329,7 +344,7 @@ def fit_here(
               "seconds": trained.seconds, "log": None}  # fmt: skip
     return FitResult(
         history=trained.history,
-        params={**job.params, "workers": config.num_workers if config else 1},
+        params={**job.params, "workers": strategy.num_workers if strategy else 1},
         workers=[worker],
         run_dir=None,
         _make_model=lambda: trained.model,

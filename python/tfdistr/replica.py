@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,11 +25,25 @@ class OneReplica(_private.MultiWorkerExtended):
     A worker with several local replicas is left to TensorFlow, as is one without peers.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, resolver: Any, options: Any) -> None:
-        super().__init__(strategy, cluster_resolver=resolver, communication_options=options)
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        resolver: Any,
+        options: Any,
+        collectives: Collectives | None = None,
+    ) -> None:
+        super().__init__(
+            strategy,
+            cluster_resolver=resolver,
+            communication_options=options,
+            devices=None if resolver else ("/device:CPU:0",),
+        )
         #: What carries tensors to the peers; None if TensorFlow does as it always does.
-        self.collectives: Collectives | None = None
-        if self.one_replica and self.num_workers > 1:
+        self.collectives = collectives
+        self.shares_initial_values = collectives is not None
+        if collectives is not None:
+            self.join(collectives.num_workers, collectives.index)
+        elif self.one_replica and self.num_workers > 1:
             self.collectives = TensorFlowCollectives(
                 training_jobs(resolver),
                 self.worker_index,
@@ -37,6 +51,7 @@ class OneReplica(_private.MultiWorkerExtended):
                 options.implementation.name.lower(),
                 options.bytes_per_pack,
             )
+        if self.collectives is not None:
             #: Which worker's loss was the first that is no number.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
         #: Called with each dataset that is to be split.
@@ -117,7 +132,7 @@ class OneReplica(_private.MultiWorkerExtended):
             check_variable(self.collectives, self.worker_index, name, kind)
             if (name or "").endswith("learning_rate") and value.shape.rank == 0:
                 self.given_rates.append(f"{float(value):.7g}")
-        return value
+        return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
 
     def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
         """The values over all workers of Keras variables, such as those of metrics. All must call it.
@@ -150,16 +165,12 @@ class OneReplica(_private.MultiWorkerExtended):
         finally:
             self._alone = before
 
-    def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
-        """The chief's ``tensors``, on every worker. All workers must call it."""
-        assert self.collectives is not None
-        own = tensors if self.worker_index == 0 else list(map(tf.zeros_like, tensors))
-        return self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, own)
-
     def share_from_chief(self, variables: Iterable[Any]) -> None:
         """Give Keras variables the values that they have on the chief. All workers must call it."""
+        assert self.collectives is not None
         local = [self.local_variable(variable.value) for variable in variables]
-        for variable, value in zip(local, self.from_chief([v.read_value() for v in local]), strict=True):
+        chiefs = self.collectives.from_chief([variable.read_value() for variable in local])
+        for variable, value in zip(local, chiefs, strict=True):
             variable.assign(value)
 
     def _need_all(self, what: str) -> None:

@@ -26,10 +26,11 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.arguments import COMMUNICATION, one_of
 from tfdistr.cluster import cluster_from_env
-from tfdistr.collectives import BYTES_PER_PACK
+from tfdistr.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
+from tfdistr.mpi import chooses_mpi
 from tfdistr.peer_failure import report
 from tfdistr.replica import OneReplica
 from tfdistr.startup import prepare, start_error
@@ -50,7 +51,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     predictions are those of one worker. With no TF_CONFIG it is a strategy for one worker.
 
     Args:
-        communication: What carries the collectives: "auto", "ring" or "nccl".
+        communication: What carries the collectives: "ring" or "nccl" of TensorFlow, "mpi" for ranks that
+            ``mpiexec`` has started, or "auto": MPI if it has, else what TensorFlow chooses.
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
         bytes_per_pack: Gradients go out in pieces of about this many bytes.
@@ -82,7 +84,14 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         heartbeat_timeout: float = 30.0,
     ) -> None:
         one_of("communication", communication, COMMUNICATION)
-        if cluster_resolver is None:
+        collectives: Collectives | None = None
+        if cluster_resolver is None and chooses_mpi(communication):
+            if communication == "auto":
+                log.info("communication: MPI, whose launcher started this process")
+            communication = "auto"  # of what is left to TensorFlow
+            collectives = _mpi_collectives(bytes_per_pack)
+            os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
+        elif cluster_resolver is None:
             config = cluster_from_env()
             # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
@@ -91,11 +100,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             bytes_per_pack=bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()],
         )
-        prepare(cluster_resolver, start_timeout, heartbeat_timeout)
+        if cluster_resolver is not None:
+            prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
             # Past the stock constructor, which would make the stock object that does the work.
             super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
-                OneReplica(self, cluster_resolver, options)
+                OneReplica(self, cluster_resolver, options, collectives)
             )
         except (tf.errors.OpError, RuntimeError) as error:
             raise start_error(error, cluster_resolver, start_timeout) from error
@@ -199,6 +209,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
             self.report_failure(report(self.worker_index, error))
+            self.extended.collectives.abandon()
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
@@ -207,6 +218,17 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed."""
         if self.num_workers == 1 or _private.global_seed() is not None:
             return
-        if self.is_chief:
-            _private.set_key("tfdistr/seed", str(int.from_bytes(os.urandom(4), "little") >> 1))
-        tf.random.set_seed(int(_private.get_key("tfdistr/seed", 60.0)))
+        own = str(int.from_bytes(os.urandom(4), "little") >> 1)
+        tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
+
+
+def _mpi_collectives(bytes_per_pack: int) -> Collectives | None:
+    """The collectives of MPI; None if this is the only rank."""
+    from tfdistr.mpi import world
+
+    comm = world()
+    if comm.Get_size() == 1:
+        return None
+    from tfdistr.mpi_collectives import MpiCollectives
+
+    return MpiCollectives(comm, bytes_per_pack)

@@ -77,7 +77,7 @@ def run_matrix(
     Args:
         pairs: What to run.
         workers: Numbers of workers to compare with one.
-        communication: What carries the collectives: "auto", "ring" or "nccl".
+        communication: What carries the collectives: "auto", "ring", "nccl" or "mpi".
         limit: Seconds that a case may take.
         say: Called with a line about what is being run.
     """
@@ -112,7 +112,8 @@ def _run(
             try:
                 # Each case has a limit of its own, in the worker.
                 longest = START_LIMIT + limit * len(left)
-                ended = run_cluster(str(WORKER), workers, *arguments, timeout=longest)
+                mpi = communication == "mpi" and workers > 1
+                ended = run_cluster(str(WORKER), workers, *arguments, timeout=longest, mpi=mpi)
                 outputs = [f"{worker.output}\nexit status {worker.status}" for worker in ended]
                 all_well = not any(worker.status for worker in ended)
             except subprocess.TimeoutExpired as error:

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
 
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -26,28 +27,40 @@ class Ended:
     seconds: float
 
 
-def run_cluster(program: str, workers: int, *args: Sequence[str], timeout: float = 240) -> list[Ended]:
+def run_cluster(
+    program: str, workers: int, *args: Sequence[str], timeout: float = 240, mpi: bool = False
+) -> list[Ended]:
     """Start ``workers`` processes of ``programs/<program>``, wait for all, and leave none behind.
 
     ``args`` holds the arguments of each worker, or one list for all. With ``workers=1`` there is no
-    TF_CONFIG.
+    TF_CONFIG. With ``mpi``, mpiexec starts the workers, and what came of them all is one ``Ended``.
     """
+    each = args if len(args) == workers else list(args) * workers
+    commands = [[sys.executable, str(PROGRAMS / program), *arguments] for arguments in each]
+    if mpi:
+        ranks = [word for command in commands for word in (":", "-n", "1", *command)]
+        return _run([[str(MPIEXEC), *ranks[1:]]], [os.environ | {"TF_CONFIG": ""}], timeout)
     environments = [os.environ | {"TF_CONFIG": ""}]
     if workers > 1:
         plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
         environments = [os.environ | environment for environment in plan.environments()]
-    each = args if len(args) == workers else list(args) * workers
+    return _run(commands, environments, timeout)
+
+
+def _run(
+    commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], timeout: float
+) -> list[Ended]:
     began = time.monotonic()
     processes = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAMS / program), *arguments],
+            command,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-        for environment, arguments in zip(environments, each, strict=True)
+        for command, environment in zip(commands, environments, strict=True)
     ]
     ended = []
     try:

@@ -1,0 +1,102 @@
+"""The collectives of MPI, for ranks with one CPU replica each."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mpi4py import MPI
+
+from tfdistr.collectives import Collectives
+
+# Tests of a collective under way between two looks for the message of a rank that failed.
+_TESTS = 256
+# MPI has no sums of these.
+_WIDER = {tf.float16: tf.float32, tf.bfloat16: tf.float32, tf.bool: tf.int32}
+
+
+class MpiCollectives(Collectives):
+    """Collectives through mpi4py: tensors leave the graph as NumPy arrays that share their memory.
+
+    Each is an operation with side effects, so that TensorFlow keeps them in the order of the program, which
+    is the same on all ranks. While one is under way, a rank looks for messages of ranks that failed.
+
+    Args:
+        comm: The communicator of the ranks.
+        bytes_per_pack: Dense tensors are sent in packs of about this size.
+    """
+
+    def __init__(self, comm: MPI.Comm, bytes_per_pack: int) -> None:
+        super().__init__(comm.Get_size(), comm.Get_rank(), bytes_per_pack)
+        self._comm = comm.Dup()
+        self._failures = comm.Dup()
+        self._failed = False
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        kind = _WIDER.get(tensor.dtype, tensor.dtype)
+
+        def add(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            total = np.empty_like(array)
+            self._finish(self._comm.Iallreduce(array, total))
+            return total
+
+        total = tf.numpy_function(add, [tf.cast(tensor, kind)], kind)
+        return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
+
+    def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
+
+        def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._finish(self._comm.Ibarrier())  # so that a rank that fails before is noticed
+            return np.concatenate(self._comm.allgather(array), axis)
+
+        gathered = tf.numpy_function(gather, [tensor], tensor.dtype)
+        sides = tensor.shape.as_list()
+        sides[axis] = None
+        return tf.ensure_shape(gathered, sides)
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._finish(self._comm.Ibarrier())
+            return np.asarray(self._comm.bcast(array))
+
+        return tf.ensure_shape(tf.numpy_function(send, [tensor], tensor.dtype), tensor.shape)
+
+    def exchange(self, text: str) -> list[str]:
+        self._finish(self._comm.Ibarrier())
+        return list(self._comm.allgather(text))
+
+    def text_of_chief(self, text: str) -> str:
+        self._finish(self._comm.Ibarrier())
+        return str(self._comm.bcast(text))
+
+    def barrier(self, name: str, timeout: float) -> None:
+        self._finish(self._comm.Ibarrier(), timeout)
+
+    def report_failure(self, message: str) -> None:
+        self._failed = True
+        peers = (rank for rank in range(self.num_workers) if rank != self.index)
+        sent = [self._failures.isend(message, rank) for rank in peers]
+        end = time.monotonic() + 1.0
+        while not MPI.Request.Testall(sent) and time.monotonic() < end:
+            os.sched_yield()
+
+    def abandon(self) -> None:
+        if self._failed:
+            time.sleep(1.0)  # the peers say what they know
+            MPI.COMM_WORLD.Abort(1)  # else MPI would wait for them at the end, for ever
+
+    def _finish(self, request: MPI.Request, timeout: float = float("inf")) -> None:
+        end = time.monotonic() + timeout
+        tests = 0
+        while not request.Test():
+            tests += 1
+            os.sched_yield()  # ranks may share a core
+            if tests % _TESTS == 0:
+                if self._failures.Iprobe():
+                    raise tf.errors.AbortedError(None, None, self._failures.recv())
+                if time.monotonic() > end:
+                    raise tf.errors.DeadlineExceededError(None, None, f"not all came within {timeout:g} s")
