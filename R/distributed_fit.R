@@ -54,8 +54,8 @@
 #' @param warmup_epochs Number of epochs over which the learning rate rises, in equal parts from step to
 #'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
 #'   of their first step.
-#' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker) or
-#'   "auto".
+#' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
+#'   (for a script that `mpiexec` has started; `cluster` is left out then) or "auto".
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
 #' @param run_dir String: new or empty folder for logs and exchange; by default a temporary one, removed when

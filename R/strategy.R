@@ -8,10 +8,11 @@
 #' model in its scope, and make the same calls on every worker, with batches of the global batch size.
 #' [distributed_fit()] does all this for you.
 #'
-#' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]); without it, the strategy is
-#' one for one worker.
+#' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]), or the ranks that `mpiexec`
+#' has started; with neither, the strategy is one for one worker.
 #'
-#' @param communication String: what carries the collectives, "auto", "ring" or "nccl".
+#' @param communication String: what carries the collectives: "ring" or "nccl" of TensorFlow, "mpi" for ranks
+#'   that `mpiexec` has started, or "auto": MPI if it has, else what TensorFlow chooses.
 #' @param ... Not used.
 #' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
 #'   default TF_CONFIG does.

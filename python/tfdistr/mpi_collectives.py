@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class MpiCollectives(Collectives):
     def __init__(self, comm: MPI.Comm, bytes_per_pack: int) -> None:
         super().__init__(comm.Get_size(), comm.Get_rank(), bytes_per_pack)
         self._comm = comm.Dup()
+        self._barriers = comm.Dup()
         self._failures = comm.Dup()
         self._failed = False
 
@@ -74,7 +76,21 @@ class MpiCollectives(Collectives):
         return str(self._comm.bcast(text))
 
     def barrier(self, name: str, timeout: float) -> None:
-        self._finish(self._comm.Ibarrier(), timeout)
+        # By messages, for MPI's own barriers have no names: one that was left would take the next's place.
+        tag, end = zlib.crc32(name.encode()) & 0x7FFF, time.monotonic() + timeout
+        first = range(1, self.num_workers) if self.index == 0 else [0]
+        if self.index != 0:
+            self._barriers.Send(bytearray(1), 0, tag)
+        for peer in first:
+            request = self._barriers.Irecv(bytearray(1), peer, tag)
+            try:
+                self._finish(request, end - time.monotonic())
+            except tf.errors.DeadlineExceededError:
+                request.Cancel()
+                raise
+        if self.index == 0:
+            for peer in first:
+                self._barriers.Send(bytearray(1), peer, tag)
 
     def report_failure(self, message: str) -> None:
         self._failed = True

@@ -13,6 +13,8 @@ import numpy as np
 from case import WAYS, Case
 from cases import CASES
 
+from tfdistr.errors import PEER_MARK
+
 sys.path.append(str(Path(__file__).parents[1] / "python"))
 from clusters import run_cluster
 
@@ -137,16 +139,15 @@ def _load(path: Path) -> Values:
 
 
 def _failure(files: Sequence[Path], outputs: Sequence[str]) -> Failure:
-    """The failure that came first: the other workers' come from it."""
-    told = [file for file in files if file.exists() and file.stat().st_size]
+    """What the first worker that failed by itself tells; the others fail because of it."""
+    told = {file: file.read_text().strip() for file in files if file.exists() and file.stat().st_size}
     if not told:
         lines = [line for line in outputs[0].splitlines() if line.strip()]
         return Failure(" / ".join(lines[-2:]), "\n".join(outputs))
-    first = min(told, key=lambda file: file.stat().st_mtime_ns)
-    text = first.read_text().strip()
-    lines = [line for line in text.splitlines() if line[:1].strip()]  # TensorFlow ends with details
+    first = min(told, key=lambda file: (PEER_MARK in told[file], file.stat().st_mtime_ns))
+    lines = [line for line in told[first].splitlines() if line[:1].strip()]  # TensorFlow ends with details
     timed_out = lines[0].startswith("Timeout")
-    return Failure(f"worker {first.parent.name}: {lines[0] if timed_out else lines[-1]}", text)
+    return Failure(f"worker {first.parent.name}: {lines[0] if timed_out else lines[-1]}", told[first])
 
 
 def _row(pair: tuple[str, str], workers: int, expected: Outcome, received: Outcome | None) -> Row:

@@ -1,0 +1,85 @@
+"""What the strategy does where MPI carries its collectives, as one rank of two; then it fails on one of them.
+
+Usage: mpi_rank.py FOLDER   (writes FOLDER/<rank>.json)
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import tfdistr
+
+strategy = tfdistr.MultiWorkerMirroredStrategy()
+
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+INDEX = strategy.worker_index
+SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+
+
+def plain(value: object) -> object:
+    return tf.nest.map_structure(lambda part: np.asarray(part).tolist(), value)
+
+
+one = tf.constant(INDEX + 1.0)
+rows = tf.fill([INDEX + 1, 2], INDEX)
+
+
+@tf.function
+def replica() -> dict[str, tf.Tensor]:
+    context = tf.distribute.get_replica_context()
+    return {
+        "id": context.replica_id_in_sync_group,
+        "nest": context.all_reduce("MEAN", [tf.constant([2.0 * INDEX, 1.0]), one]),
+        "half": context.all_reduce("SUM", tf.cast(one, tf.float16)),
+        "bfloat": context.all_reduce("SUM", tf.cast(one, tf.bfloat16) + 0),
+        "sparse": tf.convert_to_tensor(
+            context.all_reduce("SUM", tf.IndexedSlices(tf.ones([1, 2]), [INDEX], [2, 2]))
+        ),
+        "gathered": context.all_gather(rows, axis=0),
+    }
+
+
+with strategy.scope():
+    variable = tf.Variable([10.0 * INDEX, 1.0])  # the chief's takes its place
+    text = tf.Variable(f"of {INDEX}")
+
+found: dict[str, Any] = {
+    "workers": [strategy.num_workers, INDEX, strategy.is_chief],
+    "sum": plain(strategy.reduce(SUM, one, axis=None)),
+    "mean of unequal rows": plain(strategy.reduce(MEAN, tf.cast(rows, tf.float32), axis=0)),
+    "gathered text": [
+        part.decode() for part in strategy.gather(tf.constant([f"from {INDEX}"]), axis=0).numpy()
+    ],
+    "replica": {name: plain(tf.cast(v, tf.float32)) if name in ("half", "bfloat") else plain(v)
+                for name, v in strategy.run(replica).items() if name != "nest"},
+    "nest": plain(strategy.run(replica)["nest"]),
+    "variables": [plain(variable.read_value()), text.read_value().numpy().decode()],
+}  # fmt: skip
+try:
+    strategy.barrier("both", 60)
+    if INDEX == 0:
+        strategy.barrier("alone", 1.0)
+except tfdistr.ClusterStartError as error:
+    found["barrier"] = str(error)
+strategy.barrier("after it", 60)
+Path(sys.argv[1], f"{INDEX}.json").write_text(json.dumps(found))
+
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if INDEX == 1 and epoch == 1:
+            raise ValueError("the loss is green")
+
+
+with strategy.scope():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=4, epochs=1000, verbose=0, callbacks=[Fails()])
