@@ -3,8 +3,8 @@
 # What shows the events of a job (see python/tfdistr/events.py): `event` takes each one, `close` ends it.
 #
 # verbose: 0 for nothing more than warnings; 1 for a bar with metrics while an epoch runs, and a line for each
-#   that has ended; 2 for the lines alone; "auto" for 1 if the session is interactive, else 0. Where no bar can
-#   be drawn, 1 is 2.
+#   that has ended; 2 for the lines alone; "auto" for 1 if the session is interactive, else 0. Where no bar
+#   can be drawn, 1 is 2.
 make_display <- function(verbose, call = rlang::caller_env()) {
   if (identical(verbose, "auto")) {
     verbose <- as.integer(interactive())
