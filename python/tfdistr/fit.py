@@ -407,6 +407,8 @@ def _agree(job: Job, strategy: MultiWorkerMirroredStrategy) -> None:
     if strategy.num_workers > 1:
         fields = {name: "none" if value is None else value for name, value in job.params.items()}
         fields["seed"] = job.seed if job.seed_given else None
+        for name, source in (("examples", job.data), ("validation examples", job.validation)):
+            fields[name] = source.examples if isinstance(source, Arrays) else type(source).__name__
         agree(strategy.extended.collectives, versions() | fields)
 
 

@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfdistr
 
@@ -42,6 +43,8 @@ said = {
     "seed": call(seed=3 + OTHER),
     "seed of one": call(seed=3 if OTHER else None),
     "learning rate": call(scale_learning_rate="linear" if OTHER else "none"),
+    "one example": call(x=X[: 50 - OTHER], y=X[: 50 - OTHER, :1]),
+    "steps": call(x=lambda: tf.data.Dataset.from_tensor_slices((X, X[:, :1])).take(50 - 20 * OTHER), y=None),
     "examples": call(x=X[: 50 - 20 * OTHER], y=X[: 50 - 20 * OTHER, :1]),
 }
 version = tfdistr.__version__
