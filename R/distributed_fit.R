@@ -24,7 +24,8 @@
 #'   function. The function is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
 #'   of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has `$num_workers`, `$index`
 #'   (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`, which takes this worker's
-#'   share before an expensive `$map()`.
+#'   share before an expensive `$map()`. What can be looked up by its index (arrays, data sets, pipelines of
+#'   tensors) is read and decoded by the worker that uses it only.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... Not used.
 #' @param cluster Where to train: [local_cluster()].
@@ -39,8 +40,8 @@
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
 #' @param validation_steps Number of steps of a validation; by default one pass.
 #' @param callbacks List of Keras callbacks, or a function that returns one in each worker. Callbacks that
-#'   hold R functions need the latter. Keras's own `ModelCheckpoint`, `CSVLogger` and `TensorBoard`, which
-#'   write files, run on the chief only.
+#'   write, and those that [chief_only()] marked, run on the chief only; if one on any worker stops the
+#'   training, all stop. Callbacks with R functions, and those that Python can't pickle, need the function.
 #' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
 #' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
 #'   `class_weight`.

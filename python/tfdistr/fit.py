@@ -83,7 +83,9 @@ def distributed_fit(
         x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the
             examples), a data frame, what ``load_dataset()`` returned, or a function. The function is
             called as ``x(ctx)`` (or ``x()``) in every worker and returns a ``tf.data.Dataset`` of
-            examples, not batched, which tfdistr shuffles, batches and splits; see ``WorkerContext``.
+            examples, not batched, which tfdistr shuffles, batches and splits; see ``WorkerContext``. What
+            can be looked up by its index (arrays, data sets, pipelines of tensors) is read and decoded by
+            the worker that uses it only.
         y: Targets, where ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)``.
         strategy: "multi_worker_mirrored".
@@ -96,8 +98,9 @@ def distributed_fit(
             the data repeats as often as needed.
         validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
         validation_steps: Steps of a validation; by default one pass.
-        callbacks: List of Keras callbacks, or a function that returns one in each worker. Keras's own
-            ModelCheckpoint, CSVLogger and TensorBoard, which write files, run on the chief only.
+        callbacks: List of Keras callbacks, or a function that returns one in each worker. Those that
+            write, and those that ``chief_only()`` marked, run on the chief only; if one on any worker
+            stops the training, all stop.
         class_weight: Weight in the loss of each class, by its number.
         sample_weight: Weight in the loss of each example, where ``x`` is arrays.
         seed: Seed of the initial weights, the order of the examples and random layers; drawn if None.

@@ -13,7 +13,7 @@ import numpy as np
 from case import WAYS, Case
 from cases import CASES
 
-from tfdistr.errors import PEER_MARK
+from tfdistr.errors import PEER_MARK, WorkerFailedError
 
 sys.path.append(str(Path(__file__).parents[1] / "python"))
 from clusters import run_cluster
@@ -144,7 +144,11 @@ def _failure(files: Sequence[Path], outputs: Sequence[str]) -> Failure:
     if not told:
         lines = [line for line in outputs[0].splitlines() if line.strip()]
         return Failure(" / ".join(lines[-2:]), "\n".join(outputs))
-    first = min(told, key=lambda file: (PEER_MARK in told[file], file.stat().st_mtime_ns))
+
+    def relayed(text: str) -> bool:
+        return PEER_MARK in text or WorkerFailedError.__name__ in text
+
+    first = min(told, key=lambda file: (relayed(told[file]), file.stat().st_mtime_ns))
     lines = [line for line in told[first].splitlines() if line[:1].strip()]  # TensorFlow ends with details
     timed_out = lines[0].startswith("Timeout")
     return Failure(f"worker {first.parent.name}: {lines[0] if timed_out else lines[-1]}", told[first])
