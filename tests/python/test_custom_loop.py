@@ -52,7 +52,7 @@ def test_an_unknown_option_is_refused_with_those_there_are():
 
 def test_an_option_is_checked_by_the_strategy():
     with pytest.raises(ArgumentError, match="`communication` must be one of"):
-        tfdistr.make_strategy(communication="mpi")
+        tfdistr.make_strategy(communication="gloo")
 
 
 def rows(dataset: object) -> list[list[int]]:

@@ -99,7 +99,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"shuffle": 1}, "`shuffle` must be true or false.", "1", "Pass shuffle=True."),
     ({"scale_learning_rate": "cubic"}, "`scale_learning_rate` must be one of 'none', 'linear', 'sqrt'.",
      "'cubic'", "Use scale_learning_rate='none'."),
-    ({"communication": "mpi"}, "`communication` must be one of 'auto', 'ring', 'nccl'.", "'mpi'",
+    ({"communication": "gloo"}, "`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'.", "'gloo'",
      "Use communication='auto'."),
     ({"max_restarts": -1}, "`max_restarts` must be a whole number of at least 0.", "-1",
      "Pass max_restarts=1, for example."),

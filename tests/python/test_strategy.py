@@ -205,9 +205,9 @@ def test_a_strategy_that_is_made_too_late_is_refused(monkeypatch):
 
 
 def test_arguments_and_tf_config_are_checked(monkeypatch):
-    message = r"`communication` must be one of 'auto', 'ring', 'nccl'\.\nReceived: 'mpi'"
+    message = r"`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'\.\nReceived: 'gloo'"
     with pytest.raises(ArgumentError, match=message):
-        tfdistr.MultiWorkerMirroredStrategy("mpi")
+        tfdistr.MultiWorkerMirroredStrategy("gloo")
     monkeypatch.setenv("TF_CONFIG", "{")
     with pytest.raises(ClusterConfigError):
         tfdistr.MultiWorkerMirroredStrategy()
