@@ -69,7 +69,8 @@ class KerasCalls:
         extended = self._extended
         assert extended.collectives is not None
         fields = versions() | describe_call(call, dataset)
-        fields["learning rates of the last optimizers"] = " ".join(extended.given_rates)
+        fields["learning rates of new optimizers"] = " ".join(extended.given_rates)
+        extended.given_rates.clear()  # what was compared does not count any more
         peers = agree(extended.collectives, fields, notes(call.callbacks))
         training = call.method == "fit"
         coordinate(call.callbacks, peers, extended, training)

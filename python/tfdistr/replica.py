@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -59,8 +58,8 @@ class OneReplica(_private.MultiWorkerExtended):
         # Variables whose sums over the workers are known, by id; see ``knowing``.
         self._known: dict[int, tf.Tensor] = {}
         self._alone = False
-        #: The learning rates that optimizers were made with here; the chief's take their place.
-        self.given_rates: deque[str] = deque(maxlen=5)
+        #: The learning rates that new optimizers were made with here; the chief's take their place.
+        self.given_rates: list[str] = []
         #: How many all-reduces replicas have asked for: a model that communicates is told by it.
         self.replica_reductions = 0
         #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
