@@ -88,7 +88,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def text_of_chief(self, text: str) -> str:
-        """The ``text`` that worker 0 passes. Worker 0 does not wait for the others; else as ``exchange``."""
+        """The ``text`` that worker 0 passes, who need not wait for the others; else as ``exchange``."""
 
     @abstractmethod
     def barrier(self, name: str, timeout: float) -> None:

@@ -56,14 +56,14 @@ class KerasCalls:
             keep_quiet(call.variables["callbacks"])
         maker = _MAKERS[call.method]
         vars(model).pop(maker, None)  # of a call that failed before it was ready
-        setattr(model, maker, functools.partial(self._make, maker, dataset))
+        setattr(model, maker, functools.partial(self._make, model, maker, dataset))
 
-    def _make(self, maker: str, dataset: tf.data.Dataset, **kwargs: Any) -> Any:
+    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: Any) -> Any:
+        delattr(model, maker)
         call = _private.keras_call()
-        assert call is not None
-        delattr(call.model, maker)
-        self._ready(call, dataset)
-        return getattr(call.model, maker)(**kwargs)
+        if call is not None:  # else a call that failed has left this behind, for train_on_batch() to find
+            self._ready(call, dataset)
+        return getattr(model, maker)(*args)
 
     def _ready(self, call: KerasCall, dataset: tf.data.Dataset) -> None:
         extended = self._extended

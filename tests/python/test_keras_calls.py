@@ -108,6 +108,14 @@ def test_what_needs_all_workers_is_refused_on_the_chief_alone(ran):
         ]
 
 
+def test_a_fit_that_failed_before_its_first_step_leaves_nothing_in_the_way(ran):
+    for found in ran.found:
+        failed, left_behind, finite = found["after_a_failure"]
+        assert failed
+        assert left_behind  # or this would not test anything
+        assert finite
+
+
 def test_xla_gives_way_with_a_warning(ran):
     for found in ran.found:
         assert found["compiled"] == [

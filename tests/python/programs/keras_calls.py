@@ -232,10 +232,25 @@ def normalized() -> object:
     return [said, messages.take()]
 
 
+def after_a_failure() -> object:
+    """A fit that fails before its first step leaves a model that trains."""
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    failed = False
+    try:
+        model.fit(data().map(lambda x, y: ({"not": x, "one": x}, y)), verbose=0)
+    except Exception:  # of Keras, which cannot build the model
+        failed = True
+    left_behind = "make_train_function" in vars(model)
+    return [failed, left_behind, bool(np.isfinite(model.train_on_batch(X, Y)))]
+
+
 def masks() -> object:
     """What dropout leaves of ones on each worker, for two models with the same seed, before and after fit."""
 
     def drawn() -> list[list[float]]:
+        keras.utils.set_random_seed(2)  # of the layer, which is made before the model
         dropout = keras.layers.Dropout(0.5)
         model = make(dropout)
         model.fit(data(), verbose=0)
@@ -263,7 +278,9 @@ def mistakes() -> object:
 
 
 found = {}
-for part in (writers, of_one_worker, saved, stopped, logs_of_batches, restored, needs_all, masks):
+for part in (
+    writers, of_one_worker, saved, stopped, logs_of_batches, restored, needs_all, after_a_failure, masks
+):  # fmt: skip
     found[part.__name__] = part()
 messages.take()
 for part in (not_a_number, compiled, normalized, mistakes):
