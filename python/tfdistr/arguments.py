@@ -34,6 +34,22 @@ def optional_whole(name: str, value: Any, *, minimum: int = 1) -> int | None:
     return None if value is None else whole(name, value, minimum=minimum)
 
 
+def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
+    """``value`` as a float, if it is a number above 0; ``of`` says of what, such as " of seconds"."""
+    try:
+        number = float(value)
+        valid = not isinstance(value, bool | str) and 0 < number < math.inf
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            f"`{name}` must be a number{of} above 0.",
+            received=repr(value),
+            fix=f"Pass {name}={example}, for example.",
+        )
+    return number
+
+
 def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
     """``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:

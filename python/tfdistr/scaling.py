@@ -17,9 +17,8 @@ How an epoch is counted, here and in ``distributed_fit()``:
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from tfdistr.arguments import flag, one_of, whole
+from tfdistr.arguments import flag, one_of, positive, whole
 from tfdistr.errors import ArgumentError
 
 LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
@@ -92,17 +91,3 @@ def learning_rate_factor(num_workers: int, scale: str, *, name: str = "scale") -
     workers = whole("num_workers", num_workers)
     factors = {"none": 1.0, "linear": float(workers), "sqrt": math.sqrt(workers)}
     return factors[one_of(name, scale, LEARNING_RATE_SCALES)]
-
-
-def positive(name: str, value: Any) -> float:
-    """``value`` as a float, if it is a number above 0."""
-    try:
-        number = float(value)
-        valid = not isinstance(value, bool | str) and 0 < number < math.inf
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ArgumentError(
-            f"`{name}` must be a number above 0.", received=repr(value), fix=f"Pass {name}=0.1, for example."
-        )
-    return number

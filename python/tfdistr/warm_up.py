@@ -6,9 +6,8 @@ from typing import Any
 
 import keras
 
-from tfdistr.arguments import whole
+from tfdistr.arguments import positive, whole
 from tfdistr.errors import ArgumentError
-from tfdistr.scaling import positive
 
 
 class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]

@@ -63,18 +63,12 @@ class WorkerContext:
         """The order in which this many examples are used.
 
         Raises:
-            DataShardError: There is no example, or with ``drop_remainder`` no full batch.
+            ArgumentError: ``drop_remainder`` leaves no batch.
+            DataShardError: There is no example.
         """
         assert self.global_batch_size is not None
         size, examples = self.global_batch_size, not_empty(examples, what)
-        order = Order(examples, size, self.seed, self.shuffle, self.drop_remainder)
-        if order.batches == 0:
-            raise DataShardError(
-                "With drop_remainder, the data must fill at least one batch.",
-                received=f"examples: {examples}, batch size: {self.global_batch_size}",
-                fix="Use a smaller batch, or drop_remainder=False.",
-            )
-        return order
+        return Order(examples, size, self.seed, self.shuffle, self.drop_remainder)
 
     def shard(self, dataset: tf.data.Dataset, shuffle_buffer: int | None = None) -> tf.data.Dataset:
         """This worker's share of the examples, so that what follows runs for these alone.

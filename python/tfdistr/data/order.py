@@ -8,11 +8,13 @@ is a pass, unless the user fixed its steps: then epochs go on where the one befo
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from tfdistr.data.shard import bounds
+from tfdistr.scaling import steps_per_epoch
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,9 @@ class Order:
         seed: Seed of the shuffles.
         shuffle: Whether each pass has an order of its own; otherwise the examples come as they are.
         drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is left out.
+
+    Raises:
+        ArgumentError: No batch would be left.
     """
 
     examples: int
@@ -33,11 +38,13 @@ class Order:
     shuffle: bool = False
     drop_remainder: bool = False
 
-    @property
+    def __post_init__(self) -> None:
+        _ = self.batches  # refused now, not when the first batch is asked for
+
+    @functools.cached_property
     def batches(self) -> int:
         """Number of global batches in a pass over the examples."""
-        full = self.examples // self.batch_size
-        return full if self.drop_remainder else -(-self.examples // self.batch_size)
+        return steps_per_epoch(self.examples, self.batch_size, self.drop_remainder)
 
     def rows(self, step: tf.Tensor) -> tf.Tensor:
         """Number of examples in global batch ``step``, a scalar int64 tensor."""

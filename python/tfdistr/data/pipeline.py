@@ -75,7 +75,7 @@ def make_data(
     Raises:
         ArgumentError: The function did not return a dataset of examples (or of batches), or one that
             never ends although ``steps`` is None.
-        DataShardError: The dataset cannot be split over the workers, or makes no batch.
+        DataShardError: The dataset cannot be split over the workers.
     """
     context = replace(context, _start=whole("start", start, minimum=0))
     if isinstance(source, Dataset):

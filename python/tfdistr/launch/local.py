@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdistr._tf_config import show
-from tfdistr.arguments import flag, whole
+from tfdistr.arguments import flag, positive, whole
 from tfdistr.cluster import tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 
@@ -35,7 +34,8 @@ class LocalCluster:
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", whole("workers", self.workers))
         object.__setattr__(self, "env", _environment(self.env))
-        object.__setattr__(self, "start_timeout", _seconds("start_timeout", self.start_timeout))
+        timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
+        object.__setattr__(self, "start_timeout", timeout)
         object.__setattr__(self, "follow", flag("follow", self.follow))
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
@@ -108,14 +108,6 @@ def local_cluster(
         4
     """
     return LocalCluster(workers=workers, env=env, follow=follow, start_timeout=start_timeout)
-
-
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
-        return float(value)
-    raise ArgumentError(
-        f"`{name}` must be a number of seconds above 0.", received=repr(value), fix=f"Pass {name}=300.0."
-    )
 
 
 def _environment(env: Any) -> dict[str, str]:
