@@ -16,6 +16,9 @@
 #' @param ... Not used.
 #' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
 #'   default TF_CONFIG does.
+#' @param gradient_dtype String: what gradients are sent as in the steps of Keras's `fit`: "float32", or
+#'   "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights in
+#'   float32.
 #' @param bytes_per_pack Number: gradients go out in pieces of about this many bytes.
 #' @param start_timeout Seconds that the workers wait for each other at the start.
 #' @param heartbeat_timeout Seconds without a sign of life after which a worker counts as gone.
@@ -38,6 +41,7 @@
 #' length(history$history$loss)
 #' @export
 multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_resolver = NULL,
+                                           gradient_dtype = "float32",
                                            bytes_per_pack = 4 * 1024^2, start_timeout = 300,
                                            heartbeat_timeout = 30) {
   rlang::check_dots_empty()
@@ -45,7 +49,7 @@ multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_
   with_conditions(
     core("strategy", convert = TRUE)$MultiWorkerMirroredStrategy(
       communication, cluster_resolver,
-      bytes_per_pack = as.integer(bytes_per_pack),
+      gradient_dtype = gradient_dtype, bytes_per_pack = as.integer(bytes_per_pack),
       start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
     )
   )

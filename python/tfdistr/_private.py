@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.losses import loss as _losses
+from keras.src.utils.python_utils import pythonify_logs as _pythonify_logs
 from tensorflow.core.protobuf import error_codes_pb2 as _error_codes
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.data.ops import readers as _readers
@@ -398,6 +399,31 @@ def keras_builds_model() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def build(model: keras.Model, batch: Any) -> None:
+    """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
+    model._symbolic_build(data_batch=batch)
+
+
+_LOOP = ("fit", "evaluate", "make_train_function", "make_test_function")
+
+
+def changes_keras_loop(model: keras.Model) -> bool:
+    """Whether the author of a model has put something else in the place of Keras's training loop."""
+    return any(
+        name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name) for name in _LOOP
+    )
+
+
+def initial_epoch(model: keras.Model) -> int:
+    """The epoch with which ``fit`` begins: that which ``BackupAndRestore`` has restored, if it has."""
+    return int(model._initial_epoch or 0)
+
+
+def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:
+    """What ``fit`` logs for an epoch: the metrics, or the last outputs of a step that has others."""
+    return dict(_pythonify_logs(model._get_metrics_result_or_logs(logs)))
 
 
 def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:

@@ -99,24 +99,24 @@ def versions() -> dict[str, str]:
     }
 
 
-def describe_call(call: KerasCall, dataset: tf.data.Dataset) -> dict[str, Any]:
+def describe_call(call: KerasCall) -> dict[str, Any]:
     """What a call of fit, evaluate or predict is about to do, on this worker."""
     given = call.variables
     fields: dict[str, Any] = {"call": call.method}
     fields |= {name: _plain(given[name]) for name in _ARGUMENTS[call.method]}
     fields["batches of an epoch"] = _plain(call.steps)
     fields["examples"] = _plain(_examples(given.get("x")))
-    fields["data"] = _spec(dataset)
     validation = given.get("validation_data")
     if isinstance(validation, tf.data.Dataset):
         fields["validation_data"] = f"{int(validation.cardinality())} batches of {_spec(validation)}"
     elif call.method == "fit":
         fields["validation_data"] = "none" if validation is None else f"{_examples(validation)} examples"
-    return fields | _describe_model(call.model)
+    return fields
 
 
-def _describe_model(model: keras.Model) -> dict[str, str]:
-    fields = {"model": f"{type(model).__name__} of {len(model.weights)} weights"}
+def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, str]:
+    """The model that a call is about, and the types of its data."""
+    fields = {"data": _spec(dataset), "model": f"{type(model).__name__} of {len(model.weights)} weights"}
     for number, layer in enumerate(all_layers(model)):
         shapes = ", ".join(str(tuple(weight.shape)) for weight in layer.weights)
         fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)}; weights {shapes or 'none'})"

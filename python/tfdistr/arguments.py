@@ -10,6 +10,8 @@ from tfdistr.errors import ArgumentError
 
 #: What can carry the collectives.
 COMMUNICATION = ("auto", "ring", "nccl", "mpi")
+#: What gradients can be sent as.
+GRADIENT_DTYPES = ("float32", "bfloat16")
 
 
 def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:

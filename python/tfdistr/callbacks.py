@@ -32,8 +32,10 @@ _WRITERS = (
     keras.callbacks.RemoteMonitor,
     keras.callbacks.TensorBoard,
 )
+_SAVERS = (keras.callbacks.BackupAndRestore, keras.callbacks.ModelCheckpoint)
 _HOOKS = [name for name in dir(Callback) if name.startswith("on_")]
 _OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_OF_TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
 
 
 def chief_only(callback: Callback) -> Callback:
@@ -78,6 +80,16 @@ def decides_by_batch(callback: Callback) -> bool:
     if isinstance(callback, (*_WRITERS, keras.callbacks.History, keras.callbacks.ProgbarLogger)):
         return False
     return getattr(callback, "decides", True) and any(_overrides(callback, name) for name in _OF_BATCHES)
+
+
+def wants_batches(callback: Callback, kind: str) -> bool:
+    """Whether a callback is to be called for every batch of "train" or "test"."""
+    if isinstance(callback, _ChiefOnly):
+        return wants_batches(callback.callback, kind)
+    if type(callback) in _SAVERS and callback.save_freq == "epoch":
+        return False
+    hooks = _OF_BATCHES if kind == "train" else _OF_TEST_BATCHES
+    return any(_overrides(callback, hook) for hook in hooks)
 
 
 def _overrides(callback: Callback, hook: str) -> bool:
@@ -135,39 +147,39 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
 
     def __init__(self, callback: Callback, extended: OneReplica, known: bool) -> None:
         super().__init__()
-        self._callback = callback
+        self.callback = callback
         self._extended = extended
         self._known = known
 
     def call(self, hook: str, *args: Any, **kwargs: Any) -> None:
         """Call a method of the callback, if this is the chief."""
         metrics = {}
-        if self._known and "batch" not in hook and _overrides(self._callback, hook):
+        if self._known and "batch" not in hook and _overrides(self.callback, hook):
             metrics = self._extended.read_together(self.model.metrics_variables)
         if self._extended.is_chief:
-            with self._extended.chief_alone(metrics):
-                getattr(self._callback, hook)(*args, **kwargs)
+            with self._extended.alone(metrics):
+                getattr(self.callback, hook)(*args, **kwargs)
         if hook == "on_train_begin" and self._known and isinstance(
-            self._callback, keras.callbacks.BackupAndRestore
+            self.callback, keras.callbacks.BackupAndRestore
         ):
             self._share_what_was_restored()
 
     @property
     def model(self) -> keras.Model:
         """The model of the callback."""
-        return self._callback.model
+        return self.callback.model
 
     def set_model(self, model: keras.Model) -> None:
         if self._extended.is_chief:
-            self._callback.set_model(model)
+            self.callback.set_model(model)
         else:
-            Callback.set_model(self._callback, model)
+            Callback.set_model(self.callback, model)
 
     def set_params(self, params: Any) -> None:
-        self._callback.set_params(params)
+        self.callback.set_params(params)
 
     def _share_what_was_restored(self) -> None:
-        model = self._callback.model
+        model = self.callback.model
         assert self._extended.collectives is not None
         (epoch,) = self._extended.collectives.from_chief([tf.constant(model._initial_epoch or 0)])
         if int(epoch):

@@ -7,7 +7,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -28,6 +28,18 @@ _FAILED = "tfdistr/failed"
 _GROUP_KEY = 1 << 20
 
 
+class Traffic(NamedTuple):
+    """What a worker has sent.
+
+    Attributes:
+        collectives: Number of collectives of tensors.
+        bytes: Bytes of the tensors that were given to them.
+    """
+
+    collectives: int
+    bytes: int
+
+
 class Collectives(ABC):
     """The collective operations of one worker. All workers call the same ones in the same order.
 
@@ -42,20 +54,29 @@ class Collectives(ABC):
         self.index = index
         self._bytes_per_pack = bytes_per_pack
 
-    def all_reduce(self, op: tf.distribute.ReduceOp, tensors: Sequence[Any]) -> list[Any]:
-        """Reduce each tensor (or ``tf.IndexedSlices``) over the workers; every worker gets the results."""
+    def all_reduce(
+        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+    ) -> list[Any]:
+        """Reduce each tensor (or ``tf.IndexedSlices``) over the workers; every worker gets the results.
+
+        Args:
+            op: SUM or MEAN.
+            tensors: The tensors, the same ones on all workers.
+            dtype: What floating-point numbers are sent as; by default as what they are.
+        """
         results: dict[int, Any] = {}
         dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
         # Gradients of the last layers are there first.
         for pack in _packs([(i, tensors[i]) for i in reversed(dense)], self._bytes_per_pack):
             flat = tf.concat([tf.reshape(tensor, [-1]) for _, tensor in pack], 0)
-            parts = tf.split(self.sum(flat), [tf.size(tensor) for _, tensor in pack])
+            total = tf.cast(self.sum(_sent(flat, dtype)), flat.dtype)
+            parts = tf.split(total, [tf.size(tensor) for _, tensor in pack])
             for (i, tensor), part in zip(pack, parts, strict=True):
                 results[i] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
         for i, tensor in enumerate(tensors):
             if isinstance(tensor, tf.IndexedSlices):
-                values, indices = self.all_gather(tensor.values, 0), self.all_gather(tensor.indices, 0)
-                results[i] = tf.IndexedSlices(values, indices, tensor.dense_shape)
+                values = tf.cast(self.all_gather(_sent(tensor.values, dtype), 0), tensor.dtype)
+                results[i] = tf.IndexedSlices(values, self.all_gather(tensor.indices, 0), tensor.dense_shape)
         ordered = [results[i] for i in range(len(tensors))]
         return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
 
@@ -67,6 +88,11 @@ class Collectives(ABC):
     def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
         """Worker 0's ``tensor``."""
         return self.from_chief([tensor])[0]
+
+    @property
+    @abstractmethod
+    def traffic(self) -> Traffic:
+        """What this worker has sent until now."""
 
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
@@ -132,9 +158,13 @@ class TensorFlowCollectives(Collectives):
         self._hint = communication
         self._exchanges = 0
         with tf.device("CPU:0"):
-            self._calls = tf.Variable(0, dtype=tf.int32, trainable=False, name="collective_calls")
+            self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
         # NCCL needs its operations launched in the same order everywhere; a common resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(*map(int, self._traffic.numpy()))
 
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
@@ -196,23 +226,28 @@ class TensorFlowCollectives(Collectives):
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.CollectiveReduceV2(
-            input=tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1, **self._call()
+            input=tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1, **self._call(tensor)
         )
 
     def _gather(self, tensor: tf.Tensor) -> tf.Tensor:
-        gathered = tf.raw_ops.CollectiveGatherV2(input=tensor, **self._call())
+        gathered = tf.raw_ops.CollectiveGatherV2(input=tensor, **self._call(tensor))
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
-    def _call(self) -> dict[str, Any]:
+    def _call(self, tensor: tf.Tensor) -> dict[str, Any]:
         with tf.device("CPU:0"):
-            key = self._calls.assign_add(1, read_value=True)
+            sent = tf.size(tensor, tf.int64) * tensor.dtype.size
+            key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
         return {
             "group_size": self.num_workers,
             "group_key": _GROUP_KEY,
-            "instance_key": tf.convert_to_tensor(key),
+            "instance_key": key,
             "ordering_token": self._order,
             "communication_hint": self._hint,
         }
+
+
+def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    return tf.cast(tensor, dtype) if dtype and tensor.dtype.is_floating else tensor
 
 
 def _packs(tensors: Sequence[tuple[int, Any]], bytes_per_pack: int) -> list[list[tuple[int, Any]]]:

@@ -102,12 +102,18 @@ class _MeanOverExamples:
     def reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
         if self._loss_is_weighted:
-            return self._sum([scale(g, tf.sign(self._count)) for g in gradients])
-        *sums, total = self._sum([*(scale(g, self._count) for g in gradients), self._count])
+            scaled = [scale(g, tf.sign(self._count)) for g in gradients]
+            return self._sum(scaled, self._extended.gradient_dtype)
+        scaled = [scale(g, self._count) for g in gradients]
+        if self._extended.gradient_dtype is not None:  # which has too few digits for numbers of examples
+            (total,) = self._sum([self._count])
+            sums = self._sum(scaled, self._extended.gradient_dtype)
+        else:
+            *sums, total = self._sum([*scaled, self._count])
         return [scale(g, 1.0 / total) for g in sums]
 
-    def _sum(self, tensors: Sequence[Any]) -> list[Any]:
-        return self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+    def _sum(self, tensors: Sequence[Any], dtype: tf.DType | None = None) -> list[Any]:
+        return self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
 
 
 def _at_least_one(data: Any, examples: tf.Tensor) -> Any:

@@ -17,8 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr._private import KerasCall
-from tfdistr.agreement import agree, describe_call, versions
+from tfdistr.agreement import agree, describe_call, describe_model, versions
 from tfdistr.callbacks import coordinate, keep_quiet, notes
 from tfdistr.replica import OneReplica
 
@@ -51,9 +50,7 @@ class KerasCalls:
         if call is None or "epoch_iterator" in call.variables:  # validation data of a fit that has begun
             return
         model = call.model
-        self._run_uncompiled(model)
-        if not self._extended.is_chief:
-            keep_quiet(call.variables["callbacks"])
+        self.prepare(model, call.variables["callbacks"])
         maker = _MAKERS[call.method]
         vars(model).pop(maker, None)  # of a call that failed before it was ready
         setattr(model, maker, functools.partial(self._make, model, maker, dataset))
@@ -62,32 +59,47 @@ class KerasCalls:
         delattr(model, maker)
         call = _private.keras_call()
         if call is not None:  # else a call that failed has left this behind, for train_on_batch() to find
-            self._ready(call, dataset)
+            fields = describe_call(call)
+            self.ready(model, call.callbacks, dataset, fields, training=call.method == "fit")
         return getattr(model, maker)(*args)
 
-    def _ready(self, call: KerasCall, dataset: tf.data.Dataset) -> None:
-        extended = self._extended
-        assert extended.collectives is not None
-        fields = versions() | describe_call(call, dataset)
-        fields["learning rates of new optimizers"] = " ".join(extended.given_rates)
-        extended.given_rates.clear()  # what was compared does not count any more
-        peers = agree(extended.collectives, fields, notes(call.callbacks))
-        training = call.method == "fit"
-        coordinate(call.callbacks, peers, extended, training)
-        if training:
-            extended.watch.begin()
-        if call.model not in self._prepared:
-            self._prepared.add(call.model)
-            self._separate_random_numbers(call.model)
-            self._save_on_chief(call.model)
-            _note_batch_normalization(call.model)
-
-    def _run_uncompiled(self, model: keras.Model) -> None:
+    def prepare(self, model: keras.Model, callbacks: Any) -> None:
+        """Begin: before the model is built, and before the callbacks get to know it."""
         if model.jit_compile:
             log.warning(
                 "jit_compile=True is ignored on several workers: XLA cannot compile what they exchange."
             )
             model.jit_compile = False
+        if not self._extended.is_chief:
+            keep_quiet(callbacks)
+
+    def ready(
+        self,
+        model: keras.Model,
+        callbacks: keras.callbacks.CallbackList,
+        dataset: tf.data.Dataset,
+        fields: dict[str, Any],
+        training: bool,
+    ) -> None:
+        """Go on, with a model that is built: compare the workers' ``fields``, arrange the callbacks.
+
+        Raises:
+            JobMismatchError: The workers are about to do different things.
+        """
+        extended = self._extended
+        assert extended.collectives is not None
+        described = versions() | fields | describe_model(model, dataset)
+        described["learning rates of new optimizers"] = " ".join(extended.given_rates)
+        extended.given_rates.clear()  # what was compared does not count any more
+        peers = agree(extended.collectives, described, notes(callbacks))
+        coordinate(callbacks, peers, extended, training)
+        if training:
+            extended.watch.begin()
+        if model not in self._prepared:
+            self._prepared.add(model)
+            self._separate_random_numbers(model)
+            self._save_on_chief(model)
+            _note_batch_normalization(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
         """Have dropout and noise draw other numbers on each worker; those of the chief are one worker's."""
@@ -104,7 +116,7 @@ class KerasCalls:
     def _save(self, save: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._extended.is_chief:
             return None
-        with self._extended.chief_alone({}):
+        with self._extended.alone({}):
             return save(*args, **kwargs)
 
 

@@ -11,12 +11,13 @@ import numpy as np
 import tensorflow as tf
 from mpi4py import MPI
 
-from tfdistr.collectives import Collectives
+from tfdistr.collectives import Collectives, Traffic
 
 # Tests of a collective under way between two looks for the message of a rank that failed.
 _TESTS = 256
 # MPI has no sums of these.
-_WIDER = {tf.float16: tf.float32, tf.bfloat16: tf.float32, tf.bool: tf.int32}
+_HALF = (tf.float16, tf.bfloat16)
+_WIDER = {tf.bool: tf.int32}
 
 
 class MpiCollectives(Collectives):
@@ -36,11 +37,15 @@ class MpiCollectives(Collectives):
         self._barriers = comm.Dup()
         self._failures = comm.Dup()
         self._failed = False
+        self._traffic = Traffic(0, 0)
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)
 
         def add(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
+            if tensor.dtype in _HALF:
+                return self._sum_of_halves(array)
             total = np.empty_like(array)
             self._finish(self._comm.Iallreduce(array, total))
             return total
@@ -48,10 +53,15 @@ class MpiCollectives(Collectives):
         total = tf.numpy_function(add, [tf.cast(tensor, kind)], kind)
         return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
 
+    @property
+    def traffic(self) -> Traffic:
+        return self._traffic
+
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
 
         def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
             self._finish(self._comm.Ibarrier())  # so that a rank that fails before is noticed
             return np.concatenate(self._comm.allgather(array), axis)
 
@@ -62,6 +72,7 @@ class MpiCollectives(Collectives):
 
     def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
         def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
             self._finish(self._comm.Ibarrier())
             return np.asarray(self._comm.bcast(array))
 
@@ -104,6 +115,21 @@ class MpiCollectives(Collectives):
         if self._failed:
             time.sleep(1.0)  # the peers say what they know
             MPI.COMM_WORLD.Abort(1)  # else MPI would wait for them at the end, for ever
+
+    def _count(self, array: np.ndarray[Any, Any]) -> None:
+        self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + array.nbytes)
+
+    def _sum_of_halves(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The sum of 16-bit numbers: each worker sums its share of them in 32 bits, and sends it to all."""
+        share = -(-array.size // self.num_workers)
+        given = np.zeros((self.num_workers, share), array.dtype)
+        given.reshape(-1)[: array.size] = array
+        shares, sums = np.empty_like(given), np.empty_like(given)
+        bits = np.uint16  # MPI only carries them
+        self._finish(self._comm.Ialltoall(given.view(bits), shares.view(bits)))
+        own = shares.astype(np.float32).sum(0).astype(array.dtype)
+        self._finish(self._comm.Iallgather(own.view(bits), sums.view(bits)))
+        return sums.reshape(-1)[: array.size]
 
     def _finish(self, request: MPI.Request, timeout: float = float("inf")) -> None:
         end = time.monotonic() + timeout

@@ -53,8 +53,10 @@ class OneReplica(_private.MultiWorkerExtended):
         if self.collectives is not None:
             #: Which worker's loss was the first that is no number.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
-        #: Called with each dataset that is to be split.
-        self.on_dataset_given: Callable[[tf.data.Dataset], None] = lambda dataset: None
+        #: What the gradients of Keras's step are sent as; None for what they are.
+        self.gradient_dtype: tf.DType | None = None
+        #: What arranges calls of Keras's methods, ``KerasCalls``; None without peers.
+        self.calls: Any = None
         # Variables whose sums over the workers are known, by id; see ``knowing``.
         self._known: dict[int, tf.Tensor] = {}
         self._alone = False
@@ -113,8 +115,8 @@ class OneReplica(_private.MultiWorkerExtended):
     def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
         """This worker's rows of every global batch, unless the user chose another policy."""
         self._need_all("train, evaluate or predict")
-        if self.collectives is not None:
-            self.on_dataset_given(dataset)
+        if self.calls is not None:
+            self.calls.dataset_given(dataset)
         if not self.one_replica or (
             not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
         ):
@@ -155,8 +157,8 @@ class OneReplica(_private.MultiWorkerExtended):
             self._known = before
 
     @contextlib.contextmanager
-    def chief_alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
-        """``knowing``, for what only the chief does: other variables have the chief's own values."""
+    def alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """``knowing``, for what a worker does by itself: other variables have its own values."""
         self._alone, before = True, self._alone
         try:
             with self.knowing(values or self._known):

@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.arguments import COMMUNICATION, one_of
+from tfdistr.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of
 from tfdistr.cluster import cluster_from_env
 from tfdistr.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.errors import ClusterStartError
@@ -55,6 +55,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             ``mpiexec`` has started, or "auto": MPI if it has, else what TensorFlow chooses.
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
+        gradient_dtype: What gradients are sent as in the steps of Keras's ``fit``: "float32", or "bfloat16",
+            which halves the bytes and keeps 8 significant bits. The sums are added to the weights in float32.
         bytes_per_pack: Gradients go out in pieces of about this many bytes.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
@@ -79,6 +81,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         communication: str = "auto",
         cluster_resolver: Any = None,
         *,
+        gradient_dtype: str = "float32",
         bytes_per_pack: int = BYTES_PER_PACK,
         start_timeout: float = 300.0,
         heartbeat_timeout: float = 30.0,
@@ -116,8 +119,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 "the model and Keras 3's fit on several workers fail there. Start one process per device.",
                 len(extended.worker_devices),
             )
+        self.gradient_dtype = gradient_dtype
         if extended.collectives is not None:
-            extended.on_dataset_given = KerasCalls(extended).dataset_given
+            extended.calls = KerasCalls(extended)
         self._seed_pipelines()
         if extended.num_workers > 1:
             atexit.register(self.leave)
@@ -136,6 +140,17 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def is_chief(self) -> bool:
         """Whether this worker is the one that writes checkpoints and logs."""
         return bool(self.extended.is_chief)
+
+    @property
+    def gradient_dtype(self) -> str:
+        """What gradients are sent as in the steps of Keras's ``fit``; it counts when a step is traced."""
+        dtype = self.extended.gradient_dtype
+        return str(dtype.name) if dtype else "float32"
+
+    @gradient_dtype.setter
+    def gradient_dtype(self, name: str) -> None:
+        one_of("gradient_dtype", name, GRADIENT_DTYPES)
+        self.extended.gradient_dtype = None if name == "float32" else tf.as_dtype(name)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on this worker's replica; see ``tf.distribute.Strategy.run``.

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.first_look import has_known_shapes
 from tfdistr.data.pipeline import make_data
@@ -19,6 +20,7 @@ from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.job import Job, Named
 from tfdistr.strategy import MultiWorkerMirroredStrategy
+from tfdistr.training_loop import fit, fit_by_keras, runs_own_loop
 from tfdistr.warm_up import scale_learning_rate
 
 #: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
@@ -56,6 +58,8 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
         ArgumentError: The model function or the callbacks are not what they must be.
         DataShardError: The data cannot be split over the workers.
     """
+    if strategy:
+        strategy.gradient_dtype = job.gradient_dtype
     keras.utils.set_random_seed(job.seed)
     with strategy.scope() if strategy else contextlib.nullcontext():
         model = _build(job)
@@ -68,27 +72,23 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
         validation = make_data(
             _source(job.validation), context, job.validation_steps, name="validation_data"
         )
+    weigh = weigh_classes(job.class_weight, data.dataset.element_spec) if job.class_weight else None
+    reporter = _Reporter(on_event, data.steps, chief=strategy is None or strategy.is_chief)
+    callbacks = [*warm_up, *callbacks, reporter]
     if strategy is None and not has_known_shapes(data.dataset):
-        # Under a strategy, Keras reads a batch to build the model, which moves on an iteration-dependent
-        # shuffle. Here it does not; the order of the examples must be the same.
+        # Under a strategy, a batch is read to build the model, which moves on an iteration-dependent
+        # shuffle. Here it is not; the order of the examples must be the same.
         next(iter(data.dataset), None)
-    steps = data.steps or max(int(data.dataset.cardinality()), 0) or None
-    on_event("train_begin", epochs=job.epochs, steps=steps)
+    on_event("train_begin", epochs=job.epochs, steps=data.steps)
     started = time.monotonic()
-    history = model.fit(
-        data.dataset,
-        epochs=job.epochs,
-        steps_per_epoch=data.steps,
-        validation_data=validation.dataset if validation else None,
-        validation_steps=validation.steps if validation else None,
-        class_weight=dict(job.class_weight) if job.class_weight else None,
-        shuffle=False,  # the data is; Keras would warn
-        callbacks=[*warm_up, *callbacks, _Reporter(on_event, chief=strategy is None or strategy.is_chief)],
-        verbose=0,
-    )
+    train_model = fit if runs_own_loop(model) else fit_by_keras
+    history = train_model(
+        model, data, epochs=job.epochs, validation=validation, callbacks=callbacks,
+        on_steps=reporter.on_steps, weigh=weigh,
+    )  # fmt: skip
     return Training(
         model=model,
-        history=_history(history.history),
+        history=_history(history),
         inputs=_input_spec(data.dataset),
         seconds=time.monotonic() - started,
     )
@@ -154,11 +154,10 @@ def _input_spec(dataset: tf.data.Dataset) -> Any:
 class _Reporter(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the progress of training. The chief's metrics are shown for the job."""
 
-    decides = False  # so its metrics within an epoch need not be those of all workers
-
-    def __init__(self, on_event: OnEvent, *, chief: bool) -> None:
+    def __init__(self, on_event: OnEvent, steps: int | None, *, chief: bool) -> None:
         super().__init__()
         self._on_event = on_event
+        self._steps = steps
         self._chief = chief
         self._epoch = 0
         self._epoch_began = self._reported = 0.0
@@ -167,13 +166,13 @@ class _Reporter(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch, self._epoch_began = epoch, time.monotonic()
         self._on_event("epoch_begin", epoch=epoch)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_steps(self, done: int, logs: Any) -> None:
+        """Report that ``done`` steps of the epoch are done."""
         now = time.monotonic()
         if not self._chief or now - self._reported < REPORT_INTERVAL:
             return
         self._reported = now
-        steps = self.params.get("steps")
-        self._on_event("batch", epoch=self._epoch, step=batch + 1, steps=steps, metrics=_numbers(logs))
+        self._on_event("batch", epoch=self._epoch, step=done, steps=self._steps, metrics=_numbers(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         seconds = time.monotonic() - self._epoch_began

@@ -25,6 +25,13 @@ def has_known_shapes(dataset: tf.data.Dataset) -> bool:
     )
 
 
+def batch_of_zeros(element_spec: Any) -> Any:
+    """A batch whose shapes are known, with zeros in it."""
+    return tf.nest.map_structure(
+        lambda spec: tf.zeros([spec.shape[0] or _ROWS, *spec.shape[1:]], spec.dtype), element_spec
+    )
+
+
 class WithoutFirstLook:
     """A dataset of batches that shows Keras a batch of zeros where it only looks at shapes.
 
@@ -43,8 +50,4 @@ class WithoutFirstLook:
     def __iter__(self) -> Iterator[Any]:
         if not _private.keras_builds_model():
             return iter(self._dataset)
-
-        def zeros(spec: tf.TensorSpec) -> tf.Tensor:
-            return tf.zeros([spec.shape[0] or _ROWS, *spec.shape[1:]], spec.dtype)
-
-        return iter(tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, self.element_spec)))
+        return iter(tf.data.Dataset.from_tensors(batch_of_zeros(self.element_spec)))

@@ -1,0 +1,311 @@
+"""The training loop of ``distributed_fit()``: what Keras's ``fit`` means, without what its loop waits for.
+
+``model.train_step`` runs many times in one call of TensorFlow, unless a callback wants to be called after
+each batch. Nothing in the loop asks a peer: the number of steps is known, and the logs of a step are the
+worker's own; the metrics of an epoch are read once, together. An epoch has its number of steps also where
+``steps_per_execution`` does not divide it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.callbacks import wants_batches
+from tfdistr.data.first_look import batch_of_zeros, has_known_shapes
+from tfdistr.data.pipeline import WorkerData
+from tfdistr.replica import OneReplica
+
+#: Seconds that one call of TensorFlow with many steps may take: between two calls Python gets its turn, for
+#: the display of progress and for interrupts.
+CALL_SECONDS = 0.25
+
+#: Bytes of batches that are gathered for one call, on the thread of the loop. A batch that is larger than a
+#: sixteenth of it comes from a pipeline, which gathers it while the step before is made.
+GATHERED_BYTES = 16 * 1024 * 1024
+
+Step = Callable[[Any], Any]
+#: Called with the number of steps of the epoch that are done, and the logs of the last one.
+OnSteps = Callable[[int, Any], None]
+
+
+def runs_own_loop(model: keras.Model) -> bool:
+    """Whether ``fit`` can train a model: its author left Keras's loop as it is, and it has one replica."""
+    extended = _own_extended(model)
+    return (extended is None or extended.one_replica) and not _private.changes_keras_loop(model)
+
+
+def fit(
+    model: keras.Model,
+    data: WorkerData,
+    *,
+    epochs: int,
+    validation: WorkerData | None,
+    callbacks: list[keras.callbacks.Callback],
+    on_steps: OnSteps,
+    weigh: Step | None = None,
+) -> dict[str, list[Any]]:
+    """Train ``model`` as its own ``fit`` would.
+
+    Args:
+        model: A compiled model, made in the scope of its strategy.
+        data: This worker's batches.
+        epochs: Number of epochs.
+        validation: This worker's batches for the validation after each epoch.
+        callbacks: Keras callbacks.
+        on_steps: Called as steps of the training are done.
+        weigh: What is done with each batch of the training before its step, in the graph.
+
+    Returns:
+        Values of the logs by name, one for each epoch.
+    """
+    extended = _own_extended(model)
+    calls = extended.calls if extended else None
+    if calls:
+        calls.prepare(model, callbacks)
+    if extended:
+        _build(model, data.dataset)
+    listed = keras.callbacks.CallbackList(
+        callbacks, add_history=True, epochs=epochs, steps=data.steps, verbose=0, model=model
+    )
+    if calls:
+        validated = validation.steps if validation else "none"
+        fields = {"batches of an epoch": data.steps, "batches of a validation": validated}
+        calls.ready(model, listed, data.dataset, fields, training=True)
+    train = _Phase(model, "train", data, listed, weigh)
+    test = _Phase(model, "test", validation, listed) if validation else None
+    model.stop_training = False
+    listed.on_train_begin()
+    logs: dict[str, Any] = {}
+    for epoch in range(_private.initial_epoch(model), epochs):
+        reset_metrics(model)
+        listed.on_epoch_begin(epoch)
+        logs = train.run(on_steps)
+        if test:
+            listed.on_test_begin()
+            reset_metrics(model)
+            found = test.run(lambda step, logs: None)
+            listed.on_test_end(found)
+            logs |= {f"val_{name}": value for name, value in found.items()}
+        listed.on_epoch_end(epoch, logs)
+        if model.stop_training:
+            break
+    if isinstance(model.optimizer, keras.optimizers.Optimizer):
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    listed.on_train_end(logs)
+    return dict(model.history.history)
+
+
+def fit_by_keras(
+    model: keras.Model,
+    data: WorkerData,
+    *,
+    epochs: int,
+    validation: WorkerData | None,
+    callbacks: list[keras.callbacks.Callback],
+    on_steps: OnSteps,
+    weigh: Step | None = None,
+) -> dict[str, list[Any]]:
+    """The same by the model's own ``fit``."""
+
+    class Listener(keras.callbacks.Callback):  # type: ignore[misc]
+        decides = False  # so it needs no metrics of other workers
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            on_steps(batch + 1, logs)
+
+    history = model.fit(
+        data.dataset.map(lambda *batch: weigh(batch)) if weigh else data.dataset,
+        epochs=epochs,
+        steps_per_epoch=data.steps,
+        validation_data=validation.dataset if validation else None,
+        validation_steps=validation.steps if validation else None,
+        shuffle=False,  # the data is; Keras would warn
+        callbacks=[*callbacks, Listener()],
+        verbose=0,
+    )
+    return dict(history.history)
+
+
+class _Phase:
+    """The training, or the validation, of one epoch after the other.
+
+    Args:
+        model: The model.
+        kind: "train" or "test", as Keras calls it.
+        data: The batches.
+        callbacks: All callbacks.
+        weigh: What is done with a batch before its step.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        kind: str,
+        data: WorkerData,
+        callbacks: keras.callbacks.CallbackList,
+        weigh: Step | None = None,
+    ) -> None:
+        self._model = model
+        self._kind = kind
+        self._data = data
+        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh)
+        self._execution = int(model.steps_per_execution)
+        self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
+        self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
+        self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
+
+    def run(self, on_steps: OnSteps) -> dict[str, Any]:
+        """Make the steps of one epoch and return its logs."""
+        stop = "stop_training" if self._kind == "train" else "stop_evaluating"
+        if self._kind == "test":
+            self._model.stop_evaluating = False
+        total = self._data.steps
+        if self._kind == "test" or total is None:  # else the training goes on in its data
+            self._steps.rewind()
+        done, logs = 0, {}
+        while total is None or done < total:
+            wanted = self._execution if self._by_batch else max(self._execution, self._steps.pace)
+            wanted = wanted if total is None else min(wanted, total - done)
+            if self._by_batch:
+                self._batch_begins(done)
+            made, last = self._steps.run(wanted)
+            if made:
+                done, logs = done + made, last
+                if self._by_batch:
+                    self._batch_ended(done - 1, logs)
+                on_steps(done, logs)
+            if made < wanted or getattr(self._model, stop):
+                break
+        extended = _own_extended(self._model)
+        if extended is None or extended.collectives is None:
+            return _private.metrics_or_logs(self._model, logs)
+        with extended.knowing(extended.read_together(self._model.metrics_variables)):
+            return _private.metrics_or_logs(self._model, logs)
+
+
+class Steps:
+    """Steps of a model on a worker's batches, many of them in one call of TensorFlow.
+
+    Args:
+        model: The model.
+        step: Its ``train_step`` or ``test_step``.
+        data: The batches.
+        weigh: What is done with a batch before.
+
+    Attributes:
+        pace: How many steps may be asked for, so that they take about ``CALL_SECONDS``.
+    """
+
+    def __init__(self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None) -> None:
+        self.pace = 1
+        self._data = data
+        self._spec = data.dataset.element_spec
+        self._next = 0
+        self._iterator: Iterator[Any] | None = None
+        # Without a known end, or eagerly, Python looks at each batch.
+        self._each_alone = data.steps is None or model.run_eagerly
+        # What is small is gathered at once; what is large, while the step before is made.
+        size = _bytes(data.arrays.batch(0)) if data.arrays and not self._each_alone else GATHERED_BYTES
+        self._at_a_time = GATHERED_BYTES // max(size, 1) // 16
+        strategy = model.distribute_strategy
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def one(batch: Any) -> Any:
+            return strategy.run(step, args=(weigh(batch) if weigh else batch,))
+
+        compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
+        self._one = one if model.run_eagerly else compiled
+        self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)
+        self._of_stack = tf.function(self._loop_over_stack, autograph=False, reduce_retracing=True)
+
+    def rewind(self) -> None:
+        """Begin the data anew."""
+        self._next, self._iterator = 0, None
+
+    def run(self, count: int) -> tuple[int, Any]:
+        """Make ``count`` steps.
+
+        Returns:
+            How many were made (fewer if the data has ended), and the outputs of the last one.
+        """
+        began = time.monotonic()
+        made, outputs = self._make(count)
+        seconds = time.monotonic() - began
+        self._next += made
+        if made >= self.pace and 2 * seconds < CALL_SECONDS:
+            self.pace *= 2
+        elif made > 1 and seconds > 2 * CALL_SECONDS:
+            self.pace = max(1, self.pace // 2)
+        return made, outputs
+
+    def _make(self, count: int) -> tuple[int, Any]:
+        if self._at_a_time:
+            return count, self._gathered(count)
+        self._iterator = self._iterator or iter(self._data.dataset)
+        if not self._each_alone:
+            return count, self._of_iterator(self._iterator, tf.constant(count))
+        outputs = None
+        for made in range(count):
+            batch = next(self._iterator, None)
+            if batch is None:
+                return made, outputs
+            outputs = self._one(batch)
+        return count, outputs
+
+    def _gathered(self, count: int) -> Any:
+        assert self._data.arrays is not None
+        made, outputs = 0, None
+        while made < count:
+            stack = self._data.arrays.batches(self._next + made, min(count - made, self._at_a_time))
+            made += len(tf.nest.flatten(stack)[0])
+            outputs = self._of_stack(stack)
+        return outputs
+
+    def _loop_over_stack(self, stack: Any) -> Any:
+        count = tf.shape(tf.nest.flatten(stack)[0])[0]
+        return self._loop(count, lambda number: tf.nest.map_structure(lambda part: part[number], stack))
+
+    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor) -> Any:
+        return self._loop(count, lambda number: iterator.get_next())
+
+    def _loop(self, count: tf.Tensor, batch: Callable[[tf.Tensor], Any]) -> Any:
+        form = self._one.get_concrete_function(self._spec).structured_outputs
+        nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
+        shapes = tf.nest.map_structure(lambda part: part.shape, form)
+        _, outputs = tf.while_loop(
+            lambda number, outputs: number < count,
+            lambda number, outputs: (number + 1, self._one(batch(number))),
+            (tf.constant(0), nothing),
+            shape_invariants=(tf.TensorShape([]), shapes),
+        )
+        return outputs
+
+
+def _bytes(batch: Any) -> int:
+    return sum(part.nbytes for part in tf.nest.flatten(batch))
+
+
+def reset_metrics(model: keras.Model) -> None:
+    """Reset the metrics; TensorFlow then reads each of their variables, for which no peer need be asked."""
+    extended = _own_extended(model)
+    with extended.alone({}) if extended else contextlib.nullcontext():
+        model.reset_metrics()
+
+
+def _own_extended(model: keras.Model) -> OneReplica | None:
+    extended = model.distribute_strategy.extended
+    return extended if isinstance(extended, OneReplica) else None
+
+
+def _build(model: keras.Model, dataset: tf.data.Dataset) -> None:
+    """Make the model's weights and metrics before its step is traced, as Keras does under a strategy."""
+    batch = batch_of_zeros(dataset.element_spec) if has_known_shapes(dataset) else next(iter(dataset))
+    with model.distribute_strategy.scope():
+        _private.build(model, batch)

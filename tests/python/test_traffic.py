@@ -1,0 +1,63 @@
+"""What a training step sends: its gradients, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from clusters import run_cluster
+
+pytestmark = pytest.mark.timeout(240)
+
+WEIGHTS = 20 * 8 + 8 + 8 * 3 + 3
+LARGE = 20 * 100_000 + 100_000 + 100_000 * 3 + 3  # 9.6 MB: the layers' weights do not fit into one piece
+STEPS, EPOCHS = 4, 3
+
+
+@pytest.fixture(scope="module", params=["ring", "mpi"])
+def sent(request, tmp_path_factory):
+    """What was sent until each moment, as numbers of collectives and of bytes."""
+    folder = tmp_path_factory.mktemp(request.param)
+    arguments = [str(folder), request.param]
+    for ended in run_cluster("traffic.py", 2, arguments, timeout=200, mpi=request.param == "mpi"):
+        assert ended.status == 0, ended.output[-3000:]
+    return json.loads((folder / "traffic.json").read_text())
+
+
+def of_steps(moments: list[tuple[int, int]]) -> set[tuple[int, int]]:
+    """What the steps sent, each for itself; the moments of an epoch are its begin, its steps, its end."""
+    steps = set()
+    for epoch in range(EPOCHS):
+        begin = epoch * (STEPS + 2)
+        own = moments[begin : begin + STEPS + 1]
+        steps |= {(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(own)}
+    return steps
+
+
+def test_a_step_sends_its_gradients_and_its_number_of_examples_in_one_piece(sent):
+    assert of_steps(sent["each step"]) == {(1, 4 * WEIGHTS + 4)}
+
+
+def test_under_keras_fit_it_sends_no_more(sent):
+    assert of_steps(sent["Keras"]) == {(1, 4 * WEIGHTS + 4)}
+
+
+def test_an_epoch_adds_its_metrics_and_that_all_go_on(sent):
+    within = sent["epochs"]
+    for begin, end in zip(within[::2], within[1::2], strict=True):
+        # Between the begin and on_epoch_end(): the steps, and the metrics (a loss, an accuracy) once.
+        assert (end[0] - begin[0], end[1] - begin[1]) == (STEPS + 1, STEPS * (4 * WEIGHTS + 4) + 16)
+    for end, begin in zip(within[1:-1:2], within[2::2], strict=True):
+        assert end[0] + 2 == begin[0]  # does one stop? and: was a loss no number?
+
+
+def test_large_gradients_go_out_in_pieces(sent):
+    assert of_steps(sent["large"]) == {(2, 4 * LARGE + 4)}
+
+
+def test_as_bfloat16_the_gradients_are_half_as_many_bytes(sent):
+    assert of_steps(sent["bfloat16"]) == {(2, 2 * WEIGHTS + 4)}
+    exact, rounded = sent["loss"]
+    assert 0 < sent["weights"] < 1e-2
+    assert rounded == pytest.approx(exact, abs=1e-3)
