@@ -49,6 +49,7 @@ class Job:
         learning_rate_factor: What the learning rate is multiplied with.
         warmup_epochs: Number of epochs over which the learning rate rises to that.
         communication: What carries the collectives.
+        gradient_dtype: What gradients are sent as.
         start_timeout: Seconds that the workers wait for each other at the start.
     """
 
@@ -68,13 +69,15 @@ class Job:
     learning_rate_factor: float = 1.0
     warmup_epochs: int = 0
     communication: str = "auto"
+    gradient_dtype: str = "float32"
     start_timeout: float = 300.0
 
     @property
     def params(self) -> dict[str, Any]:
         """The numbers of the job, as shown in its result."""
         names = ("batch_size", "epochs", "steps_per_epoch", "validation_steps", "seed", "shuffle",
-                 "drop_remainder", "learning_rate_factor", "warmup_epochs", "communication")  # fmt: skip
+                 "drop_remainder", "learning_rate_factor", "warmup_epochs", "communication",
+                 "gradient_dtype")  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def save(self, run_dir: Path) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.first_look import has_known_shapes
+from tfdistr.data.host_memory import HostMemory
 from tfdistr.data.pipeline import make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
@@ -65,12 +66,13 @@ def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEv
         model = _build(job)
         warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
         callbacks = _callbacks(job)
-    data = make_data(_source(job.data), _context(job, strategy), job.steps_per_epoch)
+    context = _context(job, strategy)
+    data = make_data(_source(job.data), context, job.steps_per_epoch)
     validation = None
     if job.validation is not None:
-        context = replace(_context(job, strategy), shuffle=False, drop_remainder=False)
+        in_order = replace(context, shuffle=False, drop_remainder=False)
         validation = make_data(
-            _source(job.validation), context, job.validation_steps, name="validation_data"
+            _source(job.validation), in_order, job.validation_steps, name="validation_data"
         )
     weigh = weigh_classes(job.class_weight, data.dataset.element_spec) if job.class_weight else None
     reporter = _Reporter(on_event, data.steps, chief=strategy is None or strategy.is_chief)
@@ -130,6 +132,7 @@ def _source(source: Source | Named) -> Source:
 
 
 def _context(job: Job, strategy: MultiWorkerMirroredStrategy | None) -> WorkerContext:
+    collectives = strategy.extended.collectives if strategy else None
     return WorkerContext(
         num_workers=strategy.num_workers if strategy else 1,
         index=strategy.worker_index if strategy else 0,
@@ -137,6 +140,7 @@ def _context(job: Job, strategy: MultiWorkerMirroredStrategy | None) -> WorkerCo
         seed=job.seed,
         shuffle=job.shuffle,
         drop_remainder=job.drop_remainder,
+        _memory=HostMemory.join(collectives.exchange) if collectives else HostMemory(),
     )
 
 

@@ -98,3 +98,25 @@ def test_large_seeds_and_many_examples():
     indices = batch(order, 2_499_999_999)
     assert len(set(indices)) == 4
     assert all(0 <= index < order.examples for index in indices)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(
+    ("examples", "batch_size", "drop_remainder"),
+    [(7, 3, False), (7, 3, True), (12, 4, False), (101, 8, True), (1, 1, False), (2, 8, False)],
+)
+def test_steps_that_are_found_together_are_those_found_one_by_one(
+    examples, batch_size, shuffle, drop_remainder
+):
+    order = Order(examples, batch_size, 5, shuffle, drop_remainder)
+    for workers, count in ((1, 1), (2, 3), (3, 1000)):
+        for index in range(workers):
+            for step in (0, 1, order.batches - 1, 5 * order.batches + order.batches // 2):
+                block = order.block(step, count, workers, index)
+                expected = [batch(order, step + i, workers, index) for i in range(len(block))]
+                assert block.tolist() == expected
+                assert block.dtype == "int64"
+                # As many as asked for, or up to the end of the pass or its short batch.
+                full = examples // batch_size
+                number = step % order.batches
+                assert len(block) == (min(count, full - number) if number < full else 1)

@@ -139,6 +139,23 @@ def test_each_worker_decodes_its_own_examples(folders, file_format, workers, in_
             assert len(calls) >= len(used)
 
 
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_batches_in_arrays_are_those_of_the_dataset(folders, file_format, monkeypatch):
+    described = tfdistr.load_dataset("images", data_dir=folders[file_format])
+    for index in range(2):
+        data = make_data(described, WorkerContext(2, index, BATCH, seed=3))
+        again = make_data(described, WorkerContext(2, index, BATCH, seed=3))
+        for step, (image, label) in enumerate(again.dataset.take(2 * data.steps)):
+            own_image, own_label = data.arrays.batch(step)
+            np.testing.assert_array_equal(own_image, image)
+            np.testing.assert_array_equal(own_label, label)
+        images, labels = data.arrays.batches(3 * data.steps, 4)
+        assert images.shape == (4, BATCH // 2, 4, 5, 1)
+        assert (images[..., 0, 0, 0] == labels).all()
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    assert make_data(described, WorkerContext(1, 0, BATCH)).arrays is None
+
+
 def test_dictionaries_are_as_they_were(folders, monkeypatch):
     described = tfdistr.load_dataset("images", data_dir=folders["tfrecord"], supervised=False)
     ((batch,),) = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset.take(1)

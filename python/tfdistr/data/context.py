@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.arguments import optional_whole
 from tfdistr.data import stream
+from tfdistr.data.host_memory import HostMemory
 from tfdistr.data.lookup import lookup
 from tfdistr.data.order import Order
 from tfdistr.data.shard import bounds, check_order
@@ -37,6 +38,8 @@ class WorkerContext:
     seed: int = 0
     shuffle: bool = True
     drop_remainder: bool = False
+    # Where decoded examples are kept.
+    _memory: HostMemory = field(default_factory=HostMemory, repr=False)
     # The global step of the first batch; what ``shard`` gave, its order, and how many passes it makes:
     # one while the function runs, so that what the function itself reads comes to an end.
     _start: int = field(default=0, repr=False)

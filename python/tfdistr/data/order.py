@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdistr.data.shard import bounds
@@ -84,3 +86,36 @@ class Order:
         seed = tf.stack([tf.constant(self.seed, tf.int64), number])
         shuffled = tf.random.experimental.index_shuffle(positions, seed, self.examples - 1)
         return shuffled[: end - first]
+
+    def alike(self, step: int) -> int:
+        """Number of batches from ``step`` on that are of one size and of one pass."""
+        batch = step % self.batches
+        return max(min(self.batches, self.examples // self.batch_size) - batch, 1)
+
+    def block(
+        self, step: int, count: int, num_workers: int = 1, index: int = 0
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """What ``indices`` gives for the steps from ``step`` on, found together.
+
+        Args:
+            step: Number of the first step.
+            count: Number of steps, at least 1. Steps that are not ``alike`` the first one are left out.
+            num_workers: Number of workers that share a batch.
+            index: Index of the worker.
+
+        Returns:
+            Indices of shape ``(steps, rows)``.
+        """
+        number, batch = divmod(step, self.batches)
+        start = batch * self.batch_size
+        first, end = bounds(min(self.batch_size, self.examples - start), num_workers, index)
+        starts = start + self.batch_size * np.arange(min(count, self.alike(step)))
+        positions = starts[:, np.newaxis] + np.arange(first, end)
+        if not self.shuffle or self.examples == 1 or positions.size == 0:
+            return positions
+        with tf.device("CPU:0"):
+            shuffled = tf.random.experimental.index_shuffle(
+                positions.reshape(-1), tf.constant([self.seed, number], tf.int64), self.examples - 1
+            )
+        found: np.ndarray[Any, np.dtype[np.int64]] = shuffled.numpy().reshape(positions.shape)
+        return found

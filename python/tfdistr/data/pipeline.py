@@ -14,18 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.arguments import whole
 from tfdistr.data import stream
+from tfdistr.data.by_index import Batches, Indexed, of_arrays, of_lookup
 from tfdistr.data.context import WorkerContext, not_empty
 from tfdistr.data.lookup import batched, is_ragged, lookup
-from tfdistr.data.prepared import prepared_batches
+from tfdistr.data.prepared import of_prepared
 from tfdistr.data.shard import check_order, distribute_batches, mark_share, rows_of_worker
-from tfdistr.data.source import Arrays, Source, leaves, make_source
+from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError, DataShardError
 
@@ -49,10 +48,13 @@ class WorkerData:
     Attributes:
         dataset: This worker's rows of every global batch.
         steps: Batches in an epoch; None if the dataset ends by itself after an epoch.
+        arrays: The same batches by the number of their step, for a loop of one's own, which they cost
+            less than ``dataset``; None if the data cannot be had so.
     """
 
     dataset: tf.data.Dataset
     steps: int | None
+    arrays: Batches | None = None
 
 
 def make_data(
@@ -80,14 +82,14 @@ def make_data(
     context = replace(context, _start=whole("start", start, minimum=0))
     if isinstance(source, Dataset):
         if source.name == "digits" and source.fits_in_memory():
-            source = _examples_of(source)
-        elif prepared := prepared_batches(source):
-            return _by_index(prepared.examples, prepared.batch, context, steps, parallel=prepared.parallel)
+            source = _examples_of(source)  # 130 kB: each worker may have its own
+        elif prepared := of_prepared(source, context._memory):
+            return _by_index(prepared, context, steps)
         else:
             described = source
             source = lambda ctx: ctx.shard(described.dataset(), STORED_SHUFFLE_BUFFER)  # noqa: E731
     if isinstance(source, Arrays):
-        return _by_index(source.examples, _gather(source), context, steps)
+        return _by_index(of_arrays(source), context, steps)
     return _from_function(source, context, steps, name)
 
 
@@ -98,55 +100,15 @@ def _examples_of(described: Dataset) -> Arrays:
     return source
 
 
-def _by_index(
-    examples: int,
-    batch: Callable[[tf.Tensor], Any],
-    context: WorkerContext,
-    steps: int | None,
-    *,
-    parallel: bool = False,
-    name: str = "x",
-) -> WorkerData:
+def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
     """Whole batches looked up by their indices: the step alone says which examples come next."""
-    order = context._order_of(examples, f"`{name}`")
+    order = context._order_of(found.examples, f"`{name}`")
     batches = tf.data.Dataset.counter(context._start).map(
-        lambda step: batch(context._own_indices(order, step)),
-        num_parallel_calls=tf.data.AUTOTUNE if parallel else None,
+        lambda step: found.batch(context._own_indices(order, step)),
+        num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None,
     )
-    return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches)
-
-
-def _gather(source: Arrays) -> Callable[[tf.Tensor], Any]:
-    arrays = [array for _, array in leaves(source.parts)]
-    types = [_batch_type(array) for array in arrays]
-
-    def gather(indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        return [array[indices].astype(kind, copy=False) for array, kind in zip(arrays, types, strict=True)]
-
-    def batch(indices: tf.Tensor) -> Any:
-        parts = tf.numpy_function(gather, [indices], [tf.as_dtype(kind) for kind in types], stateful=False)
-        for part, array in zip(parts, arrays, strict=True):
-            part.set_shape((None, *array.shape[1:]))
-        return _unflatten(source.parts, iter(parts))
-
-    return batch
-
-
-def _batch_type(array: np.ndarray[Any, Any]) -> Any:
-    if np.issubdtype(array.dtype, np.floating):
-        return np.dtype(keras.config.floatx())  # as Keras does with arrays
-    return np.dtype(object) if array.dtype.kind in "USO" else array.dtype
-
-
-def _unflatten(structure: Any, values: Any) -> Any:
-    if structure is None:
-        return None
-    if isinstance(structure, dict):
-        parts = {key: _unflatten(structure[key], values) for key in sorted(structure)}
-        return {key: parts[key] for key in structure}
-    if isinstance(structure, tuple):
-        return tuple(_unflatten(part, values) for part in structure)
-    return next(values)
+    arrays = Batches(found.take, order, context.num_workers, context.index) if found.take else None
+    return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches, arrays)
 
 
 def _from_function(
@@ -175,8 +137,7 @@ def _from_function(
         return _from_batches(call, dataset, context, steps, name)
     if by_index := lookup(dataset):
         log.info("`%s`: each worker looks up its own examples by index", name)
-        return _by_index(by_index.examples, by_index.batch, context, steps,
-                         parallel=not by_index.together, name=name)  # fmt: skip
+        return _by_index(of_lookup(by_index), context, steps, name=name)
     return _from_examples(call, dataset, context, steps, name)
 
 
