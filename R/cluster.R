@@ -66,24 +66,29 @@ cluster_from_env <- function() {
 #' Describe a cluster of workers on this machine
 #'
 #' Nothing is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
-#' own. They listen on ports that are free then, talk to each other over the loopback address, and end with
-#' the process that started them.
+#' own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
+#' other over the loopback address, and end with the process that started them.
 #'
 #' @param workers Number of workers, at least 1.
+#' @param cores_per_worker Number: on how many cores of this machine each worker runs, with as many threads. By
+#'   default the workers share all cores that this process can use, fairly; where there are fewer cores than
+#'   workers, several workers share one.
 #' @param env Named character vector: environment variables for the workers, beside those of this process.
 #' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
 #'   file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @return A list of class `tfdistr_local_cluster` with these four.
+#' @return A list of class `tfdistr_local_cluster` with these five.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
 #' @export
-local_cluster <- function(workers = 2, env = NULL, follow = FALSE, start_timeout = 300) {
-  made <- with_conditions(python_local_cluster(workers, env, follow, start_timeout))
+local_cluster <- function(workers = 2, cores_per_worker = NULL, env = NULL, follow = FALSE,
+                          start_timeout = 300) {
+  made <- with_conditions(python_local_cluster(workers, cores_per_worker, env, follow, start_timeout))
   structure(
     list(
       workers = reticulate::py_to_r(made$workers),
+      cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
       start_timeout = start_timeout
@@ -92,10 +97,63 @@ local_cluster <- function(workers = 2, env = NULL, follow = FALSE, start_timeout
   )
 }
 
-python_local_cluster <- function(workers, env, follow, start_timeout) {
+#' Describe a cluster of workers on several hosts, by MPI
+#'
+#' Nothing is started yet: pass it to [distributed_fit()], which runs one `mpiexec`. That reaches the hosts by
+#' ssh: each must let this user in without a password, and have the same R, Python, packages and MPI at the
+#' same paths as this machine. Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts
+#' must see the run directory under the same path: by default it is a new folder of the working
+#' directory. On Linux, all workers end with the process that started them, however that ends.
+#'
+#' @param hosts Character vector: names or addresses of the hosts, each once, as ssh takes them. This machine
+#'   can be one of them.
+#' @param workers_per_host Number of workers on each host, at least 1.
+#' @param cores_per_worker Number: on how many cores of its host each worker runs, with as many threads. By
+#'   default the workers of a host share its cores fairly.
+#' @param env Named character vector: environment variables for the workers, beside those that `mpiexec` hands
+#'   on: with MPICH all of this process.
+#' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`".
+#' @param start_timeout Seconds until every worker must have joined the cluster.
+#' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
+#'   `"ssh -F my_config"`. By default `ssh`.
+#' @return A list of class `tfdistr_mpi_cluster` with these, and `workers`: how many there are on all hosts.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @seealso [local_cluster()], for workers on this machine; they communicate by MPI, too, where they can.
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
+#' @export
+mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
+                        start_timeout = 300, ssh = NULL) {
+  made <- with_conditions(
+    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh)
+  )
+  structure(
+    list(
+      hosts = hosts,
+      workers_per_host = reticulate::py_to_r(made$workers_per_host),
+      workers = reticulate::py_to_r(made$workers),
+      cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
+      env = unlist(reticulate::py_to_r(made$env)),
+      follow = follow,
+      start_timeout = start_timeout,
+      ssh = ssh
+    ),
+    class = "tfdistr_mpi_cluster"
+  )
+}
+
+python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh) {
+  core("launch.mpi")$mpi_cluster(
+    if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
+    cores_per_worker = cores_per_worker,
+    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh
+  )
+}
+
+python_local_cluster <- function(workers, cores_per_worker, env, follow, start_timeout) {
   core("launch.local")$local_cluster(
     workers,
-    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout
+    cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout
   )
 }
 
@@ -195,6 +253,17 @@ format.tfdistr_local_cluster <- function(x, ...) {
 }
 
 #' @export
+format.tfdistr_mpi_cluster <- function(x, ...) {
+  c(
+    sprintf(
+      "%d %s by MPI: %d on each of %s", x$workers, if (x$workers == 1L) "worker" else "workers",
+      x$workers_per_host, paste(x$hosts, collapse = ", ")
+    ),
+    if (length(x$env)) sprintf("  with %s=%s", names(x$env), x$env)
+  )
+}
+
+#' @export
 print.tfdistr_cluster_config <- function(x, ...) print_lines(x)
 
 #' @export
@@ -202,6 +271,9 @@ print.tfdistr_cluster_plan <- function(x, ...) print_lines(x)
 
 #' @export
 print.tfdistr_local_cluster <- function(x, ...) print_lines(x)
+
+#' @export
+print.tfdistr_mpi_cluster <- function(x, ...) print_lines(x)
 
 print_lines <- function(x) {
   cli::cat_line(format(x))

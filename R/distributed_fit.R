@@ -28,7 +28,7 @@
 #'   tensors) is read and decoded by the worker that uses it only.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... Not used.
-#' @param cluster Where to train: [local_cluster()].
+#' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
 #' @param strategy String: "multi_worker_mirrored".
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
 #'   result. `NULL` if the function `x` returns batches (of the global size) already.
@@ -56,11 +56,16 @@
 #'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
 #'   of their first step.
 #' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
-#'   (for a script that `mpiexec` has started; `cluster` is left out then) or "auto".
+#'   (`mpiexec` starts the workers of `cluster`; without one it is for a script that `mpiexec` or `srun` has
+#'   started) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are there, the workers see no
+#'   GPU), else what TensorFlow chooses.
+#' @param gradient_dtype String: what the gradients are sent as between workers, "float32", or "bfloat16",
+#'   which halves the bytes and rounds each gradient to 8 significant bits.
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
-#' @param run_dir String: new or empty folder for logs and exchange; by default a temporary one, removed when
-#'   R ends unless the job failed.
+#' @param run_dir String: new or empty folder for logs and exchange; by default a temporary one (for
+#'   [mpi_cluster()] in the working directory, for all hosts must see it), removed when R ends unless the job
+#'   failed.
 #' @param max_restarts Number: how often to start all workers again, from the beginning, after one has failed.
 #' @return A list of class `tfdistr_fit`:
 #'   * `history`: a list of numeric vectors: each metric's values, one for each epoch.
@@ -101,7 +106,8 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             steps_per_epoch = NULL, validation_data = NULL, validation_steps = NULL,
                             callbacks = NULL, class_weight = NULL, sample_weight = NULL, seed = NULL,
                             shuffle = TRUE, drop_remainder = FALSE, scale_learning_rate = "none",
-                            warmup_epochs = 0, communication = "auto", verbose = "auto", run_dir = NULL,
+                            warmup_epochs = 0, communication = "auto",
+                            gradient_dtype = "float32", verbose = "auto", run_dir = NULL,
                             max_restarts = 0) {
   rlang::check_dots_empty()
   display <- make_display(verbose)
@@ -139,14 +145,14 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       drop_remainder = drop_remainder,
       scale_learning_rate = scale_learning_rate,
       warmup_epochs = warmup_epochs,
-      communication = communication
+      communication = communication, gradient_dtype = gradient_dtype
     )
     restarts <- core("arguments")$whole("max_restarts", max_restarts, minimum = 0L)
     trainer <- core("fit", convert = TRUE)
     result <- if (is.null(cluster)) {
       with_seed_kept(trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed))
     } else {
-      folder <- core("fit")$make_run_dir(run_dir)
+      folder <- core("fit")$make_run_dir(run_dir, workers_cluster(cluster))
       functions <- Filter(
         is_r_function,
         list(model = model, data = x, validation = validation_data, callbacks = callbacks)
@@ -181,11 +187,17 @@ python_validation <- function(value, call = rlang::caller_env()) {
 # The core's cluster, with environment variables for its workers before which those of the user come; anything
 # else as it is, for the core to refuse.
 workers_cluster <- function(cluster, env = list()) {
-  if (!inherits(cluster, "tfdistr_local_cluster")) {
-    return(cluster)
+  env <- if (is.list(cluster)) utils::modifyList(env, as.list(cluster$env))
+  if (inherits(cluster, "tfdistr_local_cluster")) {
+    python_local_cluster(cluster$workers, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout)
+  } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
+    python_mpi_cluster(
+      cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
+      cluster$start_timeout, cluster$ssh
+    )
+  } else {
+    cluster
   }
-  env <- utils::modifyList(env, as.list(cluster$env))
-  python_local_cluster(cluster$workers, env, cluster$follow, cluster$start_timeout)
 }
 
 # Evaluates code that may set R's seed; then R's random numbers go on as if there had been none.

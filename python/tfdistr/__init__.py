@@ -21,6 +21,7 @@ _MODULES = {
     "FitResult": "result",
     "JobMismatchError": "errors",
     "LocalCluster": "launch.local",
+    "MpiCluster": "launch.mpi",
     "MultiWorkerMirroredStrategy": "strategy",
     "Task": "cluster",
     "TfdistrError": "errors",
@@ -37,6 +38,7 @@ _MODULES = {
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
     "make_strategy": "custom_loop",
+    "mpi_cluster": "launch.mpi",
     "regularization_loss": "losses",
     "scaled_learning_rate": "scaling",
     "steps_per_epoch": "scaling",
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from tfdistr.fit import distributed_fit as distributed_fit
     from tfdistr.launch.local import LocalCluster as LocalCluster
     from tfdistr.launch.local import local_cluster as local_cluster
+    from tfdistr.launch.mpi import MpiCluster as MpiCluster
+    from tfdistr.launch.mpi import mpi_cluster as mpi_cluster
     from tfdistr.losses import average_loss as average_loss
     from tfdistr.losses import regularization_loss as regularization_loss
     from tfdistr.result import FitResult as FitResult

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.arguments import COMMUNICATION, flag, one_of, optional_whole, whole
+from tfdistr.arguments import COMMUNICATION, GRADIENT_DTYPES, flag, one_of, optional_whole, whole
 from tfdistr.cluster import ClusterConfig, cluster_from_env
 from tfdistr.custom_loop import STRATEGIES
 from tfdistr.data.source import Arrays, Source, make_source
@@ -29,7 +29,9 @@ from tfdistr.errors import (
     WorkerFailedError,
 )
 from tfdistr.job import Job, Named
+from tfdistr.launch.carrier import carrier_path, choose_carrier
 from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi import MpiCluster
 from tfdistr.launch.supervise import run_workers
 from tfdistr.mpi import chooses_mpi, world
 from tfdistr.peer_failure import is_peer_failure, report, reported_failure
@@ -49,7 +51,7 @@ def distributed_fit(
     x: Any,
     y: Any = None,
     *,
-    cluster: LocalCluster | None = None,
+    cluster: LocalCluster | MpiCluster | None = None,
     strategy: str = "multi_worker_mirrored",
     batch_size: int | None = 32,
     per_worker_batch_size: int | None = None,
@@ -66,6 +68,7 @@ def distributed_fit(
     scale_learning_rate: str = "none",
     warmup_epochs: int = 0,
     communication: str = "auto",
+    gradient_dtype: str = "float32",
     verbose: str | int = "auto",
     run_dir: str | os.PathLike[str] | None = None,
     max_restarts: int = 0,
@@ -87,7 +90,7 @@ def distributed_fit(
             can be looked up by its index (arrays, data sets, pipelines of tensors) is read and decoded by
             the worker that uses it only.
         y: Targets, where ``x`` is arrays.
-        cluster: Where to train: ``local_cluster(workers=4)``.
+        cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
         strategy: "multi_worker_mirrored".
         batch_size: Examples in a **global** batch: the number of workers does not change the result.
             None if the function ``x`` returns batches (of the global size) already.
@@ -111,12 +114,16 @@ def distributed_fit(
             its square root, "none" leaves it; for use with ``per_worker_batch_size``.
         warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled
             value; see ``WarmUp``.
-        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" (for a script
-            that ``mpiexec`` has started; ``cluster`` is left out then), or "auto".
+        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" (``mpiexec``
+            starts the workers of ``cluster``; without one it is for a script that ``mpiexec`` or ``srun`` has
+            started), or "auto": MPI where it can be used (mpi4py and its mpiexec are there, the workers
+            see no GPU), else what TensorFlow chooses.
+        gradient_dtype: What the gradients are sent as between workers: "float32", or "bfloat16", which halves
+            the bytes and rounds each gradient to 8 significant bits.
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
-        run_dir: Folder for logs and exchange; by default a temporary one, removed at exit unless
-            the job failed.
+        run_dir: Folder for logs and exchange; by default a temporary one (for ``mpi_cluster()`` in the
+            working directory, for all hosts must see it), removed at exit unless the job failed.
         max_restarts: How often to start all workers again, from the beginning, after one has failed.
 
     Returns:
@@ -146,7 +153,7 @@ def distributed_fit(
         validation_data=validation_data, validation_steps=validation_steps, callbacks=callbacks,
         class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
         drop_remainder=drop_remainder, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs,
-        communication=communication,
+        communication=communication, gradient_dtype=gradient_dtype,
     )  # fmt: skip
     restarts = whole("max_restarts", max_restarts, minimum=0)
     display = make_display(verbose)
@@ -154,7 +161,7 @@ def distributed_fit(
         if cluster is None:
             return fit_here(job, config, display.event)
         command = [sys.executable, "-m", "tfdistr.worker"]
-        folder = make_run_dir(run_dir)
+        folder = make_run_dir(run_dir, cluster)
         return fit_on_cluster(job, cluster, command, folder, display.event, max_restarts=restarts)
     finally:
         display.close()
@@ -176,18 +183,13 @@ def destination(
             return None, int(world().Get_size())
         config = _joined_cluster()
         return config, config.num_workers if config else 1
-    if not isinstance(cluster, LocalCluster):
+    if not isinstance(cluster, LocalCluster | MpiCluster):
         raise ArgumentError(
-            "`cluster` must be what local_cluster() returns, or be left out.",
+            "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
             received=f"{type(cluster).__module__}.{type(cluster).__name__}",
             fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
         )
-    if communication == "mpi":
-        raise ArgumentError(
-            'communication="mpi" is for processes that MPI\'s launcher has started.',
-            received='communication="mpi", and a cluster of local_cluster()',
-            fix="Leave `cluster` out and start the script with mpiexec -n 4.",
-        )
+    choose_carrier(cluster, communication)  # before anything is written or started
     return None, cluster.workers
 
 
@@ -212,6 +214,7 @@ def make_job(
     scale_learning_rate: Any = "none",
     warmup_epochs: Any = 0,
     communication: Any = "auto",
+    gradient_dtype: Any = "float32",
 ) -> Job:
     """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them."""
     is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # a model can be called, too
@@ -263,12 +266,13 @@ def make_job(
         learning_rate_factor=factor,
         warmup_epochs=_check_warmup_epochs(warmup_epochs, epochs, scale_learning_rate),
         communication=one_of("communication", communication, COMMUNICATION),
+        gradient_dtype=one_of("gradient_dtype", gradient_dtype, GRADIENT_DTYPES),
     )
 
 
 def fit_on_cluster(
     job: Job,
-    cluster: LocalCluster,
+    cluster: LocalCluster | MpiCluster,
     command: Sequence[str],
     run_dir: Path,
     on_event: Callable[[dict[str, Any]], None],
@@ -287,10 +291,13 @@ def fit_on_cluster(
         build: Builds the model in this process; the job's own function by default.
         max_restarts: How often to start again, from the beginning, after a failure.
     """
-    replace(job, start_timeout=cluster.start_timeout).save(run_dir)
+    carrier = choose_carrier(cluster, job.communication)
+    job = replace(job, communication=carrier.communication, start_timeout=cluster.start_timeout)
+    job.save(run_dir)
+    carrier_path(run_dir).write_text(str(carrier))
     for attempt in range(max_restarts + 1):
         try:
-            statuses = run_workers(cluster, command, run_dir, on_event)
+            statuses = run_workers(carrier.cluster, command, run_dir, on_event)
             break
         except TfdistrError as error:
             if attempt == max_restarts or not isinstance(error, WorkerFailedError):
@@ -354,14 +361,17 @@ def fit_here(
     )
 
 
-def make_run_dir(run_dir: str | os.PathLike[str] | None) -> Path:
+def make_run_dir(run_dir: str | os.PathLike[str] | None, cluster: Any = None) -> Path:
     """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
+
+    That of a cluster of several hosts is in the working directory, which they are likelier to share.
 
     Raises:
         ArgumentError: ``run_dir`` is there and not empty.
     """
     if run_dir is None:
-        folder = Path(tempfile.mkdtemp(prefix="tfdistr-"))
+        parent = os.getcwd() if isinstance(cluster, MpiCluster) else None
+        folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
         _temporary.add(folder)
         return folder
     folder = Path(run_dir).expanduser().absolute()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from typing import Any
 
 from tfdistr.cluster import cluster_from_env
@@ -14,12 +15,26 @@ from tfdistr.errors import ClusterStartError
 
 # What launchers tell their processes: the number of ranks, by MPICH and Slurm's PMI, and by Open MPI.
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+_SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+_SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and salloc, which are no ranks
+
+
+def ranks() -> int:
+    """How many ranks the launcher that started this process says there are; 1 if there was none."""
+    names = _SIZES + (_SLURM_SIZES if _is_slurm_task() else ())
+    number = next((os.environ[name] for name in names if os.environ.get(name)), "1")
+    return int(number) if number.isdigit() else 1
+
+
+def _is_slurm_task() -> bool:
+    """Whether ``srun`` has started this process, or what did."""
+    step = os.environ.get("SLURM_STEP_ID", "")
+    return "SLURM_PROCID" in os.environ and step.isdigit() and int(step) < _SLURM_SPECIAL_STEPS
 
 
 def launched_by_mpi() -> bool:
     """Whether a launcher of MPI started this process as one of several ranks, and mpi4py is there."""
-    ranks = next((os.environ[name] for name in _SIZES if os.environ.get(name)), "1")
-    return ranks.isdigit() and int(ranks) > 1 and importlib.util.find_spec("mpi4py") is not None
+    return ranks() > 1 and importlib.util.find_spec("mpi4py") is not None
 
 
 def chooses_mpi(communication: str) -> bool:
@@ -33,9 +48,14 @@ def world() -> Any:
     """The communicator of all ranks, which starts MPI.
 
     Raises:
-        ClusterStartError: mpi4py or an MPI library is missing.
+        ClusterStartError: mpi4py or an MPI library is missing, or its launcher is not that which has
+            started this process.
     """
     try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # first see whose launcher this was
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # mpi4py raises the latter where it finds no library
         raise ClusterStartError(
@@ -43,4 +63,33 @@ def world() -> Any:
             received=str(error).splitlines()[0],
             fix="pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine.",
         ) from error
+    library = MPI.Get_library_version().splitlines()[0].strip(" \0")
+    if not MPI.Is_initialized():
+        if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
+            raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
+        MPI.Init_thread()
+    size = MPI.COMM_WORLD.Get_size()
+    if size != ranks() > 1:
+        raise _other_mpi(f"{size} rank{'s' * (size > 1)} in the MPI of this process, which is {library}")
     return MPI.COMM_WORLD
+
+
+def _other_mpi(received: str) -> ClusterStartError:
+    return ClusterStartError(
+        f"The {ranks()} processes that the launcher has started must be the ranks of one MPI.",
+        received=received,
+        fix="Use the mpiexec of that library (python -m mpi4py --mpi-lib names it); with srun, pass "
+        "--mpi=pmi2 or --mpi=pmix, whichever the library speaks.",
+    )
+
+
+def finish() -> None:
+    """End MPI, if it runs, in a process whose peers have all come as far.
+
+    A process that leaves without has, for its launcher, failed.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.Finalize()

@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.events import EventWriter, events_path
+from tfdistr.launch.carrier import carrier_path
+from tfdistr.launch.cores import take_cores
 from tfdistr.launch.process import die_with_parent
+from tfdistr.mpi import finish
 from tfdistr.peer_failure import is_peer_failure, report
+
+log = logging.getLogger("tfdistr")
 
 
 def run_worker(
@@ -45,12 +50,16 @@ def run_worker(
     scratch.mkdir(mode=0o700, exist_ok=True)
     tempfile.tempdir = str(scratch)
     try:
+        cores = take_cores()
         from tfdistr.job import Job
         from tfdistr.strategy import MultiWorkerMirroredStrategy
         from tfdistr.training import train
 
         strategy = MultiWorkerMirroredStrategy(**Job.load_strategy_options(Path(run_dir)))
+        if strategy.is_chief:
+            log.info(carrier_path(run_dir).read_text())
         job = Job.load(Path(run_dir), functions)
+        log.info("cores: %s", ", ".join(map(str, cores)))
         events.write("ready")
         trained = train(job, strategy, events.write)
         if strategy.is_chief:
@@ -59,6 +68,7 @@ def run_worker(
             save_training(trained, Path(run_dir))
         events.write("done", seconds=time.monotonic() - began)
         strategy.leave()
+        finish()
         return 0
     except BaseException as error:
         text = "".join(traceback.format_exception(error))
@@ -93,7 +103,6 @@ class _Warnings(logging.Handler):
 
 def _log_to(events: EventWriter) -> None:
     """Write what tfdistr logs into this worker's log, and what the user should know to the launcher too."""
-    log = logging.getLogger("tfdistr")
     log.setLevel(logging.INFO)
     written = logging.StreamHandler()
     written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))

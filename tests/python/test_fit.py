@@ -178,8 +178,8 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert restarted.run_dir == str(run_dir)
     assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
     assert {path.name for path in run_dir.iterdir()} == {
-        "job.buffers", "job.pkl", "logs", "model.npz", "strategy.buffers", "strategy.pkl", "training.json",
-        "workers",
+        "carrier.txt", "job.buffers", "job.pkl", "logs", "model.npz", "strategy.buffers", "strategy.pkl",
+        "training.json", "workers",
     }  # fmt: skip
     assert [path.name for path in (run_dir / "workers" / "0").iterdir()] == ["events.jsonl"]
     assert Path(worker["log"]) == run_dir / "logs" / "worker-0.log"
@@ -195,7 +195,7 @@ def test_the_worker_that_failed_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def fails_on_worker_1() -> keras.Model:
-        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+        if tf.distribute.get_strategy().worker_index == 1:
             only_here()
         return model()
 
@@ -215,7 +215,7 @@ def test_the_worker_that_failed_is_named(tmp_path, monkeypatch):
 
 class Kill(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+        if self.model.distribute_strategy.worker_index == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

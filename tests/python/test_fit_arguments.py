@@ -37,7 +37,7 @@ def scheduled() -> keras.Model:
 A_MODEL = "`model` must be a function without arguments that builds and compiles a model."
 AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
 WHOLE = "`{0}` must be a whole number of at least 1."
-A_CLUSTER = "`cluster` must be what local_cluster() returns, or be left out."
+A_CLUSTER = "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out."
 USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
 NOT_BOTH = "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both."
 NO_SIZE = "batch_size=None, and arrays or a data set"

@@ -11,11 +11,11 @@ import tfdistr
 
 PUBLIC = {
     "ArgumentError", "ClusterConfig", "ClusterConfigError", "ClusterPlan", "ClusterStartError",
-    "DataShardError", "FitResult", "JobMismatchError", "LocalCluster", "MultiWorkerMirroredStrategy",
-    "Task", "TfdistrError", "WarmUp", "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
-    "chief_only", "cluster_from_env", "distribute", "distributed_fit", "is_chief", "load_dataset",
-    "local_cluster", "make_strategy", "regularization_loss", "scaled_learning_rate", "steps_per_epoch",
-    "tf_config",
+    "DataShardError", "FitResult", "JobMismatchError", "LocalCluster", "MpiCluster",
+    "MultiWorkerMirroredStrategy", "Task", "TfdistrError", "WarmUp", "WorkerContext",
+    "WorkerFailedError", "auto_shard", "average_loss", "chief_only", "cluster_from_env", "distribute",
+    "distributed_fit", "is_chief", "load_dataset", "local_cluster", "make_strategy", "mpi_cluster",
+    "regularization_loss", "scaled_learning_rate", "steps_per_epoch", "tf_config",
 }  # fmt: skip
 
 

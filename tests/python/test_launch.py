@@ -19,9 +19,14 @@ import pytest
 
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.launch import WorkerStatus, local, local_cluster, run_workers, supervise
+from tfdistr.launch.mpi import LocalMpi
 from tfdistr.launch.ports import free_ports
 
 pytestmark = pytest.mark.timeout(60)
+
+CARRIERS = ["processes", "mpi"]
+#: A test of what holds as well for workers that mpiexec has started.
+BOTH = pytest.mark.parametrize("job", CARRIERS, indirect=True)
 
 FOLDER = Path(__file__).parent / "workers"
 HOST = socket.gethostname()
@@ -46,6 +51,18 @@ def wait_for(condition: Callable[[], object], seconds: float) -> bool:
     return True
 
 
+def processes_of(run_dir: Path) -> list[str]:
+    """What has the run directory in its environment or in its command: all that its launcher has started."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            pid = int(process.name)
+            texts = [(process / name).read_bytes() for name in ("environ", "cmdline")]
+            if pid != os.getpid() and any(os.fsencode(run_dir) in text for text in texts) and is_there(pid):
+                found.append(f"{pid} {texts[1].replace(bytes(1), b' ').decode()}")
+    return found
+
+
 def events_in(run_dir: Path) -> list[dict[str, Any]]:
     texts = [Path(path).read_text() for path in glob.glob(f"{run_dir}/workers/*/events.jsonl")]
     return [json.loads(line) for text in texts for line in text.splitlines()]
@@ -54,14 +71,17 @@ def events_in(run_dir: Path) -> list[dict[str, Any]]:
 class Job:
     """Runs workers in this process, and keeps what they said."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, carrier: str = "processes") -> None:
         self.run_dir = run_dir
+        self.carrier = carrier
         self.events: list[dict[str, Any]] = []
         self.pids: set[int] = set()
 
     def run(self, behaviours: str, workers: int, **options: Any) -> list[WorkerStatus]:
         retries = {"port_retries": options.pop("port_retries")} if "port_retries" in options else {}
-        cluster = local_cluster(workers, **options)
+        local = local_cluster(workers, **options)
+        cluster = LocalMpi(local) if self.carrier == "mpi" else local
+        self.run_dir.mkdir(exist_ok=True)
         return run_workers(cluster, command(behaviours), self.run_dir, self.take, **retries)
 
     def fail(self, behaviours: str, workers: int, **options: Any) -> WorkerFailedError:
@@ -78,9 +98,11 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    job = Job(tmp_path / "run")
+def job(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    job = Job(tmp_path / "run", getattr(request, "param", "processes"))
+    monkeypatch.setenv("RUN_OF_TEST", str(job.run_dir))
     yield job
+    assert processes_of(job.run_dir) == []
     pids = job.pids | {event["pid"] for event in events_in(job.run_dir) if "pid" in event}
     assert pids
     left = [pid for pid in pids if is_there(pid)]
@@ -92,6 +114,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 # --- Workers that end well
 
 
+@BOTH
 def test_a_job_that_ends_well(job: Job) -> None:
     statuses = job.run("finish", 3)
     assert [status.index for status in statuses] == [0, 1, 2]
@@ -107,6 +130,7 @@ def test_a_job_that_ends_well(job: Job) -> None:
     ]
 
 
+@BOTH
 def test_a_run_directory_can_be_used_again(job: Job) -> None:
     job.fail("finish,fail", 2)
     job.events.clear()
@@ -114,6 +138,7 @@ def test_a_run_directory_can_be_used_again(job: Job) -> None:
     assert job.of("failed") == []
 
 
+@BOTH
 def test_what_a_worker_started_ends_with_it(job: Job) -> None:
     job.run("grandchild", 2)
     assert len(job.of("grandchild")) == 2  # the fixture looks whether they are there
@@ -163,6 +188,7 @@ def test_events_come_on_the_calling_thread(job: Job) -> None:
 # --- Workers that fail
 
 
+@BOTH
 def test_an_exception_comes_with_its_traceback_and_the_others_are_stopped(job: Job) -> None:
     began = time.monotonic()
     error = job.fail("wait,fail,wait", 4)
@@ -182,6 +208,7 @@ def test_an_exception_comes_with_its_traceback_and_the_others_are_stopped(job: J
     assert [status.exit_code for status in error.workers][2:] == [-signal.SIGTERM] * 2
 
 
+@BOTH
 def test_a_failure_counts_while_its_process_lives_on(job: Job) -> None:
     error = job.fail("wait,fail_and_live", 2)
     assert (error.worker, error.exit_code) == (1, None)
@@ -196,6 +223,7 @@ def test_a_failure_in_r_comes_whole_with_its_call_stack(job: Job) -> None:
     )
 
 
+@BOTH
 @pytest.mark.parametrize("behaviours", ["lose_peer,fail_late,lose_peer", "lose_peer,kill_late,lose_peer"])
 def test_the_failures_of_peers_do_not_hide_the_first(job: Job, behaviours: str) -> None:
     error = job.fail(behaviours, 3)
@@ -209,6 +237,7 @@ def test_nobody_else_is_to_blame_for_a_kill(job: Job) -> None:
     assert job.fail("fail_later,kill_late", 2).worker == 1
 
 
+@BOTH
 def test_an_unexplained_end_gives_way_to_a_reported_error(job: Job) -> None:
     assert job.fail("exit_3,fail_late", 2).worker == 1
 
@@ -221,6 +250,7 @@ def test_when_there_are_only_failures_of_peers_the_first_is_given(job: Job) -> N
     )
 
 
+@BOTH
 def test_a_worker_that_is_killed(job: Job) -> None:
     error = job.fail("wait,wait,kill", 3)
     assert str(error) == (
@@ -246,6 +276,7 @@ def test_other_signals(job: Job, behaviour: str, said: str, code: int) -> None:
     assert error.exit_code == code
 
 
+@BOTH
 def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
     error = job.fail("exit_3,wait", 2)
     lines = "\n".join(f"  line {number}" for number in range(11, 30))
@@ -257,6 +288,7 @@ def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
     assert error.exit_code == 3
 
 
+@BOTH
 def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
     error = job.fail("wait,leave", 2)
     assert str(error) == (
@@ -267,6 +299,7 @@ def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
     assert error.exit_code == 0
 
 
+@BOTH
 def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
     began = time.monotonic()
     error = job.fail("fail_late,ignore_sigterm,ignore_sigterm", 3)
@@ -275,6 +308,7 @@ def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
     assert [status.exit_code for status in error.workers][1:] == [-9, -9]
 
 
+@BOTH
 def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
     error = job.fail("lose_peer,halt,lose_peer", 3)
     assert str(error) == (
@@ -284,6 +318,17 @@ def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
     assert error.workers[1].exit_code == -9
 
 
+@BOTH
+def test_a_worker_that_is_halted_while_the_others_only_wait(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "HALT_TIMEOUT", 0.5)
+    error = job.fail("wait,halt,wait", 3)
+    assert str(error).startswith(f"Worker 1 of 3 on {HOST} was halted (SIGSTOP, or a debugger), so that")
+    assert [status.status for status in error.workers] == ["stopped", "failed", "stopped"]
+
+
+@BOTH
 def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
     with pytest.raises(ClusterStartError) as caught:
         job.run("wait,never_ready", 2, start_timeout=3)
@@ -334,6 +379,7 @@ def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[i
 # --- The launcher itself is interrupted
 
 
+@BOTH
 def test_an_error_in_on_event_ends_the_workers(job: Job) -> None:
     def take(event: dict[str, Any]) -> None:
         job.take(event)
@@ -344,14 +390,17 @@ def test_an_error_in_on_event_ends_the_workers(job: Job) -> None:
         run_workers(local_cluster(2), command("wait"), job.run_dir, take)
 
 
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[Callable[[list[str]], tuple[subprocess.Popen[str], set[int]]]]:
+@pytest.fixture(params=CARRIERS)
+def parent(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[[list[str]], tuple[subprocess.Popen[str], set[int]]]]:
     """A function that starts a program which runs two workers; gives it and their process ids."""
     started: list[subprocess.Popen[str]] = []
 
     def start(worker: list[str]) -> tuple[subprocess.Popen[str], set[int]]:
-        program = [sys.executable, str(FOLDER / "parent.py"), "2", str(tmp_path), *worker]
-        process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True)
+        program = [sys.executable, str(FOLDER / "parent.py"), request.param, "2", str(tmp_path), *worker]
+        environment = os.environ | {"RUN_OF_TEST": str(tmp_path)}
+        process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env=environment)
         started.append(process)
         assert wait_for(lambda: len([e for e in events_in(tmp_path) if e["event"] == "ready"]) == 2, 30)
         return process, {event["pid"] for event in events_in(tmp_path) if "pid" in event}
@@ -360,9 +409,10 @@ def parent(tmp_path: Path) -> Iterator[Callable[[list[str]], tuple[subprocess.Po
     for process in started:
         process.kill()
         process.communicate()
-    left = [event["pid"] for event in events_in(tmp_path) if "pid" in event and is_there(event["pid"])]
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not processes_of(tmp_path), 5)
+    left = processes_of(tmp_path)
+    for line in left:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
     assert not left
 
 

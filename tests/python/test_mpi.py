@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from clusters import run_cluster
 
 import tfdistr
 from tfdistr.mpi import chooses_mpi, world
+from tfdistr.mpi import ranks as ranks_of_launcher
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -106,13 +112,150 @@ def test_a_missing_mpi4py_is_said(monkeypatch):
     ]
 
 
-def test_a_local_cluster_does_not_go_with_mpi():
-    with pytest.raises(tfdistr.ArgumentError) as caught:
-        tfdistr.distributed_fit(
-            lambda: None, np.ones((2, 1)), cluster=tfdistr.local_cluster(2), communication="mpi"
-        )
-    assert str(caught.value).splitlines() == [
-        'communication="mpi" is for processes that MPI\'s launcher has started.',
-        'Received: communication="mpi", and a cluster of local_cluster()',
-        "Fix: Leave `cluster` out and start the script with mpiexec -n 4.",
-    ]
+# --- Ranks that are not the ranks of one MPI
+
+
+def start_rank(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Join MPI in a process to which the environment says that it is a rank."""
+    code = "from tfdistr.mpi import world; print(world().Get_size())"
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "received"),
+    [
+        ({"PMI_SIZE": "3", "PMI_RANK": "0"}, "1 rank in the MPI of this process, which is MPICH"),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, "MPICH"),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "3"},
+            "1 rank in the MPI of this process, which is MPICH",
+        ),
+    ],
+)
+def test_ranks_that_are_alone_by_accident_are_told(environment: dict[str, str], received: str) -> None:
+    lines = start_rank(**environment).stderr.splitlines()[-3:]
+    assert lines[0].endswith(
+        "ClusterStartError: The 3 processes that the launcher has started must be the ranks of one MPI."
+    )
+    assert lines[1].startswith(f"Received: {received} Version")
+    assert lines[1].endswith("Open MPI's launcher has started") == ("OMPI_COMM_WORLD_SIZE" in environment)
+    assert lines[2].startswith("Fix: Use the mpiexec of that library")
+
+
+def test_a_process_without_a_launcher_is_alone_rightly() -> None:
+    assert start_rank().stdout == "1\n"
+    assert start_rank(SLURM_PROCID="0", SLURM_NTASKS="3").stdout == "1\n"  # the shell of sbatch
+
+
+SHELL = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "number"),
+    [
+        (SHELL, 1),  # sbatch
+        (SHELL | {"SLURM_STEP_ID": "4294967291"}, 1),  # the same, as a step
+        (SHELL | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, 1),  # salloc
+        (SHELL | {"SLURM_STEP_ID": "batch"}, 1),
+        ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}, 1),
+        (SHELL | {"SLURM_STEP_ID": "0"}, 4),  # srun
+        (SHELL | {"SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, 2),  # srun -n 2
+        (SHELL | {"SLURM_STEP_ID": "0", "PMI_SIZE": "3"}, 3),  # mpiexec in a task
+        ({"PMI_SIZE": "many"}, 1),
+    ],
+)
+def test_how_many_ranks_there_are(
+    environment: dict[str, str], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ:
+        if name.startswith(("SLURM_", "PMI_", "OMPI_")):
+            monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert ranks_of_launcher() == number
+    assert chooses_mpi("auto") == (number > 1)
+
+
+# --- Workers that distributed_fit() starts
+
+
+def model():
+    import keras
+
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def at_epoch(action):
+    """A function that makes a callback: worker 1 does something at the end of its second epoch."""
+
+    def make():
+        import keras
+
+        def on_epoch_end(epoch, logs):
+            if os.environ["PMI_RANK"] == "1" and epoch == 1:
+                action()
+
+        return [keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)]
+
+    return make
+
+
+def fit(workers, **options):
+    return tfdistr.distributed_fit(
+        model, tfdistr.load_dataset("digits"), batch_size=64, seed=1, verbose=0,
+        cluster=tfdistr.local_cluster(workers, env={"CUDA_VISIBLE_DEVICES": ""}), **options,
+    )  # fmt: skip
+
+
+def test_local_workers_train_by_mpi_with_the_numbers_of_one(tmp_path):
+    def look():
+        # The sockets of this process on which it listens: TensorFlow's server would, on all interfaces.
+        names = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd.isdigit()
+                 and os.path.lexists(f"/proc/self/fd/{fd}")]  # fmt: skip
+        tables = [Path(f"/proc/self/net/{kind}").read_text().splitlines() for kind in ("tcp", "tcp6")]
+        rows = [line.split() for table in tables for line in table]
+        own = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in names]
+        (tmp_path / "listening").write_text(" ".join(own))
+        (tmp_path / "config").write_text(os.environ.get("TF_CONFIG", "none"))
+
+    several = fit(2, epochs=3, callbacks=at_epoch(look), run_dir=tmp_path / "run")
+    one = fit(1, epochs=3)
+    assert (several.params["communication"], one.params["communication"]) == ("mpi", "auto")
+    np.testing.assert_allclose(several.history["loss"], one.history["loss"], rtol=1e-6)
+    assert [(worker["status"], worker["exit_code"]) for worker in several.workers] == [("done", 0)] * 2
+    logs = [(tmp_path / "run" / "logs" / f"worker-{index}.log").read_text() for index in range(2)]
+    reason = "tfdistr INFO: communication: mpi, because MPI is here, and the workers see no GPU"
+    assert [log.count(reason) for log in logs] == [1, 0]
+    assert ((tmp_path / "listening").read_text(), (tmp_path / "config").read_text()) == ("", "{}")
+    log = Path(one.workers[0]["log"]).read_text()
+    assert "communication: left to TensorFlow, because one worker has none to talk to" in log
+
+
+def boom():
+    raise ValueError("the loss is green")
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_error_of_a_worker_is_the_error_of_the_job():
+    with pytest.raises(tfdistr.WorkerFailedError) as caught:
+        fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(boom))
+    error = caught.value
+    assert (error.worker, error.exit_code) == (1, 1)
+    assert "failed: ValueError: the loss is green\n\nTraceback" in str(error)
+    assert error.workers[0].status in ("failed", "stopped")  # with the message of worker 1, or before it came
+
+
+def test_a_worker_that_is_killed_ends_the_job():
+    began = time.monotonic()
+    with pytest.raises(tfdistr.WorkerFailedError) as caught:
+        fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(kill))
+    assert (caught.value.worker, caught.value.exit_code) == (1, -9)
+    assert [status.status for status in caught.value.workers] == ["stopped", "failed"]
+    assert time.monotonic() - began < 120

@@ -160,7 +160,7 @@ test_that("arguments are checked before anything is started", {
     )
   }
   expect_match(conditionMessage(fit(epochs = 0)), "`epochs` must be .*Received: 0.*Fix: Pass")
-  expect_match(conditionMessage(fit(cluster = "local")), "`cluster` must be what local_cluster\\(\\) returns")
+  expect_match(conditionMessage(fit(cluster = "local")), "`cluster` must be what local_cluster\\(\\) or")
   expect_match(conditionMessage(fit(strategy = "parameter_server")), "`strategy` must be one of")
   expect_match(conditionMessage(fit(cluster = local_cluster(), max_restarts = -1)), "`max_restarts`")
   expect_match(conditionMessage(fit(cluster = local_cluster(), run_dir = getwd())), "`run_dir` must be a new")

@@ -21,3 +21,39 @@ test_that("ranks that mpiexec has started train together, without TF_CONFIG", {
   expect_identical(ranks[[1L]]$seed, ranks[[2L]]$seed)
   expect_identical(vapply(ranks, function(rank) rank$workers$index, 1L), 0:1)
 })
+
+test_that("workers that distributed_fit() starts communicate by MPI, and train as one does", {
+  digits <- some_digits()
+  fit <- function(workers) {
+    distributed_fit(
+      small_model, digits$x, digits$y,
+      cluster = local_cluster(workers, env = c(CUDA_VISIBLE_DEVICES = "")), batch_size = 50, epochs = 2,
+      seed = 1, communication = "mpi", callbacks = function() {
+        writeLines(paste0("rank [", Sys.getenv("PMI_RANK"), "]"), stderr())
+        list()
+      }
+    )
+  }
+  two <- fit(2)
+  one <- fit(1)
+  expect_identical(two$params$communication, "mpi")
+  expect_identical(two$workers$status, c("done", "done"))
+  expect_equal(two$history, one$history, tolerance = 1e-6)
+  expect_equal(two$model$get_weights(), one$model$get_weights(), tolerance = 1e-6)
+  for (worker in 1:2) {
+    expect_true(sprintf("rank [%d]", worker - 1L) %in% readLines(two$workers$log[[worker]]))
+  }
+})
+
+test_that("an R error of a rank comes with its call stack, and the others are stopped", {
+  model <- function() if (Sys.getenv("PMI_RANK") == "1") stop("no model here") else small_model()
+  digits <- some_digits()
+  error <- expect_error(
+    distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2), communication = "mpi"),
+    "Worker 1 of 2 on .* failed: simpleError: no model here",
+    class = "tfdistr_error_worker_failed"
+  )
+  expect_identical(error$worker, 1L)
+  expect_match(error$traceback, 'stop("no model here")', fixed = TRUE)
+  expect_identical(error$workers$status[[2L]], "failed")
+})

@@ -27,14 +27,17 @@ def check_cores(workers: int, cores_per_worker: Any) -> int | None:
         ArgumentError: It has not.
     """
     cores = optional_whole("cores_per_worker", cores_per_worker)
-    available = len(usable_cores())
-    if cores is not None and workers * cores > available:
+    _check_enough(workers, cores or 0, len(usable_cores()))
+    return cores
+
+
+def _check_enough(workers: int, each: int, available: int) -> None:
+    if workers * each > available:
         raise ArgumentError(
-            "`workers` times `cores_per_worker` must be at most the number of cores that can be used.",
-            received=f"{workers} workers with {cores} cores each, and {available} cores",
+            "`cores_per_worker` times the workers of a machine must be at most its cores that can be used.",
+            received=f"{workers} workers with {each} each, and {available} cores",
             fix="Leave `cores_per_worker` out, and the workers share the cores fairly.",
         )
-    return cores
 
 
 def share_of(index: int, workers: int, cores_per_worker: int | None) -> dict[str, str]:
@@ -47,11 +50,15 @@ def take_cores() -> list[int]:
 
     Returns:
         The cores; all that can be used if nobody has shared them out.
+
+    Raises:
+        ArgumentError: This machine has not as many.
     """
     usable = usable_cores()
     if _SHARE not in os.environ:
         return usable
     index, workers, each = map(int, os.environ[_SHARE].split())
+    _check_enough(workers, each, len(usable))
     each = each or max(1, len(usable) // workers)
     own = [usable[(index * each + core) % len(usable)] for core in range(each)]
     for name in _POOLS:

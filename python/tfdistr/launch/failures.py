@@ -11,7 +11,7 @@ from typing import Any
 from tfdistr.errors import WorkerFailedError
 from tfdistr.tail import last_lines
 
-from .process import WorkerProcess
+from .process import Worker
 
 _LOG_LINES = 20
 #: Signals that a worker gets for its own fault, or from outside: never because another worker failed.
@@ -76,7 +76,7 @@ def root_cause(failures: Iterable[Failure]) -> Failure:
 
 
 def worker_failed_error(
-    failure: Failure, process: WorkerProcess, *, workers: int, host: str, done: bool, attempts: int = 1
+    failure: Failure, process: Worker, *, workers: int, done: bool, attempts: int = 1
 ) -> WorkerFailedError:
     """Say what happened to a worker, with its own traceback, or else the end of its output.
 
@@ -84,7 +84,6 @@ def worker_failed_error(
         failure: What happened.
         process: The worker's process.
         workers: How many workers there are.
-        host: The machine it ran on.
         done: Whether it had reported that its work is done.
         attempts: How often the workers were started, for a port that was in use each time.
     """
@@ -93,7 +92,7 @@ def worker_failed_error(
     said, fix = _reported(event, traceback) if event else _unexplained(failure.exit_code, done)
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on others."
-    parts = [f"Worker {failure.worker} of {workers} on {host} {said}"]
+    parts = [f"Worker {failure.worker} of {workers} on {process.host} {said}"]
     if traceback:
         parts.append(traceback)
     else:
@@ -103,7 +102,7 @@ def worker_failed_error(
     return WorkerFailedError(
         "\n\n".join(filter(None, parts)),
         worker=failure.worker,
-        host=host,
+        host=process.host,
         pid=process.pid,
         exit_code=failure.exit_code,
         traceback=traceback,

@@ -13,6 +13,7 @@ from tfdistr.arguments import flag, positive, whole
 from tfdistr.cluster import tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 
+from .cores import check_cores, share_of
 from .ports import free_ports
 from .process import PARENT, WorkerProcess, stop
 
@@ -30,13 +31,15 @@ class LocalCluster:
     env: Mapping[str, str] | None = field(default=None, hash=False)
     follow: bool = False
     start_timeout: float = 300.0
+    cores_per_worker: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", whole("workers", self.workers))
-        object.__setattr__(self, "env", _environment(self.env))
+        object.__setattr__(self, "env", check_env(self.env))
         timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
         object.__setattr__(self, "start_timeout", timeout)
         object.__setattr__(self, "follow", flag("follow", self.follow))
+        object.__setattr__(self, "cores_per_worker", check_cores(self.workers, self.cores_per_worker))
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
         """Start every worker once, on ports that are free now.
@@ -57,7 +60,8 @@ class LocalCluster:
         processes: list[WorkerProcess] = []
         try:
             for index, config in enumerate(plan):
-                env = self._environment(config.to_env())
+                own = {PARENT: str(os.getpid()), **config.to_env()}
+                env = {**os.environ, **self.environment(index), **own}
                 arguments = [*command, os.fspath(run_dir), str(index)]
                 processes.append(WorkerProcess(index, arguments, env=env, run_dir=run_dir))
         except OSError as error:
@@ -73,14 +77,16 @@ class LocalCluster:
             raise
         return processes
 
-    def _environment(self, config: Mapping[str, str]) -> dict[str, str]:
-        defaults = {**_QUIET, **os.environ, "PYTHONUNBUFFERED": "1"}
-        return {**defaults, **(self.env or {}), PARENT: str(os.getpid()), **config}
+    def environment(self, index: int) -> dict[str, str]:
+        """The environment variables of worker ``index`` that this process does not have."""
+        share = share_of(index, self.workers, self.cores_per_worker)
+        return {**worker_defaults(), **share, **(self.env or {})}
 
 
 def local_cluster(
     workers: int = 2,
     *,
+    cores_per_worker: int | None = None,
     env: Mapping[str, str] | None = None,
     follow: bool = False,
     start_timeout: float = 300.0,
@@ -92,6 +98,9 @@ def local_cluster(
 
     Args:
         workers: How many; the number must be whole and at least 1.
+        cores_per_worker: On how many cores of this machine each worker runs, with as many threads. By default
+            the workers share all cores that this process can use, fairly; where there are fewer cores than
+            workers, several workers share one.
         env: Environment variables for the workers, text to text, beside those of this process.
         follow: Whether to show what the workers print as it comes, each line after "[worker 1] ". It is in
             a file for each worker in any case.
@@ -107,10 +116,17 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
-    return LocalCluster(workers=workers, env=env, follow=follow, start_timeout=start_timeout)
+    return LocalCluster(workers, env, follow, start_timeout, cores_per_worker)
 
 
-def _environment(env: Any) -> dict[str, str]:
+def worker_defaults() -> dict[str, str]:
+    """Environment variables of every worker, before which those of the user come."""
+    quiet = {name: value for name, value in _QUIET.items() if name not in os.environ}
+    return {**quiet, "PYTHONUNBUFFERED": "1"}
+
+
+def check_env(env: Any) -> dict[str, str]:
+    """``env``, if it maps names of environment variables to text."""
     if env is not None and not isinstance(env, Mapping):
         raise ArgumentError(
             "`env` must map the names of environment variables to their values.",

@@ -6,12 +6,16 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
+
+from tfdistr.errors import TfdistrError
 
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable that tells a worker which process started it."""
@@ -19,6 +23,25 @@ GRACE = 2.0
 """Seconds that a worker has to end by itself once it was asked to."""
 _REAP = 30.0  # a killed process may still have to give back a device
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+
+
+class Worker(Protocol):
+    """A worker that was started, whoever started it. `WorkerProcess` says what these are."""
+
+    index: int
+    host: str
+    pid: int
+    log: Path
+    exit_code: int | None
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def is_stopped(self) -> bool: ...
+    def poll(self) -> int | None: ...
+    def signal_group(self, number: signal.Signals) -> None: ...
+    def reap(self) -> None: ...
+    def launch_error(self) -> TfdistrError | None: ...
 
 
 class WorkerProcess:
@@ -35,6 +58,7 @@ class WorkerProcess:
         cwd: Its working directory; by default that of this process.
 
     Attributes:
+        host: The machine it runs on: this one.
         pid: Its process id, which is the number of its process group too.
         log: The file with its output.
         exit_code: None while it runs; its exit status, or minus the signal that ended it.
@@ -54,6 +78,7 @@ class WorkerProcess:
         cwd: str | os.PathLike[str] | None = None,
     ) -> None:
         self.index = index
+        self.host = socket.gethostname()
         self.log = log_path(run_dir, index)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.exit_code: int | None = None
@@ -100,13 +125,16 @@ class WorkerProcess:
             self._process.wait(_REAP)
         self.poll()
 
+    def launch_error(self) -> None:
+        """The error of what started it, by which it ended: there is nothing of that kind here."""
+
 
 def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:
     """Where the output of worker `index` goes."""
     return Path(run_dir) / "logs" / f"worker-{index}.log"
 
 
-def stop(processes: Sequence[WorkerProcess], grace: float = GRACE) -> None:
+def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
     """End processes and what they started: SIGTERM to all, and SIGKILL to those left at the deadline.
 
     Args:
@@ -124,7 +152,7 @@ def stop(processes: Sequence[WorkerProcess], grace: float = GRACE) -> None:
         left = [process for process in running if process.exit_code is None]
         for process in left:
             process.signal_group(signal.SIGKILL)  # ends stopped processes too
-        for process in left:
+        for process in processes:
             process.reap()
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.events import EventReader, events_path
 from tfdistr.tail import Tail
 
 from .failures import Cause, Failure, root_cause, worker_failed_error
-from .local import LocalCluster
-from .process import WorkerProcess, log_path, stop
+from .process import Worker, log_path, stop
 
 POLL = 0.05
 """Seconds between two looks at the workers."""
@@ -26,7 +24,22 @@ PATIENCE = 1.0
 EXIT_TIMEOUT = 120.0
 """Seconds that the processes may take to end once every worker is done; then they are ended."""
 
+HALT_TIMEOUT = 30.0
+"""Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
+
 OnEvent = Callable[[dict[str, Any]], object]
+
+
+class Cluster(Protocol):
+    """What can start workers. `LocalCluster` says what these are."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def follow(self) -> bool: ...
+    @property
+    def start_timeout(self) -> float: ...
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,7 @@ class WorkerStatus:
     Args:
         index: Its index, from 0.
         host: The machine it ran on.
-        pid: Its process id there.
+        pid: Its process id there; 0 if it had not started yet.
         status: "done", "failed", or "stopped" because another one failed.
         seconds: How long its process ran.
         log: Path of the file with its output.
@@ -53,7 +66,7 @@ class WorkerStatus:
 
 
 def run_workers(
-    cluster: LocalCluster,
+    cluster: Cluster,
     command: Sequence[str],
     run_dir: str | os.PathLike[str],
     on_event: OnEvent | None = None,
@@ -102,20 +115,20 @@ def run_workers(
 class _Generation:
     """Workers that were started together, once."""
 
-    def __init__(self, cluster: LocalCluster, command: Sequence[str], run_dir: Path, notify: OnEvent) -> None:
+    def __init__(self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent) -> None:
         indices = range(cluster.workers)
         for index in indices:
             events_path(run_dir, index).unlink(missing_ok=True)
         self._start = partial(cluster.start, command, run_dir)
         self._timeout = cluster.start_timeout
         self._notify = notify
-        self._host = socket.gethostname()
         self._events = EventReader(run_dir, cluster.workers)
         self._outputs = {i: Tail(log_path(run_dir, i)) for i in indices if cluster.follow}
         self._ready: set[int] = set()
         self._done: set[int] = set()
         self._failures: dict[int, Failure] = {}
-        self._processes: list[WorkerProcess] = []
+        self._processes: Sequence[Worker] = []
+        self._halted: dict[int, float] = {}
         self._started = self._changed = time.monotonic()
 
     def run(self) -> Failure | None:
@@ -140,6 +153,7 @@ class _Generation:
             code = process.exit_code
             if code is not None and not (code == 0 and process.index in self._done):
                 self._fail(Failure.exited(process.index, time.time(), code))
+        self._look_for_halted(running)
         waited = time.monotonic() - self._changed
         if self._failures:
             return self._await_root_cause(waited)
@@ -179,6 +193,15 @@ class _Generation:
                 self._fail(Failure.halted(process.index, time.time()))
         return False
 
+    def _look_for_halted(self, running: Sequence[Worker]) -> None:
+        """Note a worker for which the others may wait for ever: MPI does not tell them."""
+        for process in running:
+            since = self._halted.setdefault(process.index, time.monotonic())
+            if not process.is_stopped or len(self._processes) == 1:
+                del self._halted[process.index]
+            elif time.monotonic() - since > HALT_TIMEOUT:
+                self._fail(Failure.halted(process.index, time.time()))
+
     def _check_ready(self) -> None:
         late = [process for process in self._processes if process.index not in self._ready]
         if late:
@@ -199,7 +222,7 @@ class _Generation:
         return [
             WorkerStatus(
                 index=process.index,
-                host=self._host,
+                host=process.host,
                 pid=process.pid,
                 status=self._status(process.index),
                 seconds=process.seconds,
@@ -216,11 +239,13 @@ class _Generation:
 
     def error(self, root: Failure, attempts: int) -> Exception:
         """Say what the root cause was."""
+        process = self._processes[root.worker]
+        if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
+            return launch_error
         error = worker_failed_error(
             root,
-            self._processes[root.worker],
+            process,
             workers=len(self._processes),
-            host=self._host,
             done=root.worker in self._done,
             attempts=attempts,
         )

@@ -178,7 +178,8 @@ def talk() -> None:
 
 def wait_for_all() -> None:
     """Wait until every worker is ready, however slow the machine is."""
-    workers = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
+    ranks = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE")
+    workers = int(ranks) if ranks else len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
     reader, ready = EventReader(run_dir, workers), set()
     while len(ready) < workers:
         ready |= {event["worker"] for event in reader.poll() if event["event"] == "ready"}
@@ -202,10 +203,14 @@ if __name__ == "__main__":
     behaviour = globals()[names[min(index, len(names) - 1)]]
     events = EventWriter(run_dir, index)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
+    if "PMI_SIZE" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ:
+        from mpi4py import MPI
+
+        assert MPI.COMM_WORLD.Get_rank() == index
     if behaviour not in (never_ready, ignore_sigterm):
         events.write("ready")
     try:
         behaviour()
     except Exception as error:
         report(error)
-        sys.exit(1)
+        os._exit(1)

@@ -1,0 +1,168 @@
+"""Stands between a launcher and a program, which ends when this does, or when the launcher is gone.
+
+    python guard.py run PARENT_PID PROGRAM ARGUMENT...   (mpiexec)
+    python guard.py rank RUN_DIR                         (a worker, as a rank that mpiexec starts)
+
+SIGTERM asks the program to end; it is killed if it has not ended a little later. A rank tells the launcher
+through its standard output, which mpiexec hands on, what becomes of its worker: lines of ``MARK`` and JSON.
+That needs no files, which other hosts would see late.
+
+It is run by its path and uses the standard library only: with R workers, tfdistr is not where Python looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import IO, Any
+
+MARK = "tfdistr-rank "
+"""How the lines begin with which a rank speaks to the launcher."""
+SPEC = "ranks.json"
+"""The file of the run directory that says what each rank runs, and with which environment variables."""
+RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+"""The environment variables in which launchers tell a process its rank: MPICH, Open MPI, PMIx, Slurm."""
+_GRACE = 2  # seconds that a worker has to end by itself
+_LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent ends; only Linux does that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def watch(child: subprocess.Popen[bytes], *, forward: bool, grace: int, say: Any) -> tuple[int, bool]:
+    """Wait for the end of ``child``, and bring it about when this process is told to end.
+
+    Args:
+        child: The program, in a process group of its own.
+        forward: Whether each further SIGTERM is handed on; else the second one kills.
+        grace: Seconds after the first SIGTERM until the program is killed.
+        say: Called as ``say(halted=bool)`` when the program was halted or goes on.
+
+    Returns:
+        Its exit status, negative for a signal, and whether this process was told to end.
+    """
+    told = False
+
+    def end(number: int, frame: object) -> None:
+        nonlocal told
+        kill = number == signal.SIGALRM or (told and not forward)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        if not told:
+            signal.alarm(grace)
+        told = True
+
+    for number in (*_TOLD, signal.SIGALRM):
+        signal.signal(number, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+    while True:
+        _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
+        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            say(halted=os.WIFSTOPPED(status))
+            continue
+        signal.alarm(0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)  # what it left behind
+        return os.waitstatus_to_exitcode(status), told
+
+
+def start(
+    command: list[str], env: dict[str, str] | None = None, output: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program in a process group of its own, which the kernel ends with this process."""
+    end_with_parent(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until there is what they are for
+
+    def prepare() -> None:
+        end_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+
+    # Of the files that mpiexec leaves open, the program gets that of its process manager.
+    manager = os.environ.get("PMI_FD", "")
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT if output else None,
+        process_group=0,
+        pass_fds=[int(manager)] if manager.isdigit() else [],
+        preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
+    )
+
+
+def run(parent: int, command: list[str]) -> int:
+    """Run a program for the process ``parent``, which has started this one."""
+    try:
+        child = start(command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    if os.getppid() != parent:
+        child.kill()  # it ended before the kernel was told to look out for it
+    # The ranks need their own time to end.
+    code, _ = watch(child, forward=True, grace=2 * _GRACE, say=lambda **fields: None)
+    return code if code >= 0 else 128 - code
+
+
+def rank(run_dir: str) -> int:
+    """Run the worker whose rank this process has."""
+    index = next((os.environ[name] for name in RANKS if os.environ.get(name)), None)
+    host = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
+    if index is None:
+        print(f"mpiexec does not tell a process its rank, in none of {', '.join(RANKS)}.", file=sys.stderr)
+        return 1
+    say = functools.partial(_say, rank=int(index), host=host)
+    try:
+        with open(os.path.join(run_dir, SPEC)) as file:
+            spec = json.load(file)
+        command = [*spec["command"], run_dir, index]
+        env = {**os.environ, **spec["environments"][int(index)], "TFDISTR_PARENT_PID": str(os.getpid())}
+        env.pop("TF_CONFIG", None)
+        with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb") as output:
+            child = start(command, env, output)
+    except OSError as error:
+        missing = None if os.path.exists(os.path.join(run_dir, SPEC)) else run_dir
+        say(failed=str(error), missing=missing)
+        _linger()
+        return 1
+    say(pid=child.pid)
+    code, told = watch(child, forward=False, grace=_GRACE, say=say)
+    say(exit_code=code)
+    if code and not told:
+        _linger()
+    return code if code >= 0 else 128 - code
+
+
+def _linger() -> None:
+    """Wait to be told to end: mpiexec could end the others, which may have something to say yet."""
+    for number in _TOLD:
+        signal.signal(number, lambda *_: os._exit(1))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+    time.sleep(_LINGER)
+
+
+def _say(**fields: Any) -> None:
+    # One write, so that lines of several ranks do not mix.
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(1, f"{MARK}{json.dumps(fields)}\n".encode())
+
+
+if __name__ == "__main__":
+    status = rank(sys.argv[2]) if sys.argv[1] == "rank" else run(int(sys.argv[2]), sys.argv[3:])
+    sys.stderr.flush()
+    os._exit(status)

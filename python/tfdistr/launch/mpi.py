@@ -1,0 +1,163 @@
+"""Clusters whose workers are the ranks of one ``mpiexec``: on several hosts, or on this machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfdistr._tf_config import show
+from tfdistr.arguments import flag, optional_whole, positive, whole
+from tfdistr.errors import ArgumentError
+
+from .cores import share_of
+from .local import LocalCluster, check_env, worker_defaults
+from .mpiexec import Mpiexec, Rank
+
+# On one machine no worker need listen on the network, as those of MPICH (through UCX) would.
+_BY_MEMORY = {"UCX_TLS": "self,sm"}
+
+
+@dataclass(frozen=True)
+class MpiCluster:
+    """Workers on several hosts, the ranks of one mpiexec. Made by `mpi_cluster`, which see."""
+
+    hosts: Sequence[str]
+    workers_per_host: int = 1
+    env: Mapping[str, str] | None = field(default=None, hash=False)
+    follow: bool = False
+    start_timeout: float = 300.0
+    ssh: str | None = None
+    cores_per_worker: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", _hosts(self.hosts))
+        object.__setattr__(self, "workers_per_host", whole("workers_per_host", self.workers_per_host))
+        object.__setattr__(self, "env", check_env(self.env))
+        timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
+        object.__setattr__(self, "start_timeout", timeout)
+        object.__setattr__(self, "follow", flag("follow", self.follow))
+        cores = optional_whole("cores_per_worker", self.cores_per_worker)
+        object.__setattr__(self, "cores_per_worker", cores)
+        _words(self.ssh)
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are on all hosts together."""
+        return len(self.hosts) * self.workers_per_host
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
+        """Start every worker once; see `LocalCluster.start`."""
+        each = self.workers_per_host
+        shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
+        environments = [{**worker_defaults(), **share, **(self.env or {})} for share in shares]
+        return Mpiexec(
+            command, run_dir, environments, host="", hosts=self.hosts, ssh=_words(self.ssh)
+        ).ranks
+
+
+@dataclass(frozen=True)
+class LocalMpi:
+    """The workers of a `LocalCluster` as the ranks of one mpiexec."""
+
+    cluster: LocalCluster
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return self.cluster.workers
+
+    @property
+    def follow(self) -> bool:
+        """Whether to show what the workers print."""
+        return self.cluster.follow
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds until every worker must have joined the cluster."""
+        return self.cluster.start_timeout
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
+        """Start every worker once; see `LocalCluster.start`."""
+        defaults = {name: value for name, value in _BY_MEMORY.items() if name not in os.environ}
+        environments = [{**defaults, **self.cluster.environment(index)} for index in range(self.workers)]
+        return Mpiexec(command, run_dir, environments, host=socket.gethostname()).ranks
+
+
+def mpi_cluster(
+    hosts: Sequence[str],
+    workers_per_host: int = 1,
+    *,
+    cores_per_worker: int | None = None,
+    env: Mapping[str, str] | None = None,
+    follow: bool = False,
+    start_timeout: float = 300.0,
+    ssh: str | None = None,
+) -> MpiCluster:
+    """Describe a cluster of workers on several hosts that MPI's launcher starts, and that talk by MPI.
+
+    Nothing is started yet. `distributed_fit` runs one ``mpiexec``, which reaches the hosts by ssh: each must
+    let this user in without a password, and have the same Python, tfdistr and MPI at the same paths as this
+    machine (R workers: the same R and packages, too). Worker ``i`` runs on ``hosts[i // workers_per_host]``.
+    All hosts must see the run directory under the same path: by default it is a new folder of the
+    working directory. On Linux, all workers end with the process that started them, however that ends.
+
+    Args:
+        hosts: Names or addresses of the hosts, each once, as ssh takes them. This machine can be one of them.
+        workers_per_host: How many workers on each; a whole number of at least 1.
+        cores_per_worker: On how many cores of its host each worker runs, with as many threads. By default the
+            workers of a host share its cores fairly.
+        env: Environment variables for the workers, text to text, beside those that ``mpiexec`` hands on:
+            with MPICH all of this process.
+        follow: Whether to show what the workers print as it comes, each line after "[worker 1] ".
+        start_timeout: Seconds until every worker must have joined the cluster.
+        ssh: The program that reaches the hosts, and its options, as in a shell: "ssh -F my_config", for
+            example. By default ``ssh``.
+
+    Returns:
+        The cluster, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: If an argument is not of that form.
+
+    Example:
+        >>> mpi_cluster(["a", "b"], workers_per_host=2).workers
+        4
+    """
+    return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker)
+
+
+def _hosts(hosts: Any) -> tuple[str, ...]:
+    rule = None
+    if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
+        rule = "`hosts` must be a list of at least one host."
+    elif any(not isinstance(host, str) for host in hosts):
+        rule = "`hosts` must be names or addresses, as text."
+    elif any(not host or host.startswith("-") or any(c in " \t\n," for c in host) for host in hosts):
+        rule = 'Each host must be a name or an address, without spaces and commas and no "-" before it.'
+    elif len(set(hosts)) < len(hosts):
+        rule = "`hosts` must name each host once; `workers_per_host` says how many workers run there."
+    if rule:
+        raise ArgumentError(
+            rule, received=show(hosts), fix='Pass hosts=["a", "b"], for example; in R, hosts = c("a", "b").'
+        )
+    return tuple(hosts)
+
+
+def _words(ssh: Any) -> list[str]:
+    """The words of a command."""
+    try:
+        words = [] if ssh is None else shlex.split(ssh)
+        valid = ssh is None or bool(words)
+    except (ValueError, AttributeError, TypeError):
+        words, valid = [], False
+    if not valid:
+        raise ArgumentError(
+            "`ssh` must be a program and its options, written as for a shell.",
+            received=show(ssh),
+            fix='Pass ssh="ssh -p 2222", for example, or leave it out.',
+        )
+    return words

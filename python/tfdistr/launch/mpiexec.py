@@ -1,0 +1,299 @@
+"""Workers as the ranks of one ``mpiexec``: starting it, what it says of them, and ending it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tfdistr.errors import ClusterStartError, TfdistrError
+from tfdistr.tail import Tail
+
+from . import guard
+from .process import log_path
+
+_LAST_LINES = 10
+_REAP = 15.0  # seconds until mpiexec, which was asked to end, is killed
+# What the launcher of another job has told this process is not for the ranks of this one.
+_OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
+# How the lines begin in which MPICH's launcher says where in its own code it was.
+_INNER = ("[mpiexec@", "[proxy")
+# MPICH sends SIGUSR1 to the others when a rank ends, maybe before they have begun to look out for it.
+_NO_USR1 = ("sh", "-c", 'trap "" USR1; exec "$@"', "sh")
+
+
+def find_mpiexec() -> str | None:
+    """The path of MPI's launcher: the one beside this Python, else the one on PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+
+
+def family(version: str) -> str | None:
+    """Whose launcher it is that prints ``version`` for ``--version``: "mpich", "openmpi" or neither."""
+    if "HYDRA" in version:
+        return "mpich"
+    return "openmpi" if any(name in version for name in ("Open MPI", "OpenRTE", "prte")) else None
+
+
+def command_line(
+    mpiexec: str,
+    version: str,
+    workers: int,
+    hosts: Sequence[str] = (),
+    *,
+    ssh: Sequence[str] = (),
+    root: bool = False,
+) -> list[str]:
+    """The command with which ``mpiexec`` starts so many ranks; their program follows.
+
+    Args:
+        mpiexec: Its path.
+        version: What it prints for ``--version``.
+        workers: Number of ranks, a multiple of the number of hosts.
+        hosts: Where, with as many on each; this machine if there are none.
+        ssh: The program that starts what runs on other hosts, and its options; by default ``ssh``.
+        root: Whether the user is root, which Open MPI allows only if it is told to.
+
+    Raises:
+        ClusterStartError: It is the launcher of an MPI that is not known.
+    """
+    each = workers // max(len(hosts), 1)
+    kind = family(version)
+    if kind == "mpich":
+        # It would kill the others before they have said what became of them: that is left to the guards.
+        line = [mpiexec, "-disable-auto-cleanup", "-rmk", "user", "-n", str(workers)]
+        if not hosts:
+            return [*line, "-launcher", "fork", "-localhost", "127.0.0.1"]
+        agent = ["-launcher-exec", *ssh] if ssh else []
+        return [*line, "-launcher", "ssh", *agent, "-hosts", ",".join(hosts), "-ppn", str(each)]
+    if kind == "openmpi":
+        where = ["--host", ",".join(f"{host}:{each}" for host in hosts or ["localhost"])]
+        agent = ["--mca", "plm_rsh_agent", shlex.join(ssh)] if ssh else []
+        allow = ["--allow-run-as-root"] if root else []
+        return [mpiexec, *allow, "--bind-to", "none", "--oversubscribe", *where, *agent, "-n", str(workers)]
+    raise ClusterStartError(
+        "mpiexec must be that of MPICH or of Open MPI.",
+        received=f"{mpiexec}, which says of itself: {(version.strip() or 'nothing').splitlines()[0]}",
+        fix="pip install 'tfdistr[mpi]' for MPICH, or start the script itself with your launcher.",
+    )
+
+
+@lru_cache(maxsize=4)
+def version_of(mpiexec: str) -> str:
+    """What the launcher prints for ``--version``."""
+    try:
+        said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return said.stdout + said.stderr
+
+
+class Rank:
+    """A worker that mpiexec has started, on this machine or another: what a ``WorkerProcess`` is for others.
+
+    Args:
+        job: The mpiexec.
+        index: Its place among the workers, which is its rank.
+        host: The machine it runs on.
+        run_dir: The directory of the run.
+    """
+
+    def __init__(self, job: Mpiexec, index: int, host: str, run_dir: Path) -> None:
+        self.index = index
+        self.host = host
+        self.log = log_path(run_dir, index)
+        self.pid = 0  # until it has started
+        self.exit_code: int | None = None
+        self.is_stopped = False
+        self.failed: str | None = None
+        self._job = job
+        self._started, self._ended = time.monotonic(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran, or has run until now."""
+        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
+
+    def poll(self) -> int | None:
+        """Look whether it has ended."""
+        self._job.look()
+        return self.exit_code
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Take in what its guard says."""
+        self.pid = message.get("pid", self.pid)
+        self.is_stopped = message.get("halted", self.is_stopped)
+        if "failed" in message:
+            self._job.failure = self._job.failure or _not_started(self, message)
+            self.end(1)
+        if "exit_code" in message:
+            self.end(message["exit_code"])
+
+    def end(self, exit_code: int) -> None:
+        """Note that it has ended."""
+        if self.exit_code is None:
+            self.exit_code, self._ended = exit_code, time.monotonic()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Have all ranks end: mpiexec hands it on."""
+        self._job.end(kill=number == signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Wait until mpiexec and what it started have ended."""
+        self._job.reap()
+
+    def launch_error(self) -> TfdistrError | None:
+        """The error that says why it could not be started, or that mpiexec ended before it did."""
+        return self._job.failure
+
+
+class Mpiexec:
+    """One mpiexec and its ranks.
+
+    Args:
+        arguments: The command of a worker; the run directory and the index are added.
+        run_dir: The directory of the run.
+        environments: Environment variables for each worker, beside those of this process.
+        hosts: The machines, with as many workers on each; this machine if there are none.
+        host: The name of this machine.
+        ssh: The program that starts what runs on other hosts, and its options.
+
+    Raises:
+        ClusterStartError: There is no mpiexec, or it is of an MPI that is not known.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        run_dir: str | os.PathLike[str],
+        environments: Sequence[Mapping[str, str]],
+        *,
+        host: str,
+        hosts: Sequence[str] = (),
+        ssh: Sequence[str] = (),
+    ) -> None:
+        mpiexec = find_mpiexec()
+        if mpiexec is None:
+            raise no_launcher()
+        workers = len(environments)
+        folder = Path(run_dir)
+        agent = _one_program(ssh, folder) if len(ssh) > 1 else ssh
+        line = command_line(mpiexec, version_of(mpiexec), workers, hosts, ssh=agent, root=os.getuid() == 0)
+        self.failure: TfdistrError | None = None
+        each = workers // max(len(hosts), 1)
+        names = [hosts[index // each] if hosts else host for index in range(workers)]
+        self.ranks = [Rank(self, index, name, folder) for index, name in enumerate(names)]
+        self._log = log_path(folder, 0).with_name("mpiexec.log")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        for rank in self.ranks:
+            rank.log.write_bytes(b"")  # not that of an earlier run
+        spec = {"command": list(arguments), "environments": [dict(env) for env in environments]}
+        with open(os.open(folder / guard.SPEC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(spec, file)
+        python = [sys.executable, "-I", "-S", guard.__file__]
+        program = [*python, "run", str(os.getpid()), *line, *_NO_USR1, *python, "rank", os.fspath(folder)]
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                program, env=inherited, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        self._output = Tail(self._log)
+        self._lines: list[str] = []
+        self._asked = False
+
+    def look(self) -> None:
+        """Read what was said since the last look."""
+        ended = self._process.poll()
+        for line in self._output.lines(final=ended is not None):
+            if line.startswith(guard.MARK):
+                with contextlib.suppress(ValueError):
+                    message = json.loads(line.removeprefix(guard.MARK))
+                    self.ranks[message["rank"]].take(message)
+            elif line.strip():
+                self._lines.append(line)
+        lost = [rank for rank in self.ranks if rank.exit_code is None] if ended is not None else []
+        if lost and self.failure is None:
+            self.failure = _ended_early(lost, len(self.ranks), ended or 0, self._lines)
+        for rank in lost:
+            rank.end(ended or 1)
+
+    def end(self, *, kill: bool) -> None:
+        """Ask the ranks to end; ``kill`` ends those at once that were asked before."""
+        # SIGKILL could not be handed on: the guards of the ranks take the second SIGTERM for it.
+        if kill or not self._asked:
+            self._process.send_signal(signal.SIGTERM)
+        self._asked = True
+
+    def reap(self) -> None:
+        """Wait for the end of mpiexec."""
+        try:
+            self._process.wait(_REAP)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # whereupon the kernel kills mpiexec
+            self._process.wait()
+        self.look()
+
+
+def no_launcher() -> ClusterStartError:
+    """The error where there is no mpiexec."""
+    return ClusterStartError(
+        "Workers that communicate by MPI are started by its launcher, mpiexec.",
+        received=f"no mpiexec beside {sys.executable}, and none on PATH",
+        fix="pip install 'tfdistr[mpi]', or put the mpiexec of your MPI on PATH.",
+    )
+
+
+def _one_program(command: Sequence[str], folder: Path) -> list[str]:
+    """A program in ``folder`` that runs ``command``: MPICH's launcher takes no options for what it runs."""
+    script = folder / "ssh"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    script.chmod(0o700)
+    return [str(script)]
+
+
+def _not_started(rank: Rank, message: Mapping[str, Any]) -> ClusterStartError:
+    host = message["host"]
+    if message["missing"]:
+        return ClusterStartError(
+            "The run directory must be one that every host sees under the same path.",
+            received=f"{message['missing']}, which is not there on {host} (worker {rank.index})",
+            fix="Pass `run_dir`, a folder of a file system that the hosts share.",
+        )
+    return ClusterStartError(
+        f"Worker {rank.index} could not be started on {host}: {message['failed']}.",
+        fix="See what the system names: the program must exist and be executable, and the run directory be "
+        "writable.",
+    )
+
+
+def _ended_early(
+    lost: Sequence[Rank], workers: int, status: int, lines: Sequence[str]
+) -> ClusterStartError:
+    never = [rank for rank in lost if not rank.pid]
+    if never:
+        fix = (
+            "Each host must let you in by ssh without a password, and have this Python and tfdistr at "
+            f"the same path: {sys.executable}."
+        )
+    else:
+        fix = "See whether the system, or somebody else, ended processes of mpiexec."
+    which = ", ".join(f"{rank.index} on {rank.host}" for rank in never or lost)
+    plain = [line for line in lines if not line.startswith(_INNER)] or lines
+    said = "\n".join(f"  {line}" for line in plain[-_LAST_LINES:]) or "  (nothing)"
+    return ClusterStartError(
+        f"mpiexec must start all {workers} workers, and must not end before they do.",
+        received=f"mpiexec ended with status {status} {'without' if never else 'before'} workers {which}. "
+        f"Its last lines:\n{said}",
+        fix=fix,
+    )

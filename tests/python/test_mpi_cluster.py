@@ -1,0 +1,316 @@
+"""Workers on several hosts, which are network namespaces here, each with an ssh server of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hosts
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
+from tfdistr.events import EventReader
+from tfdistr.fit import make_run_dir
+from tfdistr.launch import MpiCluster, WorkerStatus, mpi_cluster, run_workers
+from tfdistr.launch.mpiexec import command_line
+
+pytestmark = pytest.mark.timeout(240)
+
+FOLDER = Path(__file__).parent / "workers"
+# That the hosts are on one machine must not be seen.
+BY_NETWORK = {"UCX_TLS": "tcp,self"}
+
+# --- Arguments
+
+
+def test_the_defaults() -> None:
+    cluster = mpi_cluster(["a", "b"])
+    assert (cluster.hosts, cluster.workers_per_host, cluster.workers) == (("a", "b"), 1, 2)
+    assert (cluster.env, cluster.follow, cluster.start_timeout, cluster.ssh) == ({}, False, 300.0, None)
+    assert mpi_cluster(("a", "10.0.0.2"), np.int64(3)).workers == 6
+    assert hash(cluster) == hash(mpi_cluster(["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        (None, "`hosts` must be a list of at least one host."),
+        ("a", "`hosts` must be a list of at least one host."),
+        ([], "`hosts` must be a list of at least one host."),
+        ([1, "b"], "`hosts` must be names or addresses, as text."),
+        (["a", ""], "Each host must be a name or an address"),
+        (["a b"], "Each host must be a name or an address"),
+        (["a,b"], "Each host must be a name or an address"),
+        (["-oProxyCommand=x"], "Each host must be a name or an address"),
+        (["a", "b", "a"], "`hosts` must name each host once"),
+    ],
+)
+def test_hosts_are_names(values: Any, rule: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        mpi_cluster(values)
+    message = str(caught.value)
+    assert message.startswith(rule)
+    assert message.splitlines()[2] == 'Fix: Pass hosts=["a", "b"], for example; in R, hosts = c("a", "b").'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"workers_per_host": 0}, "`workers_per_host` must be a whole number of at least 1."),
+        ({"workers_per_host": 1.5}, "`workers_per_host` must be a whole number of at least 1."),
+        ({"env": {"A": 1}}, "`env` must give A a value that is text."),
+        ({"env": {"TF_CONFIG": "{}"}}, "`env` must not set TF_CONFIG"),
+        ({"follow": 1}, "`follow` must be true or false."),
+        ({"start_timeout": 0}, "`start_timeout` must be a number of seconds above 0."),
+        ({"ssh": ""}, "`ssh` must be a program and its options, written as for a shell."),
+        ({"ssh": "ssh -F 'x"}, "`ssh` must be a program and its options, written as for a shell."),
+        ({"ssh": 3}, "`ssh` must be a program and its options, written as for a shell."),
+    ],
+)
+def test_other_arguments(arguments: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        mpi_cluster(["a"], **arguments)
+    assert str(caught.value).startswith(rule)
+    assert "\nReceived: " in str(caught.value)
+    assert "\nFix: " in str(caught.value)
+
+
+@pytest.mark.parametrize("communication", ["ring", "nccl"])
+def test_only_mpi_goes_with_it(communication: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(
+            lambda: None, np.ones((2, 1)), cluster=mpi_cluster(["a"]), communication=communication
+        )
+    assert str(caught.value).splitlines() == [
+        "The workers of mpi_cluster() communicate by MPI.",
+        f"Received: communication={communication!r}",
+        'Fix: Pass communication="mpi", or leave it out.',
+    ]
+
+
+def test_the_run_directory_is_where_other_hosts_may_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make_run_dir(None, mpi_cluster(["a"]))
+    assert folder.parent == tmp_path
+    assert folder.name.startswith("tfdistr-")
+    assert make_run_dir(None, tfdistr.local_cluster(2)).parent != tmp_path
+    assert make_run_dir("run", mpi_cluster(["a"])) == tmp_path / "run"
+
+
+# --- The command
+
+HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n"
+OPEN_MPI = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
+
+
+def test_the_command_of_mpich() -> None:
+    local = "-launcher fork -localhost 127.0.0.1"
+    begin = "m -disable-auto-cleanup -rmk user -n"
+    assert " ".join(command_line("m", HYDRA, 3, root=True)) == f"{begin} 3 {local}"
+    assert (
+        " ".join(command_line("m", HYDRA, 4, ["a", "b"])) == f"{begin} 4 -launcher ssh -hosts a,b -ppn 2"
+    )
+    assert " ".join(command_line("m", HYDRA, 2, ["a", "b"], ssh=["/my/ssh"])) == (
+        f"{begin} 2 -launcher ssh -launcher-exec /my/ssh -hosts a,b -ppn 1"
+    )
+
+
+@pytest.mark.parametrize("version", [OPEN_MPI, "mpirun (Open MPI) 5.0.6\n", "prterun (PRRTE) prte 3.0\n"])
+def test_the_command_of_open_mpi(version: str) -> None:
+    options = "--bind-to none --oversubscribe --host"
+    assert " ".join(command_line("m", version, 3)) == f"m {options} localhost:3 -n 3"
+    assert " ".join(command_line("m", version, 4, ["a", "b"], root=True)) == (
+        f"m --allow-run-as-root {options} a:2,b:2 -n 4"
+    )
+    assert command_line("m", version, 2, ["a"], ssh=["ssh", "-F", "my config"])[-5:] == [
+        "--mca", "plm_rsh_agent", "ssh -F 'my config'", "-n", "2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "shown"), [("Intel(R) MPI\nmore", "Intel(R) MPI"), ("", "nothing")])
+def test_other_launchers_are_refused(version: str, shown: str) -> None:
+    with pytest.raises(ClusterStartError) as caught:
+        command_line("/opt/mpiexec", version, 2)
+    assert str(caught.value).splitlines() == [
+        "mpiexec must be that of MPICH or of Open MPI.",
+        f"Received: /opt/mpiexec, which says of itself: {shown}",
+        "Fix: pip install 'tfdistr[mpi]' for MPICH, or start the script itself with your launcher.",
+    ]
+
+
+# --- Hosts
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Hosts]:
+    """Hosts a, b, c and d, of which c does not see ``net.own`` and d no Python of this environment."""
+    reason = hosts.missing()
+    if reason:
+        pytest.skip(f"no hosts to test with: {reason}")
+    own = tmp_path_factory.mktemp("own")
+    hidden = {"c": own, "d": Path(sys.executable).parent}
+    with hosts.hosts("abcd", tmp_path_factory.mktemp("hosts"), hidden) as made:
+        made.own = own
+        yield made
+
+
+class Job:
+    """Runs workers on hosts, and looks whether something is left there."""
+
+    def __init__(self, net: hosts.Hosts, run_dir: Path) -> None:
+        self.net = net
+        self.run_dir = run_dir
+
+    def cluster(self, names: str, each: int = 2, **options: Any) -> MpiCluster:
+        return mpi_cluster(list(names), each, ssh=self.net.ssh, env=BY_NETWORK, **options)
+
+    def run(self, behaviours: str, names: str = "ab", **options: Any) -> list[WorkerStatus]:
+        self.run_dir.mkdir(exist_ok=True)
+        command = [sys.executable, str(FOLDER / "worker.py"), behaviours]
+        return run_workers(self.cluster(names, **options), command, self.run_dir)
+
+    def fail(self, behaviours: str, names: str = "ab") -> WorkerFailedError:
+        with pytest.raises(WorkerFailedError) as caught:
+            self.run(behaviours, names)
+        return caught.value
+
+    def not_start(self, names: str, **options: Any) -> str:
+        with pytest.raises(ClusterStartError) as caught:
+            self.run("finish", names, **options)
+        return str(caught.value)
+
+    def left(self) -> list[str]:
+        """What still runs on the hosts; the end of a process is seen a little late."""
+        until = time.monotonic() + 5
+        while self.net.processes() and time.monotonic() < until:
+            time.sleep(0.1)
+        return self.net.processes()
+
+
+@pytest.fixture
+def job(net: hosts.Hosts, tmp_path: Path) -> Iterator[Job]:
+    job = Job(net, tmp_path / "run")
+    yield job
+    assert job.left() == []
+
+
+def test_workers_on_two_hosts(job: Job) -> None:
+    statuses = job.run("finish")
+    assert [(status.index, status.host, status.status) for status in statuses] == [
+        (0, "a", "done"), (1, "a", "done"), (2, "b", "done"), (3, "b", "done"),
+    ]  # fmt: skip
+    started = [event for event in EventReader(job.run_dir, 4).poll() if event["event"] == "started"]
+    assert {event["worker"]: event["pid"] for event in started} == {s.index: s.pid for s in statuses}
+
+
+def test_the_environment_of_a_worker(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "not json")
+    monkeypatch.setenv("PMI_SIZE", "7")  # as in a process that is itself a rank
+    monkeypatch.setenv("OF_THE_CALLER", "yes")
+    job.run("environment", "ab", each=1)
+    events = [event for event in EventReader(job.run_dir, 2).poll() if event["event"] == "environment"]
+    for values, name in zip([event["values"] for event in events], "ab", strict=True):
+        assert "TF_CONFIG" not in values
+        assert (values["PMI_SIZE"], values["PMI_HOSTNAME"]) == ("2", name)
+        assert (values["OF_THE_CALLER"], values["UCX_TLS"]) == ("yes", "tcp,self")
+
+
+def test_a_worker_that_fails_on_another_host(job: Job) -> None:
+    error = job.fail("lose_peer,lose_peer,lose_peer,fail_late")
+    assert str(error).startswith("Worker 3 of 4 on b failed: ValueError: bad loss\n\nTraceback")
+    assert (error.host, error.exit_code) == ("b", 1)
+
+
+def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
+    error = job.fail("wait,wait,kill,ignore_sigterm")
+    assert str(error).startswith("Worker 2 of 4 on b was killed by SIGKILL")
+    assert [status.status for status in error.workers] == ["stopped", "stopped", "failed", "stopped"]
+
+
+def test_halted_workers_on_other_hosts_are_ended(job: Job) -> None:
+    assert job.fail("fail_late,wait,halt,halt").worker == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: signal.Signals) -> None:
+    job.run_dir.mkdir()
+    worker = [sys.executable, str(FOLDER / "worker.py"), "wait,halt"]
+    parent = [sys.executable, str(FOLDER / "parent.py"), f"hosts:{job.net.ssh}:a,b", "1", str(job.run_dir)]
+    process = subprocess.Popen([*parent, *worker], stderr=subprocess.DEVNULL, env=os.environ | BY_NETWORK)
+    try:
+        ready, reader, until = set(), EventReader(job.run_dir, 2), time.monotonic() + 30
+        while len(ready) < 2 and time.monotonic() < until:
+            ready |= {event["worker"] for event in reader.poll() if event["event"] == "ready"}
+            time.sleep(0.05)
+        assert len(job.net.processes()) >= 4
+        process.send_signal(number)
+        assert process.wait(15) == -number
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- Hosts that are not as they must be
+
+
+def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
+    job.run_dir = job.net.own / "run"
+    lines = job.not_start("ac", each=1).splitlines()
+    assert lines == [
+        "The run directory must be one that every host sees under the same path.",
+        f"Received: {job.run_dir}, which is not there on c (worker 1)",
+        "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
+    ]
+
+
+def test_a_host_without_this_python(job: Job) -> None:
+    message = job.not_start("ad", each=1)
+    assert message.startswith("mpiexec must start all 2 workers, and must not end before they do.\nRec")
+    assert "without workers 1 on d." in message or "without workers 0 on a, 1 on d." in message
+    assert "hydra_pmi_proxy: No such file or directory" in message
+    assert message.endswith(f"have this Python and tfdistr at the same path: {sys.executable}.")
+
+
+def test_a_host_that_cannot_be_reached(job: Job) -> None:
+    message = job.not_start("a?", each=1)
+    assert "1 on ?. Its last lines:\n  ssh: Could not resolve hostname ?: Name or service not" in message
+    assert "[mpiexec@" not in message
+    assert "\nFix: Each host must let you in by ssh without a password" in message
+
+
+# --- Training
+
+
+def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def model() -> Any:
+        import keras
+
+        model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    monkeypatch.chdir(tmp_path)
+    fits = [
+        tfdistr.distributed_fit(
+            model, tfdistr.load_dataset("digits"), cluster=cluster, batch_size=64, epochs=2, seed=1, verbose=0
+        )
+        for cluster in (job.cluster("ab", each=1), tfdistr.local_cluster(1))
+    ]
+    hosts_of = [worker["host"] for worker in fits[0].workers]
+    assert (hosts_of, fits[0].params["communication"]) == (["a", "b"], "mpi")
+    assert Path(str(fits[0].run_dir)).parent == tmp_path
+    np.testing.assert_allclose(fits[0].history["loss"], fits[1].history["loss"], rtol=1e-6)
+    for received, expected in zip(fits[0].model.get_weights(), fits[1].model.get_weights(), strict=True):
+        np.testing.assert_allclose(received, expected, atol=1e-6)
