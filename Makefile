@@ -10,13 +10,15 @@ T ?=
 WORKERS ?= 2 3
 WAYS ?=
 COMMUNICATION ?= auto
+# How often `make bench` runs each system.
+ROUNDS ?= 5
 
 export LC_ALL := C.UTF-8
 # R uses the Python of this checkout, also where its working directory is another.
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-python test-r test-cross check equality docs bench clean
+.PHONY: help setup demo test lint test-python test-r test-cross check equality docs bench scaling clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -39,6 +41,7 @@ lint: setup ## ruff, mypy, lintr
 	exit $$failed
 
 test-python: setup ## pytest; T=name runs the tests with that in their name
+	@tools/setup-hosts.sh
 	$(PYTHON) -m pytest tests/python $(if $(T),-k '$(T)')
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
@@ -58,10 +61,12 @@ docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh
 	Rscript -e 'roxygen2::roxygenise()'
 
-bench: setup ## images per second against stock tf-keras, and the time to the first step
+bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode', ROUNDS=5
 	@tools/setup-bench.sh
-	$(PYTHON) benchmarks/bench.py --stock-python .cache/bench/bin/python
-	$(PYTHON) benchmarks/decode.py
+	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --parts $(T)
+
+scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers, and what follows for 1,024; needs root
+	@$(PYTHON) benchmarks/scaling.py
 
 clean: ## remove what setup and the tests made in this folder; R and its packages stay
 	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist python/tfdistr.egg-info

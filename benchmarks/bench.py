@@ -1,103 +1,158 @@
-"""Images per second of the seed CNN: tfdistr from Python and from R, and stock tf-keras.
+"""Images per second of tfdistr and of what it is compared with, and the all-reduce alone; see report.py.
 
     make bench
+    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; and decode, see decode.py
 
-All systems run in turn, several rounds, so that a slow minute of the machine hits them alike. The
-first epoch (tracing) is left out; the numbers are medians over the other epochs of all rounds.
+Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
+hits them alike. A run counts with the median of its epochs but the first (tracing), a system with the
+median of its runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-import seed_cnn
+import decode
+import measure
+import report
+from networks import NETWORKS
+from processes import Command, exit_when_terminated, mpiexec, pinned, python, run, tf_config, torchrun
 
-import tfdistr
-from tfdistr.launch.ports import free_ports
-
-HERE = Path(__file__).parent
-
-
-def epochs_and_start(run_dir: Path, called: float) -> tuple[list[float], float]:
-    """Seconds of each epoch, and from the call to the end of the first step, as the chief reported."""
-    lines = (run_dir / "workers/0/events.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines]
-    first = next(e["time"] for e in events if e["event"] == "batch")
-    return [e["seconds"] for e in events if e["event"] == "epoch_end"], first - called
+#: Python with tf-keras and PyTorch, from tools/setup-bench.sh.
+OTHERS = str(Path(__file__).parents[1] / ".cache/bench/bin/python")
+PARTS = (*NETWORKS, "allreduce")
 
 
-def run_tfdistr(command: list[str], run_dir: Path) -> tuple[list[float], float]:
-    ran = subprocess.run(command, check=True, timeout=300, cwd=HERE.parent, stdout=subprocess.PIPE, text=True)
-    return epochs_and_start(run_dir, called=float(ran.stdout.split()[-1]))
+T = TypeVar("T")
 
 
-def run_python(workers: int, run_dir: Path) -> tuple[list[float], float]:
-    given = ["--workers", str(workers), "--run-dir", str(run_dir)]
-    return run_tfdistr([sys.executable, str(HERE / "seed_cnn.py"), *given], run_dir)
+@dataclass(frozen=True)
+class System:
+    """Something that trains: its programs for a network and a folder, and their environments."""
+
+    name: str
+    workers: int
+    commands: Callable[[str, Path], list[Command]]
+    environments: Callable[[], list[dict[str, str]]] = list
+    together: bool = True
 
 
-def run_r(workers: int, run_dir: Path) -> tuple[list[float], float]:
-    return run_tfdistr(["Rscript", str(HERE / "seed_cnn.R"), str(workers), str(run_dir)], run_dir)
+def fit(workers: int, communication: str = "auto") -> Callable[[str, Path], list[Command]]:
+    """tfdistr from Python; it pins its workers itself."""
+    options = ("--workers", workers, "--communication", communication)
+    return lambda network, folder: [python("fit.py", network, folder, *options)]
 
 
-def run_stock(python: str, workers: int) -> list[float]:
-    """Epoch seconds of stock tf-keras: the slowest worker's."""
-    plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
-    environments = plan.environments() if workers > 1 else [{}]
-    processes = [
-        subprocess.Popen(
-            [python, str(HERE / "stock.py")], env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | environment,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+def fit_r(network: str, folder: Path) -> list[Command]:
+    """tfdistr from R."""
+    return [["Rscript", str(Path(__file__).with_name("fit.R")), network, str(folder), "2", "mpi"]]
+
+
+def alone(network: str, folder: Path) -> list[Command]:
+    """Two runs of one worker at the same time."""
+    options = ("--workers", 1, "--alongside", 2)
+    return [pinned(python("fit.py", network, folder, *options), worker) for worker in range(2)]
+
+
+def stock(network: str, folder: Path) -> list[Command]:
+    return [pinned(python("stock.py", "keras", network, folder), 0)]
+
+
+def stock_mwms(network: str, folder: Path) -> list[Command]:
+    return [pinned(python("stock.py", "tf-keras", network, folder, of=OTHERS), i) for i in range(2)]
+
+
+def ddp(network: str, folder: Path) -> list[Command]:
+    return [pinned(python("ddp.py", network, folder, of=OTHERS), i) for i in range(2)]
+
+
+SYSTEMS = (
+    System(report.KERAS, 1, stock),
+    System(report.ONE, 1, fit(1)),
+    System(report.MWMS, 2, stock_mwms, lambda: tf_config(2)),
+    System(report.DDP, 2, ddp, lambda: torchrun(2)),
+    System(report.RING, 2, fit(2, "ring")),
+    System(report.MPI, 2, fit(2, "mpi")),
+    System(report.MPI_R, 2, fit_r),
+    System(report.ALONE, 2, alone, together=False),
+)
+
+
+def train(system: System, network: str) -> report.Run:
+    """Let a system train a network once."""
+    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
+        folder = Path(name)
+        run(system.commands(network, folder), system.environments())
+        workers = measure.saved(folder)
+        assert len(workers) == system.workers, f"{system.name}: {len(workers)} workers saved a measurement"
+        images = NETWORKS[network].examples / (system.workers if system.together else 1)
+        return report.Run(
+            images=sum(images / report.median(worker["epochs"][1:]) for worker in workers),
+            peak_mb=max(worker["peak_mb"] for worker in workers),
+            start=seconds_to_first_step(folder),
         )
-        for environment in environments
-    ]  # fmt: skip
-    try:
-        printed = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    epochs = [json.loads(text.splitlines()[-1]) for text in printed]
-    return [max(seconds) for seconds in zip(*epochs, strict=True)]
+
+
+def seconds_to_first_step(folder: Path) -> float | None:
+    """From the call to the end of the first step, as tfdistr's chief reported."""
+    events = next(folder.glob("run*/workers/0/events.jsonl"), None)
+    if events is None:
+        return None
+    lines = map(json.loads, events.read_text().splitlines())
+    first = next(event["time"] for event in lines if event["event"] == "batch")
+    return first - float((folder / "called").read_text())
+
+
+def all_reduce(engine: str) -> dict[int, float]:
+    """Milliseconds by the bytes of the tensor, of the slower of two workers."""
+    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
+        command = python("all_reduce.py", engine, folder, of=OTHERS if engine == "gloo" else sys.executable)
+        if engine in ("mpi", "mpi4py"):
+            run([mpiexec(command, 2)])
+        else:
+            environments = torchrun(2) if engine == "gloo" else tf_config(2)
+            run([pinned(command, worker) for worker in range(2)], environments)
+        first, second = measure.saved(folder)
+    return {int(size): max(found["ms"], second[size]["ms"]) for size, found in first.items()}
 
 
 def main() -> None:
+    exit_when_terminated()
     parser = argparse.ArgumentParser()
-    parser.add_argument("--stock-python", required=True, help="Python with tensorflow and tf-keras")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode"], default=[])
     given = parser.parse_args()
-    epochs: dict[tuple[str, int], list[float]] = {}
-    starts: dict[tuple[str, int], list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
-        for number in range(given.rounds):
-            for workers in (1, 2):
-                for name, run in (("tfdistr, Python", run_python), ("tfdistr, R", run_r)):
-                    run_dir = Path(folder) / f"{number}-{workers}-{name[-1]}"
-                    seconds, start = run(workers, run_dir)
-                    epochs.setdefault((name, workers), []).extend(seconds[1:])
-                    starts.setdefault((name, workers), []).append(start)
-                stock = run_stock(given.stock_python, workers)
-                epochs.setdefault(("stock tf-keras", workers), []).extend(stock[1:])
-    images = {key: seed_cnn.EXAMPLES / statistics.median(seconds) for key, seconds in epochs.items()}
-    report(images, {key: statistics.median(values) for key, values in starts.items()}, given.rounds)
+    parts = given.parts or PARTS
+    networks = [name for name in NETWORKS if name in parts]
+    trained: report.Trained = {name: {system.name: [] for system in SYSTEMS} for name in networks}
+    reduced: report.Reduced = {engine: [] for engine in report.ENGINES if "allreduce" in parts}
+    for number in range(given.rounds):
+        print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
+        for network in networks:
+            for system in SYSTEMS:
+                trained[network][system.name] += tried(train, system, network)
+        for engine in reduced:
+            reduced[engine] += tried(all_reduce, engine)
+    if trained or reduced:
+        print(report.report(trained, reduced, given.rounds), flush=True)
+    if "decode" in parts:
+        decode.compare(given.rounds)
 
 
-def report(images: dict[tuple[str, int], float], starts: dict[tuple[str, int], float], rounds: int) -> None:
-    print(f"\nSeed CNN, {seed_cnn.PER_WORKER_BATCH} images a worker, {os.cpu_count()} cores, "
-          f"medians of {rounds} rounds\n")  # fmt: skip
-    print(f"{'':18}{'workers':>8}{'images/s':>10}{'x stock':>9}{'x Python':>10}{'call to first step':>20}")
-    for (name, workers), speed in images.items():
-        against_stock = speed / images["stock tf-keras", workers]
-        against_python = speed / images["tfdistr, Python", workers]
-        start = f"{starts[name, workers]:.1f} s" if (name, workers) in starts else ""
-        print(f"{name:18}{workers:8}{speed:10,.0f}{against_stock:9.2f}{against_python:10.2f}{start:>20}")
+def tried(measured: Callable[..., T], *arguments: Any) -> list[T]:
+    """What was measured, or nothing where a program failed: the others are still worth their time."""
+    try:
+        return [measured(*arguments)]
+    except RuntimeError as error:
+        print(error, file=sys.stderr, flush=True)
+        return []
 
 
 if __name__ == "__main__":

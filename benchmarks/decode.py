@@ -15,12 +15,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import processes
 
 SIDE = 224
 PER_WORKER_BATCH = 32
@@ -131,31 +131,14 @@ def seek(folder: Path) -> None:
 
 def run(folder: Path, what: str, workers: int) -> list[Any]:
     """What each of some workers printed last."""
-    import tfdistr
-    from tfdistr.launch.ports import free_ports
-
-    environments: list[dict[str, str]] = [{}]
-    if workers > 1:
-        plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
-        environments = plan.environments()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--run", what, "--folder", str(folder)],
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | environment,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )
-        for environment in environments
-    ]  # fmt: skip
-    try:
-        printed = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    command = processes.python("decode.py", "--run", what, "--folder", folder)
+    environments = processes.tf_config(workers) if workers > 1 else [{}]
+    printed = processes.run([command] * workers, environments)
     return [json.loads(text.splitlines()[-1]) for text in printed]
 
 
 def main() -> None:
+    processes.exit_when_terminated()
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--run", help="what one process does: images, tfdistr, stock or seek")

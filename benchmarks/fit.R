@@ -1,0 +1,36 @@
+# A run through tfdistr from R, with the network and the data of networks.py.
+# Usage: fit.R NETWORK FOLDER WORKERS COMMUNICATION
+library(tfdistr)
+
+arguments <- commandArgs(trailingOnly = TRUE)
+name <- arguments[[1]]
+folder <- arguments[[2]]
+networks <- reticulate::import("networks")
+data <- networks$data(name)
+dense <- networks$NETWORKS[[name]]$dense
+
+model <- function() {
+  keras <- reticulate::import("keras")
+  layers <- keras$layers
+  network <- keras$Sequential(list(
+    layers$Rescaling(1 / 255),
+    layers$Conv2D(32L, 3L, activation = "relu"),
+    layers$MaxPooling2D(),
+    layers$Flatten(),
+    layers$Dense(dense, activation = "relu"),
+    layers$Dense(10L, activation = "softmax")
+  ))
+  network$compile(
+    keras$optimizers$SGD(learning_rate = 0.001), "sparse_categorical_crossentropy", metrics = list("accuracy")
+  )
+  network
+}
+
+writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
+fit <- distributed_fit(
+  model, data[[1]], data[[2]],
+  cluster = local_cluster(as.integer(arguments[[3]]), cores_per_worker = 1L), communication = arguments[[4]],
+  per_worker_batch_size = networks$PER_WORKER_BATCH, epochs = networks$NETWORKS[[name]]$epochs, seed = 1,
+  callbacks = function() list(reticulate::import("measure")$callback(folder)),
+  verbose = 0, run_dir = file.path(folder, "run")
+)

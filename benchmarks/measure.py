@@ -1,0 +1,68 @@
+"""What a worker measures of itself, in a file of its own: the seconds of each epoch, the bytes that it sent
+to the network in each, and its peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def sent_bytes() -> int:
+    """What this process's interfaces have sent since they exist, but for the loopback."""
+    lines = [line.split(":") for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]]
+    return sum(int(counts.split()[8]) for name, counts in lines if name.strip() != "lo")
+
+
+def save(folder: str, epochs: list[float], sent: Sequence[int] = ()) -> None:
+    """Write what this process measured to ``folder``."""
+    status = Path("/proc/self/status").read_text()
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)  # since exec; getrusage() counts the parent, too
+    found = {"epochs": epochs, "sent": list(sent), "peak_mb": int(peak) / 1024}
+    Path(folder, f"{os.getpid()}.json").write_text(json.dumps(found))
+
+
+def saved(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """What the workers saved in ``folder``."""
+    return [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
+
+
+def meet(folder: str, peers: int, timeout: float = 120.0) -> None:
+    """Wait until ``peers`` processes have come here, so that what they do next happens at the same time."""
+    Path(folder, f"{os.getpid()}.here").touch()
+    end = time.monotonic() + timeout
+    while len(list(Path(folder).glob("*.here"))) < peers:
+        if time.monotonic() > end:
+            raise TimeoutError(f"not all of {peers} processes came within {timeout:g} s")
+        time.sleep(0.001)
+
+
+def callback(folder: str, peers: int = 1, keras: Any = None) -> Any:
+    """A callback that saves the measurements; with several ``peers``, after a first epoch they meet."""
+    if keras is None:
+        import keras
+
+    class Measure(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.epochs: list[float] = []
+            self.sent: list[int] = []
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1 and peers > 1:
+                meet(folder, peers)
+            self.before = sent_bytes()
+            self.began = time.monotonic()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.epochs.append(time.monotonic() - self.began)
+            self.sent.append(sent_bytes() - self.before)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            save(folder, self.epochs, self.sent)
+
+    return Measure()
