@@ -70,9 +70,9 @@ cluster_from_env <- function() {
 #' other over the loopback address, and end with the process that started them.
 #'
 #' @param workers Number of workers, at least 1.
-#' @param cores_per_worker Number: on how many cores of this machine each worker runs, with as many threads. By
-#'   default the workers share all cores that this process can use, fairly; where there are fewer cores than
-#'   workers, several workers share one.
+#' @param cores_per_worker Number: on how many cores of this machine each worker runs, with as many threads.
+#'   By default the workers share all cores that this process can use, fairly; where there are fewer cores
+#'   than workers, several workers share one.
 #' @param env Named character vector: environment variables for the workers, beside those of this process.
 #' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
 #'   file for each worker in any case.
@@ -153,7 +153,8 @@ python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, f
 python_local_cluster <- function(workers, cores_per_worker, env, follow, start_timeout) {
   core("launch.local")$local_cluster(
     workers,
-    cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout
+    cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
+    start_timeout = start_timeout
   )
 }
 

@@ -189,7 +189,9 @@ python_validation <- function(value, call = rlang::caller_env()) {
 workers_cluster <- function(cluster, env = list()) {
   env <- if (is.list(cluster)) utils::modifyList(env, as.list(cluster$env))
   if (inherits(cluster, "tfdistr_local_cluster")) {
-    python_local_cluster(cluster$workers, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout)
+    python_local_cluster(
+      cluster$workers, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout
+    )
   } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
     python_mpi_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,

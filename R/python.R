@@ -12,8 +12,9 @@ recommend_python <- function() {
     reticulate::use_python(recorded, required = FALSE)
   }
   project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
+  mpi <- if (.Platform$OS.type == "unix") project[["optional-dependencies"]]$mpi  # with which CPUs are fast
   reticulate::py_require(
-    packages = unlist(project$dependencies),
+    packages = c(unlist(project$dependencies), unlist(mpi)),
     python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
   )
 }

@@ -30,7 +30,7 @@ def exact_step(
         The batch for the step: ``data``, or one row of zeros that stands in for none.
     """
     examples = _count_examples(data)
-    may_be_empty = tf.get_static_value(examples) is None
+    may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
     state = model.metrics_variables if may_be_empty and model.built else []
     variables = [extended.local_variable(v.value) for v in state]
     before = [tf.identity(v.read_value()) for v in variables]
@@ -64,9 +64,10 @@ def exact_step(
 class _MeanOverExamples:
     """The gradient of the mean over the global batch, from each worker's mean over its own rows.
 
-    Each worker's part weighs as its rows do. Where the model itself communicates on its way forward
-    (synchronized BatchNormalization), the loss is weighted before the gradient is taken, for which the
-    number of rows is all-reduced alone. Otherwise it travels with the gradients, at no cost.
+    Each worker's part weighs as its rows do. Where the number of rows of the global batch is known, the loss
+    is weighted before the gradient is taken. So it is where the model itself communicates on its way forward
+    (synchronized BatchNormalization), for which the number of rows is all-reduced alone. Otherwise it travels
+    with the gradients, which are weighted themselves.
     """
 
     def __init__(self, extended: OneReplica, collectives: Collectives, examples: tf.Tensor) -> None:
@@ -78,7 +79,9 @@ class _MeanOverExamples:
 
     def weight(self) -> tf.Tensor:
         """This worker's part of the examples of the global batch."""
-        (total,) = self._sum([self._count])
+        total = self._extended.known_rows
+        if total is None:
+            (total,) = self._sum([self._count])
         return self._count / total
 
     def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
@@ -93,8 +96,9 @@ class _MeanOverExamples:
         return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
 
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
-        """Weight the loss, if the model has communicated."""
-        if self._extended.replica_reductions == self._reductions_before:
+        """Weight the loss, if the weight is known or the model has communicated."""
+        silent = self._extended.replica_reductions == self._reductions_before
+        if silent and self._extended.known_rows is None:
             return loss
         self._loss_is_weighted = True
         return loss * tf.cast(self.weight(), loss.dtype)
@@ -102,8 +106,9 @@ class _MeanOverExamples:
     def reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
         if self._loss_is_weighted:
-            scaled = [scale(g, tf.sign(self._count)) for g in gradients]
-            return self._sum(scaled, self._extended.gradient_dtype)
+            if self._extended.present is not None:  # that of no rows may be no number
+                gradients = [scale(g, self._extended.present) for g in gradients]
+            return self._sum(gradients, self._extended.gradient_dtype)
         scaled = [scale(g, self._count) for g in gradients]
         if self._extended.gradient_dtype is not None:  # which has too few digits for numbers of examples
             (total,) = self._sum([self._count])

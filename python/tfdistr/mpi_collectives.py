@@ -150,7 +150,7 @@ class MpiCollectives(Collectives):
                 return buffer
         raw = np.empty(size * dtype.itemsize + _ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % _ALIGNMENT
-        new = raw[start : start + size * dtype.itemsize].view(dtype)
+        new: np.ndarray[Any, Any] = raw[start : start + size * dtype.itemsize].view(dtype)
         if new.nbytes >= _KEPT:
             kept.append(new)
         return new

@@ -53,6 +53,9 @@ class OneReplica(_private.MultiWorkerExtended):
         if self.collectives is not None:
             #: Which worker's loss was the first that is no number.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
+        #: What is known of the rows of a step's batch; see ``knowing_rows``.
+        self.known_rows: tf.Tensor | None = None
+        self.never_empty = False
         #: What the gradients of Keras's step are sent as; None for what they are.
         self.gradient_dtype: tf.DType | None = None
         #: What arranges calls of Keras's methods, ``KerasCalls``; None without peers.
@@ -155,6 +158,20 @@ class OneReplica(_private.MultiWorkerExtended):
             yield
         finally:
             self._known = before
+
+    @contextlib.contextmanager
+    def knowing_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
+        """Within the context, a step need not ask the peers how many rows the global batch has.
+
+        Args:
+            rows: Their number, a float32 scalar; None if it is not known.
+            never_empty: Whether every worker has some of them.
+        """
+        self.known_rows, self.never_empty = rows, never_empty
+        try:
+            yield
+        finally:
+            self.known_rows, self.never_empty = None, False
 
     @contextlib.contextmanager
     def alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:

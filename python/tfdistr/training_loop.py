@@ -26,9 +26,9 @@ from tfdistr.replica import OneReplica
 #: the display of progress and for interrupts.
 CALL_SECONDS = 0.25
 
-#: Bytes of batches that are gathered for one call, on the thread of the loop. A batch that is larger than a
-#: sixteenth of it comes from a pipeline, which gathers it while the step before is made.
-GATHERED_BYTES = 16 * 1024 * 1024
+#: Bytes of batches that are gathered at once, on the thread of the loop. Batches that are larger come from a
+#: pipeline, which gathers them while the step before is made.
+GATHERED_BYTES = 1024 * 1024
 
 Step = Callable[[Any], Any]
 #: Called with the number of steps of the epoch that are done, and the logs of the last one.
@@ -211,19 +211,21 @@ class Steps:
         self._iterator: Iterator[Any] | None = None
         # Without a known end, or eagerly, Python looks at each batch.
         self._each_alone = data.steps is None or model.run_eagerly
-        # What is small is gathered at once; what is large, while the step before is made.
-        size = _bytes(data.arrays.batch(0)) if data.arrays and not self._each_alone else GATHERED_BYTES
-        self._at_a_time = GATHERED_BYTES // max(size, 1) // 16
-        strategy = model.distribute_strategy
+        self._at_a_time = 0
+        if data.arrays and not self._each_alone:
+            self._at_a_time = GATHERED_BYTES // max(1, _bytes(data.arrays.batch(0)))
+        strategy, extended = model.distribute_strategy, _own_extended(model)
+        never_empty = data.arrays is not None and data.arrays.never_empty
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def one(batch: Any) -> Any:
-            return strategy.run(step, args=(weigh(batch) if weigh else batch,))
+        def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
+            with extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext():
+                return strategy.run(step, args=(weigh(batch) if weigh else batch,))
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
         self._one = one if model.run_eagerly else compiled
         self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)
-        self._of_stack = tf.function(self._loop_over_stack, autograph=False, reduce_retracing=True)
+        self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
 
     def rewind(self) -> None:
         """Begin the data anew."""
@@ -263,25 +265,33 @@ class Steps:
         assert self._data.arrays is not None
         made, outputs = 0, None
         while made < count:
-            stack = self._data.arrays.batches(self._next + made, min(count - made, self._at_a_time))
+            step = self._next + made
+            stack = self._data.arrays.batches(step, min(count - made, self._at_a_time))
             made += len(tf.nest.flatten(stack)[0])
-            outputs = self._of_stack(stack)
+            outputs = self._of_stack(stack, tf.constant(self._data.arrays.rows(step), tf.float32))
         return outputs
 
-    def _loop_over_stack(self, stack: Any) -> Any:
+    def _signature(self) -> list[Any] | None:
+        if not self._at_a_time:
+            return None
+        stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), self._spec)
+        return [stack, tf.TensorSpec([], tf.float32)]
+
+    def _loop_over_stack(self, stack: Any, rows: tf.Tensor) -> Any:
         count = tf.shape(tf.nest.flatten(stack)[0])[0]
-        return self._loop(count, lambda number: tf.nest.map_structure(lambda part: part[number], stack))
+        return self._loop(count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows))
 
     def _loop_over_iterator(self, iterator: Any, count: tf.Tensor) -> Any:
-        return self._loop(count, lambda number: iterator.get_next())
+        return self._loop(count, lambda i: (iterator.get_next(),))
 
-    def _loop(self, count: tf.Tensor, batch: Callable[[tf.Tensor], Any]) -> Any:
-        form = self._one.get_concrete_function(self._spec).structured_outputs
+    def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
+        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time else []
+        form = self._one.get_concrete_function(self._spec, *known).structured_outputs
         nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
         shapes = tf.nest.map_structure(lambda part: part.shape, form)
         _, outputs = tf.while_loop(
             lambda number, outputs: number < count,
-            lambda number, outputs: (number + 1, self._one(batch(number))),
+            lambda number, outputs: (number + 1, self._one(*arguments(number))),
             (tf.constant(0), nothing),
             shape_invariants=(tf.TensorShape([]), shapes),
         )

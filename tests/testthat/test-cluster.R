@@ -102,16 +102,20 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   expect_s3_class(cluster, "tfdistr_local_cluster")
   expect_identical(
     unclass(cluster),
-    list(workers = 3L, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60)
+    list(
+      workers = 3L, cores_per_worker = NULL, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60
+    )
   )
   expect_identical(
     unclass(local_cluster()),
-    list(workers = 2L, env = NULL, follow = FALSE, start_timeout = 300)
+    list(workers = 2L, cores_per_worker = NULL, env = NULL, follow = FALSE, start_timeout = 300)
   )
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(local_cluster(1.5), "`workers` must be a whole number")
+  expect_identical(local_cluster(1, cores_per_worker = 1)$cores_per_worker, 1L)
+  refused(local_cluster(1000, cores_per_worker = 1000), "`cores_per_worker` times the workers")
   refused(local_cluster(env = "1"), "`env` must map the names")
   refused(local_cluster(env = list(A = 1)), "`env` must give A a value that is text")
   refused(local_cluster(env = c(TF_CONFIG = "{}")), "`env` must not set TF_CONFIG")
@@ -123,8 +127,8 @@ test_that("mpi_cluster() describes workers on several hosts, and checks its argu
   cluster <- mpi_cluster(c("a", "10.0.0.2"), 2, env = c(A = "1"), ssh = "ssh -F config")
   expect_s3_class(cluster, "tfdistr_mpi_cluster")
   expect_identical(unclass(cluster), list(
-    hosts = c("a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, env = c(A = "1"), follow = FALSE,
-    start_timeout = 300, ssh = "ssh -F config"
+    hosts = c("a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
+    env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config"
   ))
   expect_snapshot(cluster)
   core <- workers_cluster(cluster, list(R_LIBS = "/library"))

@@ -57,6 +57,17 @@ class Batches:
         # The indices of some steps from one on.
         self._first, self._indices = 0, np.empty((0, 0), np.int64)
 
+    @property
+    def never_empty(self) -> bool:
+        """Whether every worker has rows of every batch."""
+        last = self._order.batches - 1
+        return min(self.rows(0), self.rows(last)) >= self._num_workers
+
+    def rows(self, step: int) -> int:
+        """Number of rows of global batch ``step``, of all workers together."""
+        before = step % self._order.batches * self._order.batch_size
+        return min(self._order.batch_size, self._order.examples - before)
+
     def batch(self, step: int) -> Any:
         """This worker's rows of global batch ``step``, which counts on over all epochs; maybe none."""
         return tf.nest.map_structure(lambda array: array[0], self.batches(step, 1))

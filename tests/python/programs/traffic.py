@@ -82,6 +82,7 @@ found["each step"], exact = by_distributed_fit(by_batch=True)
 found["epochs"], _ = by_distributed_fit(by_batch=False)
 found["large"], _ = by_distributed_fit(by_batch=True, width=100_000)
 found["bfloat16"], rounded = by_distributed_fit(by_batch=True, dtype="bfloat16")
+found["bfloat16 under Keras"] = by_keras()
 strategy.gradient_dtype = "float32"
 found["Keras"] = by_keras()
 found["loss"] = [exact.history["loss"][-1], rounded.history["loss"][-1]]
