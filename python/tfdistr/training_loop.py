@@ -70,7 +70,7 @@ def fit(
     if calls:
         calls.prepare(model, callbacks)
     if extended:
-        _build(model, data.dataset)
+        build(model, data.dataset)
     listed = keras.callbacks.CallbackList(
         callbacks, add_history=True, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
@@ -314,7 +314,7 @@ def _own_extended(model: keras.Model) -> OneReplica | None:
     return extended if isinstance(extended, OneReplica) else None
 
 
-def _build(model: keras.Model, dataset: tf.data.Dataset) -> None:
+def build(model: keras.Model, dataset: tf.data.Dataset) -> None:
     """Make the model's weights and metrics before its step is traced, as Keras does under a strategy."""
     batch = batch_of_zeros(dataset.element_spec) if has_known_shapes(dataset) else next(iter(dataset))
     with model.distribute_strategy.scope():

@@ -1,0 +1,85 @@
+"""Where the time of a step of two workers goes: variants of it, in turn, in the same two processes.
+
+    .venv/bin/mpiexec -n 2 .venv/bin/python benchmarks/step.py seed
+
+Each worker has a core of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["PMI_RANK"])]})
+
+import tfdistr  # noqa: E402
+
+strategy = tfdistr.MultiWorkerMirroredStrategy("mpi")
+
+import keras  # noqa: E402
+import networks  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from tfdistr import mpi  # noqa: E402
+from tfdistr.data.context import WorkerContext  # noqa: E402
+from tfdistr.data.pipeline import WorkerData, make_data  # noqa: E402
+from tfdistr.data.source import make_source  # noqa: E402
+from tfdistr.mpi_collectives import MpiCollectives  # noqa: E402
+from tfdistr.training_loop import Steps, build  # noqa: E402
+
+ROUNDS = 12
+
+
+def through_python(self: MpiCollectives, tensor: tf.Tensor) -> tf.Tensor:
+    """The call out of the graph, without the all-reduce that it is for."""
+    return tf.ensure_shape(tf.numpy_function(lambda array: array, [tensor], tensor.dtype), tensor.shape)
+
+
+def steps(name: str, data: WorkerData, exchange: object, *, in_scope: bool) -> Steps:
+    """The steps of a new model, traced with ``exchange`` in the place of the sum over the workers."""
+    own, MpiCollectives.sum = MpiCollectives.sum, exchange
+    try:
+        if in_scope:
+            with strategy.scope():
+                model = networks.model(name, keras)
+            build(model, data.dataset)
+        else:
+            model = networks.model(name, keras)
+        made = Steps(model, model.train_step, data)
+        made.run(2)
+    finally:
+        MpiCollectives.sum = own
+    return made
+
+
+def main(name: str) -> None:
+    index, workers = strategy.worker_index, strategy.num_workers
+    context = WorkerContext(workers, index, networks.PER_WORKER_BATCH * workers, seed=1, shuffle=True)
+    data = make_data(make_source(*networks.data(name)), context)
+    whole = MpiCollectives.sum
+    variants = {
+        "one worker's step": steps(name, data, whole, in_scope=False),
+        "under the strategy, nothing sent": steps(name, data, lambda self, t: tf.identity(t), in_scope=True),
+        "and a call of Python": steps(name, data, through_python, in_scope=True),
+        "and the all-reduce: the whole step": steps(name, data, whole, in_scope=True),
+    }
+    took: dict[str, list[float]] = {variant: [] for variant in variants}
+    count = 100 if name == "seed" else 12
+    for _ in range(ROUNDS):
+        for variant, made in variants.items():
+            mpi.world().Barrier()
+            began = time.perf_counter()
+            made.run(count)
+            mpi.world().Barrier()
+            took[variant].append((time.perf_counter() - began) / count)
+    if index == 0:
+        print(f"{networks.NETWORKS[name].title}: ms of a step, medians of {ROUNDS} times {count} steps")
+        for variant, seconds in took.items():
+            print(f"  {variant:36}{1000 * statistics.median(seconds):7.2f}", flush=True)
+
+
+main(sys.argv[1])
+strategy.leave()
