@@ -76,7 +76,7 @@ def fit(
     )
     if calls:
         validated = validation.steps if validation else "none"
-        fields = {"batches of an epoch": data.steps, "batches of a validation": validated}
+        fields = {"steps_per_epoch": data.steps, "validation_steps": validated}
         calls.ready(model, listed, data.dataset, fields, training=True)
     train = _Phase(model, "train", data, listed, weigh)
     test = _Phase(model, "test", validation, listed) if validation else None
