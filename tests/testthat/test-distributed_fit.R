@@ -108,7 +108,8 @@ test_that("an error of R in one worker arrives with its message, its call stack 
   build <- small_model
   inner <- function(number) stop("no {model} for the number ", number)
   model <- function() {
-    if (jsonlite::fromJSON(Sys.getenv("TF_CONFIG"))$task$index == 1L) inner(41 + 1)
+    tf <- reticulate::import("tensorflow")
+    if (tf$distribute$get_strategy()$worker_index == 1L) inner(41 + 1)
     build()
   }
   digits <- some_digits()
