@@ -58,3 +58,4 @@ fit <- distributed_fit(
     for name, values in python.history.items():
         np.testing.assert_allclose(history[name], values, rtol=0, atol=1e-6)
     print("same weights")
+    bridge.leave()
