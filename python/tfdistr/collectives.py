@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -225,25 +225,48 @@ class TensorFlowCollectives(Collectives):
                 to_be_said *= 2
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.CollectiveReduceV2(
-            input=tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1, **self._call(tensor)
+        return self._call(
+            tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1
         )
 
     def _gather(self, tensor: tf.Tensor) -> tf.Tensor:
-        gathered = tf.raw_ops.CollectiveGatherV2(input=tensor, **self._call(tensor))
+        gathered = self._call(tf.raw_ops.CollectiveGatherV2, tensor)
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
-    def _call(self, tensor: tf.Tensor) -> dict[str, Any]:
+    def _call(self, operation: Callable[..., tf.Tensor], tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:
         with tf.device("CPU:0"):
             sent = tf.size(tensor, tf.int64) * tensor.dtype.size
             key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
-        return {
-            "group_size": self.num_workers,
-            "group_key": _GROUP_KEY,
-            "instance_key": key,
-            "ordering_token": self._order,
-            "communication_hint": self._hint,
-        }
+
+        def collective(tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+            return operation(
+                input=tensor,
+                group_size=self.num_workers,
+                group_key=_GROUP_KEY,
+                instance_key=key,
+                ordering_token=self._order,
+                communication_hint=self._hint,
+                **attributes,
+            )
+
+        return _outside_of_loops(collective, tensor, key)
+
+
+def _outside_of_loops(collective: Callable[..., tf.Tensor], tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """``collective(tensor, key)``, which TensorFlow tells from others by its key alone.
+
+    In a loop it adds the iteration to the key, and workers would wait for ever for one that is in another:
+    how many steps a call of the training loop makes is each worker's own choice.
+    """
+    if tf.executing_eagerly():
+        return collective(tensor, key)
+    function = tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
+    traced = function.get_concrete_function(tensor, key)
+    traced.add_to_graph(tf.compat.v1.get_default_graph())
+    arguments = [tensor, key, *traced.captured_inputs]
+    # The usual call is stateful: it would wait for the collective before it.
+    [result] = tf.raw_ops.PartitionedCall(args=arguments, Tout=[tensor.dtype], f=traced)
+    return tf.ensure_shape(result, traced.output_shapes)
 
 
 def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:

@@ -2,8 +2,8 @@
 
 ``model.train_step`` runs many times in one call of TensorFlow, unless a callback wants to be called after
 each batch. Nothing in the loop asks a peer: the number of steps is known, and the logs of a step are the
-worker's own; the metrics of an epoch are read once, together. An epoch has its number of steps also where
-``steps_per_execution`` does not divide it.
+worker's own; the metrics of an epoch are read once, together. Workers may differ in how many steps a call
+makes. An epoch has its number of steps also where ``steps_per_execution`` does not divide it.
 """
 
 from __future__ import annotations

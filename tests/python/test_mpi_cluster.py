@@ -219,7 +219,8 @@ def test_the_environment_of_a_worker(job: Job, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("OF_THE_CALLER", "yes")
     job.run("environment", "ab", each=1)
     events = [event for event in EventReader(job.run_dir, 2).poll() if event["event"] == "environment"]
-    for values, name in zip([event["values"] for event in events], "ab", strict=True):
+    by_worker = [event["values"] for event in sorted(events, key=lambda event: event["worker"])]
+    for values, name in zip(by_worker, "ab", strict=True):
         assert "TF_CONFIG" not in values
         assert (values["PMI_SIZE"], values["PMI_HOSTNAME"]) == ("2", name)
         assert (values["OF_THE_CALLER"], values["UCX_TLS"]) == ("yes", "tcp,self")

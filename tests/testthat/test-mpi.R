@@ -46,7 +46,8 @@ test_that("workers that distributed_fit() starts communicate by MPI, and train a
 })
 
 test_that("an R error of a rank comes with its call stack, and the others are stopped", {
-  model <- function() if (Sys.getenv("PMI_RANK") == "1") stop("no model here") else small_model()
+  small <- small_model # testthat puts helpers into the namespace, where workers don't have them
+  model <- function() if (Sys.getenv("PMI_RANK") == "1") stop("no model here") else small()
   digits <- some_digits()
   error <- expect_error(
     distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2), communication = "mpi"),
