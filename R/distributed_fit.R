@@ -126,7 +126,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   }
   with_conditions(record = errors, {
     to <- core("fit")$destination(workers_cluster(cluster), strategy, communication)
-    job <- core("fit")$make_job(
+    job <- core("job_arguments")$make_job(
       part(model, "model"),
       part(x, "data", function(value) python_data(value, "x")),
       python_targets(y, "y"),

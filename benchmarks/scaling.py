@@ -30,8 +30,8 @@ SIZES = {4: 100, 200_000: 20, 1_400_000: 8, 4_200_000: 4, 10_000_000: 3}
 WORKERS = (2, 4, 8)
 #: What is trained to count bytes: engine, network, workers, steps.
 TRAINED = (
-    ("mpi", "seed", 2, 20), ("mpi", "seed", 4, 20), ("mpi", "wide", 2, 4),
-    ("ring", "seed", 2, 20), ("ring", "seed", 4, 20), ("ring", "wide", 2, 4),
+    ("mpi", "seed", 2, 20), ("mpi", "seed", 4, 20), ("mpi", "seed", 8, 20), ("mpi", "wide", 2, 4),
+    ("ring", "seed", 2, 20), ("ring", "seed", 4, 20), ("ring", "seed", 8, 20), ("ring", "wide", 2, 4),
 )  # fmt: skip
 TRAINING_LINK = (500, 0.0001)
 #: MPI between namespaces of one kernel: over TCP, not through shared memory.

@@ -58,11 +58,7 @@ def world() -> Any:
             mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # first see whose launcher this was
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # mpi4py raises the latter where it finds no library
-        raise ClusterStartError(
-            'communication="mpi" needs mpi4py and an MPI library.',
-            received=str(error).splitlines()[0],
-            fix="pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine.",
-        ) from error
+        raise no_mpi(str(error).splitlines()[0]) from error
     library = MPI.Get_library_version().splitlines()[0].strip(" \0")
     if not MPI.Is_initialized():
         if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
@@ -72,6 +68,15 @@ def world() -> Any:
     if size != ranks() > 1:
         raise _other_mpi(f"{size} rank{'s' * (size > 1)} in the MPI of this process, which is {library}")
     return MPI.COMM_WORLD
+
+
+def no_mpi(received: str) -> ClusterStartError:
+    """The error where mpi4py or its library is missing."""
+    return ClusterStartError(
+        'communication="mpi" needs mpi4py and an MPI library.',
+        received=received,
+        fix="pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine.",
+    )
 
 
 def _other_mpi(received: str) -> ClusterStartError:

@@ -15,8 +15,9 @@ from tfdistr import fit as module
 from tfdistr.arguments import flag, one_of, optional_whole, whole
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError, ClusterConfigError
-from tfdistr.fit import distributed_fit, make_job, make_run_dir
+from tfdistr.fit import distributed_fit, make_run_dir
 from tfdistr.job import Named
+from tfdistr.job_arguments import make_job
 
 X = np.zeros((4, 2), "float32")
 Y = np.zeros((4, 1), "float32")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.fit import make_job
+from tfdistr.job_arguments import make_job
 from tfdistr.warm_up import scale_learning_rate
 
 # --- Steps

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.mpi import no_mpi
 
 from .local import LocalCluster
 from .mpi import LocalMpi, MpiCluster
@@ -118,11 +119,7 @@ def _check_mpi() -> None:
         if error is not None:
             received = f"mpi4py, but no library: {error}"
     if received is not None:
-        raise ClusterStartError(
-            'communication="mpi" needs mpi4py and an MPI library.',
-            received=received,
-            fix="pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine.",
-        )
+        raise no_mpi(received)
     mpiexec = find_mpiexec()
     if mpiexec is None:
         raise no_launcher()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,9 +53,7 @@ class MpiCluster:
         each = self.workers_per_host
         shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
         environments = [{**worker_defaults(), **share, **(self.env or {})} for share in shares]
-        return Mpiexec(
-            command, run_dir, environments, host="", hosts=self.hosts, ssh=_words(self.ssh)
-        ).ranks
+        return Mpiexec(command, run_dir, environments, hosts=self.hosts, ssh=_words(self.ssh)).ranks
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class LocalMpi:
         """Start every worker once; see `LocalCluster.start`."""
         defaults = {name: value for name, value in _BY_MEMORY.items() if name not in os.environ}
         environments = [{**defaults, **self.cluster.environment(index)} for index in range(self.workers)]
-        return Mpiexec(command, run_dir, environments, host=socket.gethostname()).ranks
+        return Mpiexec(command, run_dir, environments).ranks
 
 
 def mpi_cluster(

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -165,7 +166,6 @@ class Mpiexec:
         run_dir: The directory of the run.
         environments: Environment variables for each worker, beside those of this process.
         hosts: The machines, with as many workers on each; this machine if there are none.
-        host: The name of this machine.
         ssh: The program that starts what runs on other hosts, and its options.
 
     Raises:
@@ -178,7 +178,6 @@ class Mpiexec:
         run_dir: str | os.PathLike[str],
         environments: Sequence[Mapping[str, str]],
         *,
-        host: str,
         hosts: Sequence[str] = (),
         ssh: Sequence[str] = (),
     ) -> None:
@@ -191,7 +190,7 @@ class Mpiexec:
         line = command_line(mpiexec, version_of(mpiexec), workers, hosts, ssh=agent, root=os.getuid() == 0)
         self.failure: TfdistrError | None = None
         each = workers // max(len(hosts), 1)
-        names = [hosts[index // each] if hosts else host for index in range(workers)]
+        names = [hosts[index // each] if hosts else socket.gethostname() for index in range(workers)]
         self.ranks = [Rank(self, index, name, folder) for index, name in enumerate(names)]
         self._log = log_path(folder, 0).with_name("mpiexec.log")
         self._log.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -17,12 +16,13 @@ from typing import Protocol
 
 from tfdistr.errors import TfdistrError
 
+from .guard import end_with_parent
+
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable that tells a worker which process started it."""
 GRACE = 2.0
 """Seconds that a worker has to end by itself once it was asked to."""
 _REAP = 30.0  # a killed process may still have to give back a device
-_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
 class Worker(Protocol):
@@ -167,8 +167,8 @@ def die_with_parent() -> None:
     if not parent:
         return
     child = os.getppid() == parent
-    if child and sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if child:
+        end_with_parent(signal.SIGKILL)
     if os.getppid() != parent if child else not _exists(parent):
         os._exit(1)  # it ended before the kernel was told to look out for it
     if not child or sys.platform != "linux":

@@ -1,0 +1,88 @@
+"""The only place that touches private names of TensorFlow and Keras.
+
+Tested with TensorFlow 2.21 and Keras 3.15. Each function says which private name it needs and why
+no public one will do; when a version breaks one, these are the files to mend.
+"""
+
+from __future__ import annotations
+
+from tfdistr.errors import TfdistrError
+
+from .coordination import (
+    configure_coordination,
+    context_initialized,
+    failed_tasks,
+    get_key,
+    report_error,
+    set_key,
+    wait_at_barrier,
+)
+from .keras_loop import (
+    KerasCall,
+    all_layers,
+    build,
+    call_on_this_thread,
+    changes_keras_loop,
+    initial_epoch,
+    keras_builds_model,
+    keras_call,
+    metrics_or_logs,
+    seed_generators,
+)
+from .keras_step import (
+    keras_step,
+    loss_shares,
+    optimizer_step,
+)
+from .pipelines import (
+    dense_slices,
+    global_seed,
+    has_unseeded_shuffle,
+    map_function,
+    node_inputs,
+    node_name,
+    nodes_after,
+    reshuffles,
+    source_files,
+    walk_pipeline,
+)
+from .strategy import (
+    MultiWorkerExtended,
+)
+
+__all__ = [
+    "KerasCall",
+    "MultiWorkerExtended",
+    "all_layers",
+    "build",
+    "call_on_this_thread",
+    "changes_keras_loop",
+    "configure_coordination",
+    "context_initialized",
+    "dense_slices",
+    "failed_tasks",
+    "get_key",
+    "global_seed",
+    "has_unseeded_shuffle",
+    "initial_epoch",
+    "keras_builds_model",
+    "keras_call",
+    "keras_step",
+    "loss_shares",
+    "map_function",
+    "metrics_or_logs",
+    "node_inputs",
+    "node_name",
+    "nodes_after",
+    "optimizer_step",
+    "report_error",
+    "reshuffles",
+    "seed_generators",
+    "set_key",
+    "source_files",
+    "wait_at_barrier",
+    "walk_pipeline",
+]
+
+# AutoGraph replaces an error by one of its own class, unless the error's class says not to.
+TfdistrError.ag_pass_through = True  # type: ignore[attr-defined]

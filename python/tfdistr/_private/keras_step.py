@@ -1,0 +1,147 @@
+"""Keras's training step: where the losses and gradients of the workers meet."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.losses import loss as _losses
+
+
+def keras_step(fn: Callable[..., Any]) -> tuple[keras.Model, Callable[..., Any]] | None:
+    """The model and its step, if ``fn`` is the ``train_step`` or ``test_step`` that Keras passes to ``run``.
+
+    A step that its author decorated with ``tf.function`` is compiled anew: its graph, once made, would
+    not see what is arranged around the step.
+    """
+    if getattr(fn, "__name__", None) not in ("train_step", "test_step"):
+        return None
+    if not isinstance(fn, tf.types.experimental.PolymorphicFunction):
+        owner = getattr(fn, "__self__", None)
+        return (owner, fn) if isinstance(owner, keras.Model) else None
+    bound = getattr(fn.python_function, "__wrapped__", None)
+    owner = getattr(getattr(bound, "__self__", None), "target", None)
+    if not isinstance(owner, keras.Model):
+        return None
+    plain = types.MethodType(inspect.getattr_static(owner, fn.__name__).python_function, owner)
+    return owner, plain if tf.executing_eagerly() else tf.function(plain)
+
+
+@contextlib.contextmanager
+def optimizer_step(
+    model: keras.Model,
+    scale: Callable[[tf.Tensor], tf.Tensor],
+    reduce: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Iterator[None]:
+    """Within the context, ``scale`` is applied to the loss and ``reduce`` to the gradients, first of all.
+
+    Keras checks for overflow, accumulates and clips each worker's own gradients and sums what is left
+    of them (``_all_reduce_sum_gradients``). One worker does all that to the gradient of the whole
+    batch, so here the sum comes first. The methods are overridden on this one optimizer object.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        yield
+        return
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
+    apply, scale_loss = optimizer.apply, optimizer.scale_loss
+
+    def reduce_then_apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        present = [g for g in grads if g is not None]
+        reduced = iter(reduce(present) if present else ())
+        return apply([None if g is None else next(reduced) for g in grads], trainable_variables)
+
+    with (
+        overridden(optimizer, "apply", reduce_then_apply),
+        overridden(optimizer, "scale_loss", lambda loss: scale_loss(scale(loss))),
+        overridden(inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def loss_shares(
+    model: keras.Model,
+    share: Callable[[tf.Tensor | None], tf.Tensor],
+    weight: Callable[[], tf.Tensor],
+) -> Iterator[None]:
+    """Within the context, losses that are not the mean over all rows are multiplied by ``share``.
+
+    ``share`` gets what Keras divides the sum of this worker's losses by: the number of entries that no
+    mask hides, or the sum of the weights; None if it does not divide. Each loss of a model with several
+    outputs has a metric, which counts every batch once, whatever its size; it counts this worker's part of it
+    as ``weight()``. (``Model._compile_loss`` and its list of losses have no public names.)
+    """
+    compiled: Any = getattr(model, "_compile_loss", None)
+    entries = getattr(compiled, "_flat_losses", None)
+    if not entries:
+        yield
+        return
+
+    def weighted(metric: keras.metrics.Metric) -> Callable[..., Any]:
+        update = metric.update_state
+        return lambda values, sample_weight=None: update(
+            values, sample_weight=weight() if sample_weight is None else sample_weight
+        )
+
+    with contextlib.ExitStack() as stack:
+        shared = [entry._replace(loss=_SharedLoss(entry.loss, share)) for entry in entries]
+        stack.enter_context(overridden(compiled, "_flat_losses", shared))
+        for metric in compiled.metrics:
+            stack.enter_context(overridden(metric, "update_state", weighted(metric)))
+        yield
+
+
+class _SharedLoss:
+    """A loss of a model that is multiplied by this worker's share, where it has one."""
+
+    def __init__(self, loss: keras.losses.Loss, share: Callable[[tf.Tensor | None], tf.Tensor]) -> None:
+        self._loss = loss
+        self._share = share
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        made: list[tf.Tensor] = []
+        call = self._loss.call
+
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            made.append(call(*args, **kwargs))
+            return made[-1]
+
+        with overridden(self._loss, "call", observed):
+            value = self._loss(y_true, y_pred, sample_weight)
+        reduction = self._loss.reduction
+        if reduction in (None, "none") or made[0].shape.rank == 0:  # a mean that its author has made
+            return value
+        if reduction == "sum":
+            return value * tf.cast(self._share(None), value.dtype)
+        hidden = [getattr(tensor, "_keras_mask", None) for tensor in (y_pred, made[0])]
+        masks = [tf.cast(mask, tf.float32) for mask in hidden if mask is not None]
+        mask = tf.math.reduce_prod(tf.stack(masks), axis=0) if masks else None
+        if reduction == "mean_with_sample_weight":
+            weights = _losses.apply_mask(sample_weight, mask, "float32", reduction)
+        else:
+            weights = mask
+        if weights is None:
+            return value
+        divisor = tf.reduce_sum(tf.cast(weights, tf.float32))
+        return value * tf.cast(self._share(divisor), value.dtype)
+
+
+@contextlib.contextmanager
+def overridden(obj: Any, name: str, value: Any) -> Iterator[None]:
+    """Within the context, this one object has another attribute ``name``."""
+    own = vars(obj)
+    before = own.get(name, own)  # the dictionary itself stands for none
+    setattr(obj, name, value)
+    try:
+        yield
+    finally:
+        if before is own:
+            delattr(obj, name)
+        else:
+            setattr(obj, name, before)

@@ -1,0 +1,140 @@
+"""What a ``tf.data`` pipeline is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops as _dataset_ops
+from tensorflow.python.data.ops import readers as _readers
+from tensorflow.python.data.ops import shuffle_op as _shuffle_op
+from tensorflow.python.data.util import structure as _structure
+from tensorflow.python.eager import context as _context
+from tensorflow.python.framework import op_def_registry as _op_defs
+
+_READER_OPS = frozenset({"TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset", "ReadFile", "CSVDataset",
+    "CSVDatasetV2", "FixedLengthRecordDataset", "FixedLengthRecordDatasetV2"})  # fmt: skip
+_READER_CLASSES = (
+    _readers.TFRecordDatasetV2,
+    _readers.TextLineDatasetV2,
+    _readers.FixedLengthRecordDatasetV2,
+)
+
+
+def walk_pipeline(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """Every dataset of the pipeline, from its end to its sources (``Dataset._inputs`` is private)."""
+    yield dataset
+    for source in dataset._inputs():
+        yield from walk_pipeline(source)
+
+
+def source_files(dataset: tf.data.Dataset) -> int:
+    """Number of files that the pipeline reads; 0 when it reads none.
+
+    A reader made from a list of names knows them (``_filenames``). A reader inside ``interleave``
+    or ``flat_map`` reads what the list of strings at the source names.
+    """
+    files = 0
+    names = 0
+    reads_in_function = False
+    for node in walk_pipeline(dataset):
+        if isinstance(node, _READER_CLASSES):
+            known = node._filenames
+            if isinstance(known, tf.data.Dataset):
+                files += max(int(known.cardinality()), 0)
+            else:
+                files += int(tf.size(known))
+        elif isinstance(node, _dataset_ops.DatasetSource):
+            names += _file_names(node)
+        function = getattr(node, "_map_func", None)
+        if function is not None:
+            reads_in_function = reads_in_function or _reads_files(function.function.graph.as_graph_def())
+    return files + (names if reads_in_function else 0)
+
+
+def _file_names(source: tf.data.Dataset) -> int:
+    tensors = getattr(source, "_tensors", None) or []
+    strings = [t for t in tensors if t.dtype == tf.string and t.shape.rank == 1]
+    return int(strings[0].shape[0] or 0) if strings else 0
+
+
+def _reads_files(graph: Any) -> bool:
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    return any(node.op in _READER_OPS for node in nodes)
+
+
+def has_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
+    """Whether the pipeline shuffles in an order that no seed fixes, so that every process draws its own."""
+    for node in walk_pipeline(dataset):
+        if isinstance(node, _shuffle_op._ShuffleDataset):
+            seeds = tf.get_static_value(node._seed), tf.get_static_value(node._seed2)
+            if seeds == (0, 0):
+                return True
+    return False
+
+
+def global_seed() -> int | None:
+    """The seed given to ``tf.random.set_seed``; TensorFlow offers no public reader."""
+    seed = _context.global_seed()
+    return None if seed is None else int(seed)
+
+
+def reshuffles(dataset: tf.data.Dataset) -> bool:
+    """Whether the pipeline has a shuffle of its own, whose order depends on how often it was read."""
+    nodes = walk_pipeline(dataset)
+    return any(isinstance(n, _shuffle_op._ShuffleDataset) and n._reshuffle_each_iteration for n in nodes)
+
+
+def node_name(dataset: tf.data.Dataset) -> str:
+    """What the last node of a pipeline does, such as "Map" or "Take" (the classes are private)."""
+    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
+
+
+def node_inputs(dataset: tf.data.Dataset) -> Any:
+    """The datasets that the last node reads; those of a zip in the structure of its elements."""
+    return getattr(dataset, "_datasets", None) or dataset._inputs()
+
+
+def nodes_after(dataset: tf.data.Dataset, sources: Sequence[tf.data.Dataset]) -> set[str]:
+    """Names of the nodes of a pipeline that come after ``sources``."""
+    if any(dataset is source for source in sources):
+        return set()
+    return {node_name(dataset)}.union(*(nodes_after(node, sources) for node in dataset._inputs()))
+
+
+def dense_slices(dataset: tf.data.Dataset) -> Any:
+    """The tensors of ``from_tensor_slices``, if none is sparse or ragged; else None."""
+    dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
+    if node_name(dataset) != "TensorSlice" or not dense:
+        return None
+    return tf.nest.pack_sequence_as(dataset.element_spec, dataset._tensors)
+
+
+# Ops that count as stateful, but whose result does not depend on what ran before.
+_HARMLESS_OPS = frozenset({"Assert", "Case", "If", "LookupTableFindV2", "ReadVariableOp",
+    "StatefulPartitionedCall", "While"})  # fmt: skip
+
+
+def map_function(dataset: tf.data.Dataset) -> Callable[[Any], Any] | None:
+    """The function of a ``map``, from element to element; None if it keeps a state or is not known.
+
+    Random ops, variables that are changed and Python functions depend on the order of the calls.
+    """
+    wrapper = getattr(dataset, "_map_func", None)
+    if wrapper is None:
+        return None
+    graph = wrapper.function.graph.as_graph_def()
+    functions = {function.signature.name for function in graph.library.function}
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    for op in {node.op for node in nodes} - _HARMLESS_OPS - functions:
+        known = _op_defs.get(op)
+        if known is None or known.is_stateful:
+            return None
+    (source,) = dataset._inputs()
+
+    def apply(element: Any) -> Any:
+        parts = wrapper.function(*_structure.to_tensor_list(source.element_spec, element))
+        return _structure.from_compatible_tensor_list(wrapper.output_structure, parts)
+
+    return apply

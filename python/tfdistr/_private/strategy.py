@@ -1,0 +1,124 @@
+"""TensorFlow exports the multi-worker strategy, but not the ``extended`` object that does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
+
+
+class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
+    """TensorFlow's object behind ``MultiWorkerMirroredStrategy``, its hooks under names of our own.
+
+    ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and
+    ``on_dataset`` do what the stock strategy does; a subclass overrides them.
+    """
+
+    def join(self, num_workers: int, index: int) -> None:
+        """Make this object, made for one worker, that of one among several unknown to TensorFlow."""
+        self._num_workers, self._id_in_cluster, self._is_chief = num_workers, index, index == 0
+
+    #: Whether ``on_initial_value`` gives every worker the chief's value.
+    shares_initial_values = False
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers that train."""
+        return int(self._num_workers)
+
+    @property
+    def worker_index(self) -> int:
+        """Index of this worker among them."""
+        return int(self._id_in_cluster)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker is the chief."""
+        return bool(self._is_chief)
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The strategy that this object belongs to."""
+        return self._container_strategy()
+
+    #: While a replica runs code that was written for one: what it is told about their number.
+    replicas_to_tell: int | None = None
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        told = self.replicas_to_tell
+        return int(super()._num_replicas_in_sync) if told is None else told
+
+    def replica_context(self) -> tf.distribute.ReplicaContext:
+        """The context of this worker's first replica."""
+        return tf.distribute.ReplicaContext(
+            self.strategy, replica_id_in_sync_group=self._get_replica_id_in_sync_group(0)
+        )
+
+    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on every local replica."""
+        return super()._call_for_each_replica(fn, args, kwargs)
+
+    def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        """Reduce a value, outside of a replica."""
+        return super()._reduce_to(op, value, destinations, options)
+
+    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+        """Reduce values that replicas gave, with the destination of each."""
+        return super()._batch_reduce_to(op, pairs, options)
+
+    def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
+        """Reduce a nested value, inside a replica."""
+        return super()._replica_ctx_all_reduce(op, value, options)
+
+    def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        """Concatenate the values of all replicas."""
+        return super()._gather_to_implementation(value, destinations, axis, options)
+
+    def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        """Split a dataset over the workers."""
+        return super()._experimental_distribute_dataset(dataset, options)
+
+    def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
+        """The value that a variable starts with on this worker, before the chief's takes its place."""
+        return value
+
+    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return self.on_replicas(fn, args, kwargs)
+
+    def _get_variable_creator_initial_value(
+        self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
+    ) -> Any:
+        given = kwargs["initial_value"]
+
+        def checked() -> Any:
+            value = given() if callable(given) else given
+            if not hasattr(value, "wrapped_value"):  # that of a checkpoint
+                value = self.on_initial_value(
+                    tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), kwargs.get("name")
+                )
+            return value
+
+        if self.shares_initial_values:
+            return checked
+        kwargs["initial_value"] = checked
+        return super()._get_variable_creator_initial_value(
+            replica_id=replica_id, device=device, primary_var=primary_var, **kwargs
+        )
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        return self.on_reduce(reduce_op, value, destinations, options)
+
+    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+        return self.on_batch_reduce(reduce_op, value_destination_pairs, options)
+
+    def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        return self.on_replica_reduce(reduce_op, value, options)
+
+    def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        return self.on_gather(value, destinations, axis, options)
+
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        return self.on_dataset(dataset, options)
