@@ -15,8 +15,11 @@
 #' convolution and pooling can't learn from no rows. `dataset$batch(size, drop_remainder = TRUE)` avoids it.
 #'
 #' @param name String: "multi_worker_mirrored", where every worker has a copy of the model, and each step is
-#'   made by all.
-#' @param ... What the strategy takes; see [multi_worker_mirrored_strategy()].
+#'   made by all; "mirrored", where the devices of this process do so; or "one_device".
+#' @param ... What the strategy takes: for "multi_worker_mirrored" see [multi_worker_mirrored_strategy()];
+#'   `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by default all GPUs that this process sees,
+#'   or the CPU); and `device` of "one_device", such as "cpu:0". R functions in a model need one process for
+#'   each device: on two devices of one process they are refused.
 #' @param dataset A `tf.data.Dataset` in batches of the **global** size, in the same order on all workers:
 #'   shuffle it with a seed.
 #' @param strategy The strategy; by default the one whose scope the call is in.
@@ -36,8 +39,8 @@
 #' @export
 make_strategy <- function(name = "multi_worker_mirrored", ...) {
   reload_environ()
-  options <- lapply(list(...), whole_as_integer)
-  with_conditions(do.call(core("custom_loop", convert = TRUE)$make_strategy, c(list(name), options)))
+  options <- strategy_options(...)
+  with_conditions(do.call(core("strategies", convert = TRUE)$make_strategy, c(list(name), options)))
 }
 
 #' @rdname make_strategy

@@ -27,9 +27,11 @@
 #'   share before an expensive `$map()`. What can be looked up by its index (arrays, data sets, pipelines of
 #'   tensors) is read and decoded by the worker that uses it only.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
-#' @param ... Not used.
+#' @param ... What the strategy takes: `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by default
+#'   all GPUs), and `device` of "one_device".
 #' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
-#' @param strategy String: "multi_worker_mirrored".
+#' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
+#'   without R functions) or "one_device".
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
 #'   result. `NULL` if the function `x` returns batches (of the global size) already.
 #' @param per_worker_batch_size Number of examples in each worker's batch, instead of `batch_size`: the global
@@ -109,7 +111,9 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             warmup_epochs = 0, communication = "auto",
                             gradient_dtype = "float32", verbose = "auto", run_dir = NULL,
                             max_restarts = 0) {
-  rlang::check_dots_empty()
+  options <- strategy_options(...)
+  # Unlike dict(), it does not take a variable of that name for the key.
+  options <- reticulate::py_dict(as.list(names(options)), unname(options))
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
@@ -125,7 +129,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     }
   }
   with_conditions(record = errors, {
-    to <- core("fit")$destination(workers_cluster(cluster), strategy, communication)
+    to <- core("fit")$destination(workers_cluster(cluster), strategy, communication, options)
     job <- core("job_arguments")$make_job(
       part(model, "model"),
       part(x, "data", function(value) python_data(value, "x")),
@@ -145,7 +149,8 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       drop_remainder = drop_remainder,
       scale_learning_rate = scale_learning_rate,
       warmup_epochs = warmup_epochs,
-      communication = communication, gradient_dtype = gradient_dtype
+      communication = communication, gradient_dtype = gradient_dtype,
+      strategy = strategy, options = options
     )
     restarts <- core("arguments")$whole("max_restarts", max_restarts, minimum = 0L)
     trainer <- core("fit", convert = TRUE)
@@ -168,6 +173,21 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     }
     new_fit(result, errors)
   })
+}
+
+# The options of a strategy, which are named; whole numbers as Python wants them.
+strategy_options <- function(..., call = rlang::caller_env()) {
+  options <- list(...)
+  unnamed <- length(options) - sum(nzchar(rlang::names2(options)))
+  if (unnamed) {
+    abort(
+      "argument", "Arguments after `y` must be named.",
+      received = sprintf("%d without a name", unnamed),
+      fix = "Write epochs = 3, for example.",
+      call = call
+    )
+  }
+  lapply(options, whole_as_integer)
 }
 
 is_r_function <- function(object) {

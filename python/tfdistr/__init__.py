@@ -21,8 +21,10 @@ _MODULES = {
     "FitResult": "result",
     "JobMismatchError": "errors",
     "LocalCluster": "launch.local",
+    "MirroredStrategy": "mirrored",
     "MpiCluster": "launch.mpi",
     "MultiWorkerMirroredStrategy": "strategy",
+    "OneDeviceStrategy": "mirrored",
     "Task": "cluster",
     "TfdistrError": "errors",
     "WarmUp": "warm_up",
@@ -37,7 +39,7 @@ _MODULES = {
     "is_chief": "custom_loop",
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
-    "make_strategy": "custom_loop",
+    "make_strategy": "strategies",
     "mpi_cluster": "launch.mpi",
     "regularization_loss": "losses",
     "scaled_learning_rate": "scaling",
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from tfdistr.cluster import tf_config as tf_config
     from tfdistr.custom_loop import distribute as distribute
     from tfdistr.custom_loop import is_chief as is_chief
-    from tfdistr.custom_loop import make_strategy as make_strategy
     from tfdistr.data.context import WorkerContext as WorkerContext
     from tfdistr.data.shard import auto_shard as auto_shard
     from tfdistr.datasets import load_dataset as load_dataset
@@ -73,9 +74,12 @@ if TYPE_CHECKING:
     from tfdistr.launch.mpi import mpi_cluster as mpi_cluster
     from tfdistr.losses import average_loss as average_loss
     from tfdistr.losses import regularization_loss as regularization_loss
+    from tfdistr.mirrored import MirroredStrategy as MirroredStrategy
+    from tfdistr.mirrored import OneDeviceStrategy as OneDeviceStrategy
     from tfdistr.result import FitResult as FitResult
     from tfdistr.scaling import scaled_learning_rate as scaled_learning_rate
     from tfdistr.scaling import steps_per_epoch as steps_per_epoch
+    from tfdistr.strategies import make_strategy as make_strategy
     from tfdistr.strategy import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
     from tfdistr.warm_up import WarmUp as WarmUp
 

@@ -1,54 +1,14 @@
-"""What a training loop of one's own starts with: a strategy by name, its share of the data, the chief."""
+"""What a training loop of one's own needs beside a strategy: its share of the data, and the chief."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.arguments import one_of
 from tfdistr.cluster import cluster_from_env
 from tfdistr.errors import ArgumentError
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-#: The strategies by name: the module of each, and its class there.
-STRATEGIES = {"multi_worker_mirrored": ("strategy", "MultiWorkerMirroredStrategy")}
-
-
-def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
-    """Make a strategy by its name.
-
-    Make it first of all, on every worker: before anything else uses TensorFlow. The cluster is that of
-    TF_CONFIG; without it, the strategy is one for one worker.
-
-    Args:
-        name: "multi_worker_mirrored": every worker has a copy of the model, and each step is made by all.
-        options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``.
-
-    Raises:
-        ArgumentError: There is no strategy of that name, or it has no such option.
-        ClusterConfigError: TF_CONFIG is not valid.
-        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
-
-    Example:
-        >>> strategy = tfdistr.make_strategy("multi_worker_mirrored", start_timeout=60)
-        >>> strategy.num_workers
-        1
-    """
-    module, attribute = STRATEGIES[one_of("name", name, tuple(STRATEGIES))]
-    made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
-    known = list(inspect.signature(made).parameters)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise ArgumentError(
-            f"The strategy {name!r} has the options {', '.join(map(repr, known))}.",
-            received=", ".join(map(repr, unknown)),
-            fix="Leave it out, or correct its name.",
-        )
-    strategy: tf.distribute.Strategy = made(**options)
-    return strategy
 
 
 def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -29,12 +29,11 @@ def exact_step(
     Yields:
         The batch for the step: ``data``, or one row of zeros that stands in for none.
     """
-    examples = _count_examples(data)
+    examples = count_examples(data)
     may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
     state = model.metrics_variables if may_be_empty and model.built else []
     variables = [extended.local_variable(v.value) for v in state]
-    before = [tf.identity(v.read_value()) for v in variables]
-    mean = _MeanOverExamples(extended, collectives, examples)
+    mean = MeanOverExamples(extended, collectives, examples)
 
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
         extended.watch.see(loss, examples > 0)
@@ -45,23 +44,53 @@ def exact_step(
     extended.replicas_to_tell = 1
     try:
         with (
+            without_stand_in(variables, examples),
             _private.optimizer_step(model, scale_loss, mean.reduce),
             _private.loss_shares(model, mean.share, mean.weight),
         ):
-            yield _at_least_one(data, examples) if may_be_empty else data
+            yield at_least_one(data, examples) if may_be_empty else data
     finally:
         extended.present = extended.replicas_to_tell = None
-    if variables:
-        # The row that stands in for none must not enter the metrics.
-        def restore() -> tf.Tensor:
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
-            return tf.constant(True)
 
+
+@contextlib.contextmanager
+def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> Iterator[None]:
+    """Within the context, the row that stands in for none does not enter the ``variables`` of metrics.
+
+    Args:
+        variables: Those of this replica; none if it surely has examples.
+        examples: How many it has.
+    """
+    before = [tf.identity(variable.read_value()) for variable in variables]
+    yield
+
+    def restore() -> tf.Tensor:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        return tf.constant(True)
+
+    if variables:
         tf.cond(examples > 0, lambda: tf.constant(False), restore)
 
 
-class _MeanOverExamples:
+class Replica(Protocol):
+    """What is known of a replica; ``OneReplica`` says what these are."""
+
+    known_rows: tf.Tensor | None
+    present: tf.Tensor | None
+    gradient_dtype: tf.DType | None
+    replica_reductions: int
+
+
+class Peers(Protocol):
+    """What sums tensors over all replicas."""
+
+    def all_reduce(
+        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+    ) -> list[Any]: ...
+
+
+class MeanOverExamples:
     """The gradient of the mean over the global batch, from each worker's mean over its own rows.
 
     Each worker's part weighs as its rows do. Where the number of rows of the global batch is known, the loss
@@ -70,16 +99,16 @@ class _MeanOverExamples:
     with the gradients, which are weighted themselves.
     """
 
-    def __init__(self, extended: OneReplica, collectives: Collectives, examples: tf.Tensor) -> None:
-        self._extended = extended
-        self._collectives = collectives
+    def __init__(self, replica: Replica, peers: Peers, examples: tf.Tensor) -> None:
+        self._replica = replica
+        self._peers = peers
         self._count = tf.cast(examples, tf.float32)
         self._loss_is_weighted = False
-        self._reductions_before = extended.replica_reductions
+        self._reductions_before = replica.replica_reductions
 
     def weight(self) -> tf.Tensor:
         """This worker's part of the examples of the global batch."""
-        total = self._extended.known_rows
+        total = self._replica.known_rows
         if total is None:
             (total,) = self._sum([self._count])
         return self._count / total
@@ -97,8 +126,8 @@ class _MeanOverExamples:
 
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
         """Weight the loss, if the weight is known or the model has communicated."""
-        silent = self._extended.replica_reductions == self._reductions_before
-        if silent and self._extended.known_rows is None:
+        silent = self._replica.replica_reductions == self._reductions_before
+        if silent and self._replica.known_rows is None:
             return loss
         self._loss_is_weighted = True
         return loss * tf.cast(self.weight(), loss.dtype)
@@ -106,23 +135,24 @@ class _MeanOverExamples:
     def reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
         if self._loss_is_weighted:
-            if self._extended.present is not None:  # that of no rows may be no number
-                gradients = [scale(g, self._extended.present) for g in gradients]
-            return self._sum(gradients, self._extended.gradient_dtype)
+            if self._replica.present is not None:  # that of no rows may be no number
+                gradients = [scale(g, self._replica.present) for g in gradients]
+            return self._sum(gradients, self._replica.gradient_dtype)
         scaled = [scale(g, self._count) for g in gradients]
-        if self._extended.gradient_dtype is not None:  # which has too few digits for numbers of examples
+        if self._replica.gradient_dtype is not None:  # which has too few digits for numbers of examples
             (total,) = self._sum([self._count])
-            sums = self._sum(scaled, self._extended.gradient_dtype)
+            sums = self._sum(scaled, self._replica.gradient_dtype)
         else:
             *sums, total = self._sum([*scaled, self._count])
         return [scale(g, 1.0 / total) for g in sums]
 
     def _sum(self, tensors: Sequence[Any], dtype: tf.DType | None = None) -> list[Any]:
-        return self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
+        return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
 
 
-def _at_least_one(data: Any, examples: tf.Tensor) -> Any:
+def at_least_one(data: Any, examples: tf.Tensor) -> Any:
     """``data``, or one row of zeros where it has none: some kernels (convolutions) fail on no rows."""
+
     def pad(value: Any) -> Any:
         if isinstance(value, tf.RaggedTensor):
             splits = value.row_splits
@@ -140,7 +170,8 @@ def _at_least_one(data: Any, examples: tf.Tensor) -> Any:
     return tf.nest.map_structure(pad, data)
 
 
-def _count_examples(data: Any) -> tf.Tensor:
+def count_examples(data: Any) -> tf.Tensor:
+    """Number of rows of a batch, a scalar of type int32."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.int32)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr.arguments import COMMUNICATION, one_of, whole
 from tfdistr.cluster import ClusterConfig, cluster_from_env
-from tfdistr.custom_loop import STRATEGIES
 from tfdistr.data.source import Arrays
 from tfdistr.errors import (
     ArgumentError,
@@ -36,6 +35,7 @@ from tfdistr.mpi import chooses_mpi, world
 from tfdistr.peer_failure import is_peer_failure, report, reported_failure
 from tfdistr.progress import make_display
 from tfdistr.result import FitResult, load_history, load_model
+from tfdistr.strategies import check_fits, check_options, count_shares, make_strategy
 
 if TYPE_CHECKING:
     from tfdistr.strategy import MultiWorkerMirroredStrategy
@@ -67,6 +67,7 @@ def distributed_fit(
     verbose: str | int = "auto",
     run_dir: str | os.PathLike[str] | None = None,
     max_restarts: int = 0,
+    **options: Any,
 ) -> FitResult:
     """Train a Keras 3 model on one or many workers, with the result that one worker would give.
 
@@ -86,7 +87,7 @@ def distributed_fit(
             the worker that uses it only.
         y: Targets, where ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
-        strategy: "multi_worker_mirrored".
+        strategy: "multi_worker_mirrored", "mirrored" (several devices of one process) or "one_device".
         batch_size: Examples in a **global** batch: the number of workers does not change the result.
             None if the function ``x`` returns batches (of the global size) already.
         per_worker_batch_size: Examples in each worker's batch, instead of ``batch_size``: the global
@@ -120,6 +121,8 @@ def distributed_fit(
         run_dir: Folder for logs and exchange; by default a temporary one (for ``mpi_cluster()`` in the
             working directory, for all hosts must see it), removed at exit unless the job failed.
         max_restarts: How often to start all workers again, from the beginning, after one has failed.
+        options: What the strategy takes: ``devices`` of "mirrored", such as ``["gpu:0", "gpu:1"]`` (by
+            default all GPUs), and ``device`` of "one_device".
 
     Returns:
         A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
@@ -141,14 +144,14 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    config, num_workers = destination(cluster, strategy, communication)
+    config, num_workers = destination(cluster, strategy, communication, options)
     job = make_job(
         model, x, y, num_workers=num_workers, batch_size=batch_size,
         per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
         validation_data=validation_data, validation_steps=validation_steps, callbacks=callbacks,
         class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
         drop_remainder=drop_remainder, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs,
-        communication=communication, gradient_dtype=gradient_dtype,
+        communication=communication, gradient_dtype=gradient_dtype, strategy=strategy, options=options,
     )  # fmt: skip
     restarts = whole("max_restarts", max_restarts, minimum=0)
     display = make_display(verbose)
@@ -162,28 +165,35 @@ def distributed_fit(
         display.close()
 
 
-def destination(cluster: Any, strategy: Any, communication: Any = "auto") -> tuple[ClusterConfig | None, int]:
+def destination(
+    cluster: Any, strategy: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
+) -> tuple[ClusterConfig | None, int]:
     """Where a job is to train.
 
     Returns:
         The cluster of TF_CONFIG that this process joins, if there is one and no ``cluster`` is given, and the
-        number of workers.
+        number of workers (of devices, if one worker has several).
     """
-    one_of("strategy", strategy, tuple(STRATEGIES))
+    chosen = check_options(strategy, options or {})
     one_of("communication", communication, COMMUNICATION)
     if cluster is None:
         if chooses_mpi(communication):
-            return None, int(world().Get_size())
+            workers = int(world().Get_size())
+            check_fits(strategy, workers, "the launcher of this process")
+            return None, count_shares(strategy, workers, chosen)
         config = _joined_cluster()
-        return config, config.num_workers if config else 1
+        workers = config.num_workers if config else 1
+        check_fits(strategy, workers, "TF_CONFIG")
+        return config, count_shares(strategy, workers, chosen)
     if not isinstance(cluster, LocalCluster | MpiCluster):
         raise ArgumentError(
             "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
             received=f"{type(cluster).__module__}.{type(cluster).__name__}",
             fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
         )
+    check_fits(strategy, cluster.workers, "the cluster")
     choose_carrier(cluster, communication)  # before anything is written or started
-    return None, cluster.workers
+    return None, count_shares(strategy, cluster.workers, chosen)
 
 
 def fit_on_cluster(
@@ -245,8 +255,11 @@ def fit_here(
         on_event: Called on this thread with every event of the job.
         on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
     """
-    joins = config is not None or chooses_mpi(job.communication)
-    strategy = _strategy(config.to_json() if config else "", job.communication) if joins else None
+    strategy: Any = None
+    if job.strategy != "multi_worker_mirrored":
+        strategy = make_strategy(job.strategy, **job.strategy_options)
+    elif config is not None or chooses_mpi(job.communication):
+        strategy = _joined_strategy(config.to_json() if config else "", job.communication)
     from tfdistr.training import train
 
     index = strategy.worker_index if strategy else 0
@@ -322,7 +335,7 @@ def _joined_cluster() -> ClusterConfig | None:
 
 
 @lru_cache(maxsize=1)
-def _strategy(config: str, communication: str) -> MultiWorkerMirroredStrategy:
+def _joined_strategy(config: str, communication: str) -> MultiWorkerMirroredStrategy:
     """The strategy of this process: TensorFlow starts a server for it, once."""
     from tfdistr.strategy import MultiWorkerMirroredStrategy
 

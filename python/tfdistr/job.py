@@ -9,7 +9,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Job:
         drop_remainder: Whether a last training batch that is not full is dropped.
         learning_rate_factor: What the learning rate is multiplied with.
         warmup_epochs: Number of epochs over which the learning rate rises to that.
+        strategy: The name of the strategy.
+        options: Its options, beside those that have a place of their own here.
         communication: What carries the collectives.
         gradient_dtype: What gradients are sent as.
         start_timeout: Seconds that the workers wait for each other at the start.
@@ -68,6 +70,8 @@ class Job:
     drop_remainder: bool = False
     learning_rate_factor: float = 1.0
     warmup_epochs: int = 0
+    strategy: str = "multi_worker_mirrored"
+    options: Mapping[str, Any] = field(default_factory=dict)
     communication: str = "auto"
     gradient_dtype: str = "float32"
     start_timeout: float = 300.0
@@ -75,7 +79,7 @@ class Job:
     @property
     def params(self) -> dict[str, Any]:
         """The numbers of the job, as shown in its result."""
-        names = ("batch_size", "epochs", "steps_per_epoch", "validation_steps", "seed", "shuffle",
+        names = ("strategy", "batch_size", "epochs", "steps_per_epoch", "validation_steps", "seed", "shuffle",
                  "drop_remainder", "learning_rate_factor", "warmup_epochs", "communication",
                  "gradient_dtype")  # fmt: skip
         return {name: getattr(self, name) for name in names}
@@ -88,14 +92,20 @@ class Job:
         """
         save_value(self, run_dir, _NAME)
         # Apart from it, as the strategy must be there before what is in the job uses TensorFlow.
-        options = {"communication": self.communication, "start_timeout": self.start_timeout}
-        save_value(options, run_dir, _STRATEGY)
+        save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
+
+    @property
+    def strategy_options(self) -> dict[str, Any]:
+        """All options with which the strategy is made."""
+        if self.strategy != "multi_worker_mirrored":
+            return dict(self.options)
+        return {"communication": self.communication, "start_timeout": self.start_timeout}
 
     @staticmethod
-    def load_strategy_options(run_dir: Path) -> dict[str, Any]:
-        """Read from ``run_dir`` how the strategy of a worker is to be made, and nothing else."""
-        options: dict[str, Any] = load_value(run_dir, _STRATEGY)
-        return options
+    def load_strategy(run_dir: Path) -> tuple[str, dict[str, Any]]:
+        """Read from ``run_dir`` the strategy of a worker, its name and its options, and nothing else."""
+        name, options = load_value(run_dir, _STRATEGY)
+        return name, options
 
     @staticmethod
     def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:

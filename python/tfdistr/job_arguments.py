@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from tfdistr.arguments import COMMUNICATION, GRADIENT_DTYPES, flag, one_of, optional_whole, whole
@@ -38,8 +39,13 @@ def make_job(
     warmup_epochs: Any = 0,
     communication: Any = "auto",
     gradient_dtype: Any = "float32",
+    strategy: str = "multi_worker_mirrored",
+    options: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them."""
+    """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them.
+
+    The strategy and its options were checked by ``destination()``.
+    """
     is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # a model can be called, too
     if is_model or not (callable(model) or isinstance(model, Named)):
         raise ArgumentError(
@@ -88,6 +94,8 @@ def make_job(
         drop_remainder=_check_drop_remainder(drop_remainder, data, batch_size),
         learning_rate_factor=factor,
         warmup_epochs=_check_warmup_epochs(warmup_epochs, epochs, scale_learning_rate),
+        strategy=strategy,
+        options=dict(options or {}),
         communication=one_of("communication", communication, COMMUNICATION),
         gradient_dtype=one_of("gradient_dtype", gradient_dtype, GRADIENT_DTYPES),
     )

@@ -47,19 +47,19 @@ class Training:
     seconds: float
 
 
-def train(job: Job, strategy: MultiWorkerMirroredStrategy | None, on_event: OnEvent) -> Training:
+def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
     """Train the job's model as this worker.
 
     Args:
         job: What to train.
-        strategy: The strategy of a worker among several; None to train in this process alone.
+        strategy: What ``make_strategy()`` has made; None to train in this process alone.
         on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
 
     Raises:
         ArgumentError: The model function or the callbacks are not what they must be.
         DataShardError: The data cannot be split over the workers.
     """
-    if strategy:
+    if isinstance(strategy, MultiWorkerMirroredStrategy):
         strategy.gradient_dtype = job.gradient_dtype
     keras.utils.set_random_seed(job.seed)
     with strategy.scope() if strategy else contextlib.nullcontext():
@@ -131,8 +131,8 @@ def _source(source: Source | Named) -> Source:
     return source
 
 
-def _context(job: Job, strategy: MultiWorkerMirroredStrategy | None) -> WorkerContext:
-    collectives = strategy.extended.collectives if strategy else None
+def _context(job: Job, strategy: Any) -> WorkerContext:
+    collectives = getattr(strategy.extended, "collectives", None) if strategy else None
     return WorkerContext(
         num_workers=strategy.num_workers if strategy else 1,
         index=strategy.worker_index if strategy else 0,

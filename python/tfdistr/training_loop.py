@@ -38,7 +38,8 @@ OnSteps = Callable[[int, Any], None]
 def runs_own_loop(model: keras.Model) -> bool:
     """Whether ``fit`` can train a model: its author left Keras's loop as it is, and it has one replica."""
     extended = _own_extended(model)
-    return (extended is None or extended.one_replica) and not _private.changes_keras_loop(model)
+    one = extended.one_replica if extended else model.distribute_strategy.num_replicas_in_sync == 1
+    return one and not _private.changes_keras_loop(model)
 
 
 def fit(

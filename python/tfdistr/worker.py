@@ -44,7 +44,7 @@ def run_worker(
     _log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     began = time.monotonic()
-    strategy = None
+    strategy: Any = None
     # TensorFlow writes temporary files, which only the interpreter's end would remove.
     scratch = events_path(run_dir, index).with_name("tmp")
     scratch.mkdir(mode=0o700, exist_ok=True)
@@ -52,10 +52,11 @@ def run_worker(
     try:
         cores = take_cores()
         from tfdistr.job import Job
-        from tfdistr.strategy import MultiWorkerMirroredStrategy
+        from tfdistr.strategies import make_strategy
         from tfdistr.training import train
 
-        strategy = MultiWorkerMirroredStrategy(**Job.load_strategy_options(Path(run_dir)))
+        name, options = Job.load_strategy(Path(run_dir))
+        strategy = make_strategy(name, **options)
         if strategy.is_chief:
             log.info(carrier_path(run_dir).read_text())
         job = Job.load(Path(run_dir), functions)

@@ -50,6 +50,7 @@ class Case:
         predict_bound: The same for predictions, if it is another.
         limit: Seconds within which the case must end; None for the runner's default.
         drop_in_only: Why there is no such case for ``distributed_fit``; empty if there is.
+        not_mirrored: Why several devices of one process cannot train it; empty if they can.
         on_purpose: Whether it misses its bound or fails on purpose. It then runs only if it is named.
     """
 
@@ -64,6 +65,7 @@ class Case:
     predict_bound: float | None = None
     limit: float | None = None
     drop_in_only: str = ""
+    not_mirrored: str = ""
     on_purpose: bool = False
 
     def bound_of(self, group: str) -> float:

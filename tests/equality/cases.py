@@ -28,6 +28,8 @@ from case import CASES as CASES  # filled once this module is imported
 
 # --- What most models have in common --------------------------------------------------------------
 
+IN_A_CONDITION = "TensorFlow's replicas in one process cannot meet in a condition or a loop"
+
 callbacks, layers, losses, metrics, optimizers = (
     keras.callbacks, keras.layers, keras.losses, keras.metrics, keras.optimizers)  # fmt: skip
 
@@ -138,12 +140,12 @@ def jit_compile():
     return dense(jit_compile=True)
 
 
-@case
+@case(not_mirrored=IN_A_CONDITION)
 def steps_per_execution_2():
     return dense(steps_per_execution=2)
 
 
-@case(data=examples(97))
+@case(data=examples(97), not_mirrored=IN_A_CONDITION)
 def steps_per_execution_10():
     return dense(steps_per_execution=10)
 
@@ -291,12 +293,12 @@ def global_clipnorm():
     return dense(optimizers.Adam(0.01, global_clipnorm=0.01))
 
 
-@case
+@case(not_mirrored=IN_A_CONDITION)
 def moving_average():
     return dense(optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3))
 
 
-@case
+@case(not_mirrored=IN_A_CONDITION)
 def gradient_accumulation():
     return dense(optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=3))
 
@@ -452,7 +454,7 @@ def sparse_rows() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((rows, Y[:97])).batch(BATCH)
 
 
-@case(data=sparse_rows)
+@case(data=sparse_rows, not_mirrored="TensorFlow cannot split sparse tensors over devices")
 def sparse():
     return compiled(keras.Sequential([keras.Input((8,), sparse=True), layers.Dense(2)]))
 

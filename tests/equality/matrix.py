@@ -79,7 +79,8 @@ def run_matrix(
     Args:
         pairs: What to run.
         workers: Numbers of workers to compare with one.
-        communication: What carries the collectives: "auto", "ring", "nccl" or "mpi".
+        communication: What carries the collectives: "auto", "ring", "nccl", "mpi", or "mirrored", where the
+            workers are devices of one process.
         limit: Seconds that a case may take.
         say: Called with a line about what is being run.
     """
@@ -106,16 +107,19 @@ def _run(
     left = list(pairs)
     while left:
         with tempfile.TemporaryDirectory(prefix="tfdistr-equality-") as temporary:
-            folders = [Path(temporary) / str(index) for index in range(workers)]
+            mirrored = communication == "mirrored" and workers > 1
+            processes = 1 if mirrored else workers
+            folders = [Path(temporary) / str(index) for index in range(processes)]
             for folder in folders:
                 folder.mkdir()
             names = [":".join(pair) for pair in left]
-            arguments = [[str(folder), communication, str(limit), *names] for folder in folders]
+            carried = f"mirrored:{workers}" if mirrored else communication
+            arguments = [[str(folder), carried, str(limit), *names] for folder in folders]
             try:
                 # Each case has a limit of its own, in the worker.
                 longest = START_LIMIT + limit * len(left)
                 mpi = communication == "mpi" and workers > 1
-                ended = run_cluster(str(WORKER), workers, *arguments, timeout=longest, mpi=mpi)
+                ended = run_cluster(str(WORKER), processes, *arguments, timeout=longest, mpi=mpi)
                 outputs = [f"{worker.output}\nexit status {worker.status}" for worker in ended]
                 all_well = not any(worker.status for worker in ended)
             except subprocess.TimeoutExpired as error:

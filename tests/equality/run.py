@@ -1,6 +1,8 @@
 """Shows that many workers give what one worker gives: trains each case of cases.py both ways.
 
-Usage: run.py [--workers 2 3] [--cases NAME...] [--way WAY] [--communication auto|ring|nccl|mpi]
+Usage: run.py [--workers 2 3] [--cases NAME...] [--way WAY] [--communication auto|ring|nccl|mpi|mirrored]
+
+With "mirrored" the workers are devices of one process.
 
 Prints a line for each case, way and number of workers. Exit status 1 if a case misses its bound or fails.
 """
@@ -28,7 +30,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--cases", nargs="*", default=[], help="parts of names; by default all")
     parser.add_argument("--way", nargs="*", choices=WAYS, help="by default both")
-    parser.add_argument("--communication", choices=("auto", "ring", "nccl", "mpi"), default="auto")
+    carriers = ("auto", "ring", "nccl", "mpi", "mirrored")
+    parser.add_argument("--communication", choices=carriers, default="auto")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that a case may take")
     options = parser.parse_args()
     # An end by a signal takes the workers and the temporary folder along.
@@ -38,6 +41,8 @@ def main() -> int:
     if not names:
         parser.error(f"no case has this in its name: {' '.join(options.cases)}")
     ways = options.way or WAYS
+    if options.communication == "mirrored":
+        names = [name for name in names if not CASES[name].not_mirrored]
     rows = run_matrix(
         [(way, name) for name in names for way in CASES[name].ways if way in ways],
         options.workers,

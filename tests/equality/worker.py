@@ -1,6 +1,6 @@
 """Trains cases, one after the other, as one worker of the cluster in TF_CONFIG, or alone without it.
 
-Usage: worker.py FOLDER COMMUNICATION LIMIT WAY:CASE...
+Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT WAY:CASE...
 
 For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict), or what went wrong in
 FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot go on together.
@@ -55,15 +55,21 @@ def drop_in(case: Case, strategy: tf.distribute.Strategy) -> tuple[keras.Model, 
     return model, history.history
 
 
-def distributed_fit(case: Case, communication: str) -> tuple[keras.Model, dict[str, Any]]:
+def distributed_fit(case: Case, how: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
     """``distributed_fit()``, which joins the cluster by itself."""
     x, y, weight = (case.data, None, None) if callable(case.data) else (*case.data, None)[:3]
     fit = tfdistr.distributed_fit(
         case.model, x, y, sample_weight=weight, batch_size=None if callable(x) else BATCH,
-        validation_data=case.validation, callbacks=case.callbacks, seed=SEED, communication=communication,
-        verbose=0, **case.fit,
+        validation_data=case.validation, callbacks=case.callbacks, seed=SEED, verbose=0, **how, **case.fit,
     )  # fmt: skip
     return fit.model, fit.history
+
+
+def logical_devices(count: int) -> list[str]:
+    """So many devices of this process, which share its CPU."""
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return [f"cpu:{number}" for number in range(count)]
 
 
 def results(case: Case, model: keras.Model, history: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -86,7 +92,12 @@ def results(case: Case, model: keras.Model, history: dict[str, Any]) -> dict[str
 def main(folder: Path, communication: str, limit: float, pairs: list[str]) -> None:
     tempfile.tempdir = str(folder)
     strategy = None
-    if any(pair.startswith(WAYS[0]) for pair in pairs):
+    how: dict[str, Any] = {"communication": communication}
+    if communication.startswith("mirrored:"):
+        devices = logical_devices(int(communication.partition(":")[2]))
+        strategy = tfdistr.MirroredStrategy(devices)
+        how = {"strategy": "mirrored", "devices": devices}
+    elif any(pair.startswith(WAYS[0]) for pair in pairs):
         strategy = tfdistr.MultiWorkerMirroredStrategy(communication)
     for pair in pairs:
         way, _, name = pair.partition(":")
@@ -96,7 +107,7 @@ def main(folder: Path, communication: str, limit: float, pairs: list[str]) -> No
             # Also where Python itself does not come to its turn any more.
             faulthandler.dump_traceback_later(case.limit or limit, exit=True, file=error)
             try:
-                trained = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, communication)
+                trained = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, how)
                 values = results(case, *trained)
             except Exception:
                 traceback.print_exc(file=error)

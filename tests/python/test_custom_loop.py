@@ -28,12 +28,12 @@ def test_a_strategy_by_name_is_that_of_the_class():
     assert type(tfdistr.make_strategy()) is tfdistr.MultiWorkerMirroredStrategy
 
 
-@pytest.mark.parametrize("name", ["mirrored", None, "MultiWorkerMirroredStrategy"])
+@pytest.mark.parametrize("name", ["central", None, "MultiWorkerMirroredStrategy"])
 def test_an_unknown_strategy_is_refused_with_those_there_are(name):
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy(name)
     assert str(caught.value).splitlines() == [
-        "`name` must be one of 'multi_worker_mirrored'.",
+        "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device'.",
         f"Received: {name!r}",
         "Fix: Use name='multi_worker_mirrored'.",
     ]

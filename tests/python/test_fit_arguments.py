@@ -48,6 +48,9 @@ CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that r
 MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
 CLASSES = "`class_weight` must map the numbers of classes to weights."
 
+DEVICES = "`{}` must name devices that this process has, each once."
+ONE_PROCESS = "Train with one worker, or with a strategy for several: 'multi_worker_mirrored'."
+
 # The arguments that differ from a valid call; then message, received and fix of the error.
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"model": None}, A_MODEL, "builtins.NoneType", AS_FUNCTION),
@@ -56,8 +59,21 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "a function that returned builtins.int", "End the function with the model: return model (in R: model)."),
     ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",
      "Call model.compile(optimizer=..., loss=...) in the function."),
-    ({"strategy": "mirrored"}, "`strategy` must be one of 'multi_worker_mirrored'.", "'mirrored'",
-     "Use strategy='multi_worker_mirrored'."),
+    ({"strategy": "central"}, "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device'.",
+     "'central'", "Use strategy='multi_worker_mirrored'."),
+    ({"strategy": "mirrored", "device": "cpu:0"},
+     "Beside its own arguments, distributed_fit() with 'mirrored' has the options 'devices'.", "'device'",
+     "Leave it out, or correct its name."),
+    ({"epoch": 3}, "Beside its own arguments, distributed_fit() with 'multi_worker_mirrored' has no options.",
+     "'epoch'", "Leave it out, or correct its name."),
+    ({"strategy": "one_device", "device": "gpu:7"}, DEVICES.format("device"),
+     "'gpu:7'", "They are cpu:0."),
+    ({"strategy": "mirrored", "devices": ["cpu:0", "CPU:0"]},
+     DEVICES.format("devices"), "'cpu:0', 'CPU:0'", "They are cpu:0."),
+    ({"strategy": "mirrored", "devices": []}, DEVICES.format("devices"),
+     "none", "They are cpu:0."),
+    ({"strategy": "mirrored", "cluster": tfdistr.local_cluster(2)},
+     "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", ONE_PROCESS),
     ({"cluster": 2}, A_CLUSTER, "builtins.int", USE_CLUSTER),
     ({"cluster": tfdistr.tf_config(worker=["a:1", "b:2"])}, A_CLUSTER, "tfdistr.cluster.ClusterPlan",
      USE_CLUSTER),

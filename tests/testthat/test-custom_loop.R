@@ -11,7 +11,9 @@ test_that("what no strategy can be made of is an error", {
   refused <- function(code, message) {
     expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
   }
-  refused(make_strategy("mirrored"), "`name` must be one of 'multi_worker_mirrored'.")
+  refused(
+    make_strategy("central"), "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device'."
+  )
   refused(make_strategy(timeout = 3), "Received: 'timeout'")
   refused(make_strategy(communication = "carrier pigeon"), "`communication` must be one of")
   withr::local_envvar(TF_CONFIG = '{"cluster": {"worker": ["a:1"]}}')

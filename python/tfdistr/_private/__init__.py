@@ -46,12 +46,17 @@ from .pipelines import (
     source_files,
     walk_pipeline,
 )
+from .r_functions import (
+    function_of_r,
+)
 from .strategy import (
+    MirroredExtended,
     MultiWorkerExtended,
 )
 
 __all__ = [
     "KerasCall",
+    "MirroredExtended",
     "MultiWorkerExtended",
     "all_layers",
     "build",
@@ -61,6 +66,7 @@ __all__ = [
     "context_initialized",
     "dense_slices",
     "failed_tasks",
+    "function_of_r",
     "get_key",
     "global_seed",
     "has_unseeded_shuffle",

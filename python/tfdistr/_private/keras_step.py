@@ -13,11 +13,13 @@ import tensorflow as tf
 from keras.src.losses import loss as _losses
 
 
-def keras_step(fn: Callable[..., Any]) -> tuple[keras.Model, Callable[..., Any]] | None:
+def keras_step(
+    fn: Callable[..., Any], *, inline: bool = False
+) -> tuple[keras.Model, Callable[..., Any]] | None:
     """The model and its step, if ``fn`` is the ``train_step`` or ``test_step`` that Keras passes to ``run``.
 
     A step that its author decorated with ``tf.function`` is compiled anew: its graph, once made, would
-    not see what is arranged around the step.
+    not see what is arranged around the step. With ``inline`` it becomes a part of the graph around it.
     """
     if getattr(fn, "__name__", None) not in ("train_step", "test_step"):
         return None
@@ -28,8 +30,11 @@ def keras_step(fn: Callable[..., Any]) -> tuple[keras.Model, Callable[..., Any]]
     owner = getattr(getattr(bound, "__self__", None), "target", None)
     if not isinstance(owner, keras.Model):
         return None
-    plain = types.MethodType(inspect.getattr_static(owner, fn.__name__).python_function, owner)
-    return owner, plain if tf.executing_eagerly() else tf.function(plain)
+    own = inspect.getattr_static(owner, fn.__name__).python_function
+    if inline and not tf.executing_eagerly():
+        own = tf.autograph.to_graph(own)
+    plain = types.MethodType(own, owner)
+    return owner, plain if inline or tf.executing_eagerly() else tf.function(plain)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""TensorFlow exports the multi-worker strategy, but not the ``extended`` object that does its work."""
+"""TensorFlow exports its strategies, but not the ``extended`` objects that do their work."""
 
 from __future__ import annotations
 
@@ -7,9 +7,40 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
+from tensorflow.python.distribute import mirrored_strategy as _mirrored
+from tensorflow.python.distribute import values as _values
 
 
-class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
+class _Tells:
+    """Tells a replica that runs code which was written for one that it is alone."""
+
+    #: While a replica runs such code: what it is told about their number.
+    replicas_to_tell: int | None = None
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        told = self.replicas_to_tell
+        return int(super()._num_replicas_in_sync) if told is None else told  # type: ignore[misc]
+
+
+class MirroredExtended(_Tells, _mirrored.MirroredExtended):  # type: ignore[misc]
+    """TensorFlow's object behind ``MirroredStrategy``; a subclass overrides ``given``."""
+
+    def given(self, value: Any, replica: int) -> Any:
+        """What a replica adds to an all-reduce that it has asked for with ``value``."""
+        return value
+
+    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+        pairs = [(self._given(value), destination) for value, destination in value_destination_pairs]
+        return super()._batch_reduce_to(reduce_op, pairs, options)
+
+    def _given(self, value: Any) -> Any:
+        if not isinstance(value, _values.PerReplica):
+            return value
+        return _values.PerReplica([self.given(part, i) for i, part in enumerate(value.values)])
+
+
+class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MultiWorkerMirroredStrategy``, its hooks under names of our own.
 
     ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and
@@ -42,14 +73,6 @@ class MultiWorkerExtended(_multi_worker.CollectiveAllReduceExtended):  # type: i
     def strategy(self) -> tf.distribute.Strategy:
         """The strategy that this object belongs to."""
         return self._container_strategy()
-
-    #: While a replica runs code that was written for one: what it is told about their number.
-    replicas_to_tell: int | None = None
-
-    @property
-    def _num_replicas_in_sync(self) -> int:
-        told = self.replicas_to_tell
-        return int(super()._num_replicas_in_sync) if told is None else told
 
     def replica_context(self) -> tf.distribute.ReplicaContext:
         """The context of this worker's first replica."""

@@ -37,10 +37,12 @@ class WithoutFirstLook:
 
     Args:
         dataset: Batches whose shapes are known.
+        distributed: The same for the replicas of a strategy; by default the dataset itself.
     """
 
-    def __init__(self, dataset: tf.data.Dataset) -> None:
+    def __init__(self, dataset: tf.data.Dataset, distributed: Any = None) -> None:
         self._dataset = dataset
+        self._distributed = dataset if distributed is None else distributed
 
     @property
     def element_spec(self) -> Any:
@@ -49,5 +51,5 @@ class WithoutFirstLook:
 
     def __iter__(self) -> Iterator[Any]:
         if not _private.keras_builds_model():
-            return iter(self._dataset)
+            return iter(self._distributed)
         return iter(tf.data.Dataset.from_tensors(batch_of_zeros(self.element_spec)))

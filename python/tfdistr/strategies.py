@@ -1,0 +1,121 @@
+"""The strategies by name: what makes each, what can be said of it, and on which clusters it trains."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.arguments import one_of
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of strategy.
+
+    Attributes:
+        module: The module of its class.
+        attribute: The name of the class.
+        options: The options of the class that ``distributed_fit()`` takes for it.
+        one_process: Whether it trains in one process.
+    """
+
+    module: str
+    attribute: str
+    options: tuple[str, ...] = ()
+    one_process: bool = False
+
+
+STRATEGIES = {
+    "multi_worker_mirrored": Kind("strategy", "MultiWorkerMirroredStrategy"),
+    "mirrored": Kind("mirrored", "MirroredStrategy", ("devices",), one_process=True),
+    "one_device": Kind("mirrored", "OneDeviceStrategy", ("device",), one_process=True),
+}
+
+
+def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
+    """Make a strategy by its name.
+
+    Make it first of all, on every worker: before anything else uses TensorFlow. The cluster is that of
+    TF_CONFIG; without it, the strategy is one for one worker.
+
+    Args:
+        name: "multi_worker_mirrored" (every worker has a copy of the model, and each step is made by all),
+            "mirrored" (so do the devices of this process) or "one_device".
+        options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``,
+            ``MirroredStrategy`` and ``OneDeviceStrategy``.
+
+    Raises:
+        ArgumentError: There is no strategy of that name, it has no such option, or a device is not there.
+        ClusterConfigError: TF_CONFIG is not valid.
+        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
+
+    Example:
+        >>> strategy = tfdistr.make_strategy("multi_worker_mirrored", start_timeout=60)
+        >>> strategy.num_workers
+        1
+    """
+    kind = STRATEGIES[one_of("name", name, tuple(STRATEGIES))]
+    made = getattr(importlib.import_module(f"tfdistr.{kind.module}"), kind.attribute)
+    _check_known(name, options, list(inspect.signature(made).parameters), f"The strategy {name!r}")
+    strategy: tf.distribute.Strategy = made(**options)
+    return strategy
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of ``distributed_fit()`` that are those of its strategy.
+
+    Raises:
+        ArgumentError: There is no strategy of that name, or it has no such option.
+    """
+    kind = STRATEGIES[one_of("strategy", name, tuple(STRATEGIES))]
+    _check_known(name, options, kind.options, f"Beside its own arguments, distributed_fit() with {name!r}")
+    return dict(options)
+
+
+def check_fits(name: str, workers: int, where: str) -> None:
+    """See that a strategy can train on so many workers.
+
+    Args:
+        name: Its name.
+        workers: Number of processes that train.
+        where: What says so.
+
+    Raises:
+        ArgumentError: It cannot.
+    """
+    if workers > 1 and STRATEGIES[name].one_process:
+        fitting = [repr(other) for other, kind in STRATEGIES.items() if not kind.one_process]
+        raise ArgumentError(
+            f"The strategy {name!r} trains in one process.",
+            received=f"{workers} workers, by {where}",
+            fix=f"Train with one worker, or with a strategy for several: {', '.join(fitting)}.",
+        )
+
+
+def count_shares(name: str, workers: int, options: Mapping[str, Any]) -> int:
+    """Into how many shares a batch is split: one for each worker, or for each device of a mirrored one."""
+    if name != "mirrored":
+        return workers
+    devices = options.get("devices")
+    if devices is not None:
+        return max(1, len(devices)) if isinstance(devices, list | tuple) else 1
+    import tensorflow as tf
+
+    return max(1, len(tf.config.list_physical_devices("GPU")))
+
+
+def _check_known(name: str, options: Mapping[str, Any], known: Sequence[str], who: str) -> None:
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ArgumentError(
+            f"{who} has the options {', '.join(map(repr, known))}." if known else f"{who} has no options.",
+            received=", ".join(map(repr, unknown)),
+            fix="Leave it out, or correct its name.",
+        )

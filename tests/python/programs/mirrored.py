@@ -1,0 +1,112 @@
+"""Trains on one device and on two of this process, and tries what two cannot do.
+
+Usage: mirrored.py FILE   (which gets what was found, as JSON)
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.errors import TfdistrError
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+DEVICES = ["cpu:0", "/device:CPU:1"]
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(45, 6)).astype("float32")  # batches of 16, 16, and 13
+Y = rng.integers(0, 3, 45)
+
+warnings: list[str] = []
+handler = logging.Handler()
+handler.emit = lambda record: warnings.append(record.getMessage())
+logging.getLogger("tfdistr").addHandler(handler)
+
+
+def model(optimizer="sgd", **compiled):
+    network = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(3, "softmax")])
+    network.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"], **compiled)
+    return network
+
+
+def fit(make=model, x=X, y=Y, **arguments):
+    return tfdistr.distributed_fit(
+        make, x, y, **{"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0} | arguments
+    )
+
+
+def refused(call) -> list[str]:
+    try:
+        call()
+    except TfdistrError as error:
+        return [type(error).__name__, error.message, error.received, error.fix]
+    raise AssertionError("it was not refused")
+
+
+def two(**arguments):
+    return fit(strategy="mirrored", devices=DEVICES, **arguments)
+
+
+def sparse():
+    rows = tf.sparse.from_dense(np.where(X > 0, X, 0))
+    return tf.data.Dataset.from_tensor_slices((rows, Y)).batch(16)
+
+
+def drop_in():
+    strategy = tfdistr.make_strategy("mirrored", devices=DEVICES)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        network = model()
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    network.fit(dataset, epochs=1, verbose=0)
+    own = tf.distribute.get_strategy()
+    with own.scope():
+        keras.utils.set_random_seed(1)
+        alone = model()
+    alone.fit(dataset, epochs=1, verbose=0)
+    losses = [trained.evaluate(dataset, verbose=0)[0] for trained in (network, alone)]
+    predicted = [trained.predict(X, verbose=0) for trained in (network, alone)]
+    return abs(losses[0] - losses[1]), float(np.abs(predicted[0] - predicted[1]).max())
+
+
+def apart(one, other) -> float:
+    pairs = zip(one.model.get_weights(), other.model.get_weights(), strict=True)
+    numbers = [float(np.abs(a - b).max()) for a, b in pairs]
+    histories = zip(one.history.values(), other.history.values(), strict=True)
+    return max(numbers + [float(np.abs(np.subtract(a, b)).max()) for a, b in histories])
+
+
+alone = fit()
+on_device = fit(strategy="one_device", device="cpu:1")
+mirrored = two(validation_data=(X[:7], Y[:7]))
+growing = two(per_worker_batch_size=8, batch_size=None, scale_learning_rate="linear", epochs=1)
+compiled = two(make=lambda: model(jit_compile=True))
+found = {
+    "one device": apart(alone, on_device),
+    "device": on_device.model.variables[0].value.device,
+    "devices": apart(fit(validation_data=(X[:7], Y[:7])), mirrored),
+    "params": [mirrored.params[name] for name in ("strategy", "workers")],
+    "per worker": [growing.params[name] for name in ("batch_size", "learning_rate_factor")],
+    "jit_compile": apart(alone, compiled),
+    "warnings": warnings,
+    "drop-in": drop_in(),
+    "accumulation": refused(
+        lambda: two(make=lambda: model(keras.optimizers.SGD(gradient_accumulation_steps=2)))
+    ),
+    "average": refused(lambda: two(make=lambda: model(keras.optimizers.SGD(use_ema=True)))),
+    "in a scale": refused(lambda: two(make=lambda: model(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(use_ema=True))
+    ))),
+    "executions": refused(lambda: two(make=lambda: model(steps_per_execution=2))),
+    "sparse": refused(lambda: two(x=sparse, y=None, batch_size=None)),
+}  # fmt: skip
+Path(sys.argv[1]).write_text(json.dumps(found))

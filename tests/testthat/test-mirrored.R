@@ -1,0 +1,26 @@
+test_that("several devices of one process train as one does, but not with R functions in the model", {
+  output <- withr::local_tempfile()
+  script <- start_script("mirrored.R", output)
+  script$process$wait(120000)
+  expect_identical(script$process$get_exit_status(), 0L, info = script$output())
+  found <- readRDS(output)
+  expect_lt(found$mirrored, 1e-6)
+  expect_identical(found$strategy, "mirrored")
+  expect_identical(found$one_device, 0)
+  expect_identical(found$epochs, 2)
+  expect_match(found$loss, "Received: the R function loss", fixed = TRUE)
+  expect_match(found$layer, "Received: the R function layer lambda", fixed = TRUE)
+})
+
+test_that("what a strategy does not take is an error", {
+  refused <- function(call, message) {
+    expect_error(call, message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  fit <- function(...) distributed_fit(small_model, 1, 1, ...)
+  refused(fit(strategy = "mirrored", device = "cpu:0"), "with 'mirrored' has the options 'devices'.")
+  refused(fit(epoch = 3), "Received: 'epoch'")
+  refused(fit(strategy = "one_device", device = "gpu:9"), "Received: 'gpu:9'")
+  refused(fit(strategy = "one_device", cluster = local_cluster(2)), "trains in one process")
+  refused(fit(3, 4), "Arguments after `y` must be named.")
+  refused(make_strategy("one_device", "cpu:0"), "Received: 1 without a name")
+})
