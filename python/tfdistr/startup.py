@@ -13,6 +13,11 @@ from tfdistr import _private
 from tfdistr.cluster import split_address
 from tfdistr.errors import ClusterStartError
 
+#: What the user is told where the ring takes the place of NCCL.
+NO_NCCL = (
+    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
+    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
+)
 _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
 _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
@@ -44,6 +49,13 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
         register_timeout=start_timeout,
         heartbeat_timeout=heartbeat_timeout,
     )
+
+
+def usable(communication: str) -> str:
+    """``communication``, or "ring" where NCCL was asked for and TensorFlow sees no GPU; sets up no device."""
+    if communication == "nccl" and not tf.config.get_visible_devices("GPU"):
+        return "ring"
+    return communication
 
 
 def training_jobs(resolver: Any) -> dict[str, int]:

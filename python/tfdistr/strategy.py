@@ -33,7 +33,7 @@ from tfdistr.keras_calls import KerasCalls
 from tfdistr.mpi import chooses_mpi
 from tfdistr.peer_failure import report
 from tfdistr.replica import OneReplica
-from tfdistr.startup import prepare, start_error
+from tfdistr.startup import NO_NCCL, prepare, start_error, usable
 
 log = logging.getLogger("tfdistr")
 
@@ -51,8 +51,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     predictions are those of one worker. With no TF_CONFIG it is a strategy for one worker.
 
     Args:
-        communication: What carries the collectives: "ring" or "nccl" of TensorFlow, "mpi" for ranks that
-            ``mpiexec`` has started, or "auto": MPI if it has, else what TensorFlow chooses.
+        communication: What carries the collectives: "ring" or "nccl" of TensorFlow (where there is no GPU,
+            "nccl" is the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started,
+            or "auto": MPI if it has, else what TensorFlow chooses.
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
         gradient_dtype: What gradients are sent as in the steps of Keras's ``fit``: "float32", or "bfloat16",
@@ -99,9 +100,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        used = usable(communication)
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=bytes_per_pack,
-            implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()],
+            implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
         )
         if cluster_resolver is not None:
             prepare(cluster_resolver, start_timeout, heartbeat_timeout)
@@ -113,6 +115,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         except (tf.errors.OpError, RuntimeError) as error:
             raise start_error(error, cluster_resolver, start_timeout) from error
         extended = self.extended
+        if used != communication and self.is_chief:
+            log.warning(NO_NCCL)
         if not extended.one_replica:
             log.warning(
                 "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in "

@@ -1,0 +1,130 @@
+"""The scripts of examples/, run as a user runs them, on small data. Those in R are run by testthat."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from clusters import MPIEXEC, _run
+
+import tfdistr
+from tfdistr.launch.ports import free_ports
+
+pytestmark = pytest.mark.timeout(500)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ALONE = {"TF_CONFIG": "{}"}
+
+#: A process: script, arguments and environment.
+Task = tuple[str, list[str], dict[str, str]]
+
+
+def outputs(*tasks: Task) -> list[str]:
+    """What processes that are started together print."""
+    commands = [[sys.executable, str(EXAMPLES / script), *arguments] for script, arguments, _ in tasks]
+    ended = _run(commands, [os.environ | env for *_, env in tasks], 150)
+    for task in ended:
+        assert task.status == 0, task.output[-3000:]
+    return [task.output for task in ended]
+
+
+def addresses(count: int) -> list[str]:
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
+
+
+def shown(script: str) -> str:
+    """What the head of a script shows as its output."""
+    return (EXAMPLES / script).read_text().split('"""')[1]
+
+
+def val_losses(output: str) -> list[float]:
+    """The validation loss of each epoch, and that of the result."""
+    return [float(loss) for loss in re.findall(r"val_loss: ([\d.]+)$", output, re.MULTILINE)]
+
+
+def test_mnist_cnn_on_digits():
+    (output,) = outputs(("mnist_cnn.py", ["digits", "2", "0.1"], ALONE))
+    assert "Trained on 2 workers, 3 epochs, global batch 128, seed 1\n" in output
+    first, second, third, of_result = val_losses(output)
+    assert first > second > third == of_result
+
+
+def test_task_on_two_machines(tmp_path):
+    one, two = tmp_path / "one.keras", tmp_path / "two.keras"
+    chief, worker = addresses(2)
+    plan = tfdistr.tf_config(chief=chief, worker=[worker])
+    tasks = [("two_machines/task.py", [str(two)], env) for env in plan.environments()]
+    printed = outputs(("two_machines/task.py", [str(one)], ALONE), *tasks)
+    found = [
+        re.search(r"^(\w+ 0) of (\d) tasks: loss ([\d.]+), accuracy ([\d.]+)$", output, re.MULTILINE)
+        for output in [*printed, shown("two_machines/task.py").replace("    ", "")]
+    ]
+    assert [line.group(1, 2) for line in found[:3]] == [("chief 0", "1"), ("chief 0", "2"), ("worker 0", "2")]
+    alone, of_chief, of_worker, in_head = ([float(line[3]), float(line[4])] for line in found)
+    assert of_chief == of_worker == pytest.approx(alone, abs=1.01e-4)  # of the last digit
+    assert in_head == pytest.approx(alone, abs=0.05)  # other processors train with other kernels
+    assert sorted(tmp_path.iterdir()) == [one, two]  # and nothing of the worker's
+
+
+def history(output: str) -> list[list[float]]:
+    """The rows of a history as they were printed: the epoch and four numbers."""
+    rows = re.findall(r"^ *(\d+)((?: +\d\.\d+){4})$", output, re.MULTILINE)
+    return [[float(epoch), *map(float, values.split())] for epoch, values in rows]
+
+
+def check_writers(folder: Path) -> None:
+    """The chief alone has saved the model, and has written events of training and of validation."""
+    assert sorted(path.name for path in folder.iterdir()) == ["best.keras", "train", "validation"]
+    assert zipfile.is_zipfile(folder / "best.keras")
+    for name in ("train", "validation"):
+        (events,) = (folder / name).iterdir()
+        assert events.stat().st_size > 100
+
+
+def test_sentences_by_fit_and_by_a_loop_on_one_worker_and_on_two(tmp_path):
+    def task(way: str, folder: str, env: dict[str, str], *strategy: str) -> Task:
+        return "sentences.py", [way, str(tmp_path / folder), *strategy], env
+
+    fit_one, loop_one, mirrored = outputs(
+        task("fit", "fit-1", ALONE),
+        task("loop", "loop-1", ALONE),
+        task("loop", "mirrored", ALONE, "mirrored", "cpu:0", "cpu:1"),
+    )
+    plan = tfdistr.tf_config(worker=addresses(2))
+    fit_two, fit_other = outputs(*(task("fit", "fit-2", env) for env in plan.environments()))
+    rank = ["-n", "1", sys.executable, str(EXAMPLES / "sentences.py"), "loop", str(tmp_path / "loop-2")]
+    (ranks,) = _run([[str(MPIEXEC), *rank, ":", *rank]], [os.environ | ALONE], 150)
+    assert ranks.status == 0, ranks.output[-3000:]
+
+    expected = history(fit_one)
+    assert [row[0] for row in expected] == list(range(1, len(expected) + 1))
+    assert 2 < len(expected) < 20  # EarlyStopping has stopped it
+    for output in (loop_one, mirrored, fit_two, ranks.output):  # the ranks' has one table: that of the chief
+        assert len(history(output)) == len(expected), output[-3000:]
+        for row, other in zip(expected, history(output), strict=True):
+            assert row == pytest.approx(other, abs=1.01e-4)
+    assert history(fit_other) == []
+    for row, other in zip(expected, history(shown("sentences.py")), strict=False):
+        assert row == pytest.approx(other, abs=0.05)
+    for folder in tmp_path.iterdir():
+        check_writers(folder)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_end_to_end_with_nccl(tmp_path):
+    env = ALONE | {"CUDA_VISIBLE_DEVICES": ""}
+    (output,) = outputs(("end_to_end.py", [str(tmp_path / "out"), "2", "nccl"], env))
+    said, head = (" ".join(text.split()) for text in (output, shown("end_to_end.py")))
+    warning = re.search(r"Warning: NCCL .* of this machine\.", head)[0]
+    assert said.count(warning) == said.count("NCCL") == 1
+    assert "Trained on 2 workers, 4 epochs, global batch 64, seed 1 accuracy:" in said
+    rates = [f"epoch {epoch} ended with the learning rate {0.0739 if epoch == 1 else 0.1:.4f}"
+             for epoch in range(1, 5)]  # fmt: skip
+    assert said.endswith(" ".join(rates))
+    assert " ".join(rates) in head
+    assert val_losses(output) == pytest.approx(val_losses(shown("end_to_end.py")), abs=0.05)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["best.keras", "learning_rates.txt"]

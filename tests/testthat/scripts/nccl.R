@@ -1,0 +1,2 @@
+# Makes a strategy that is asked for NCCL.
+strategy <- tfdistr::make_strategy(communication = "nccl")

@@ -1,0 +1,89 @@
+# The scripts of examples/, run as a user runs them, on small data. They are not part of the package.
+
+examples <- file.path("..", "..", "..", "examples") # from scripts/
+
+# What processes that are started together print; each is a list of a script, arguments and TF_CONFIG, if any.
+outputs <- function(...) {
+  testthat::skip_if_not(dir.exists("../../examples"), "examples/ of the repository")
+  frame <- environment()
+  tasks <- lapply(list(...), function(task) {
+    env <- c(CUDA_VISIBLE_DEVICES = "", if (length(task) > 2L) task[[3L]] else c(TF_CONFIG = ""))
+    start_script(task[[1L]], task[[2L]], env, frame) # nolint: object_usage_linter. It is in helper-jobs.R.
+  })
+  vapply(tasks, function(task) {
+    task$process$wait(150000)
+    testthat::expect_identical(task$process$get_exit_status(), 0L, info = task$output())
+    task$output()
+  }, "")
+}
+
+found <- function(pattern, text) regmatches(text, gregexpr(pattern, text, perl = TRUE))[[1L]]
+
+# The validation loss of each epoch.
+val_losses <- function(output) as.numeric(sub(".* ", "", found("Epoch .* val_loss: [0-9.]+", output)))
+
+test_that("mnist_cnn.R trains on digits", {
+  output <- outputs(list(file.path(examples, "mnist_cnn.R"), c("digits", "2", "0.1")))
+  expect_match(output, "Trained on 2 workers, 3 epochs, global batch 128, seed 1\n", fixed = TRUE)
+  losses <- val_losses(output)
+  expect_length(losses, 3L)
+  expect_true(all(diff(losses) < 0))
+})
+
+test_that("task.R saves on the chief of two tasks, and both load and evaluate it", {
+  file <- withr::local_tempfile(fileext = ".keras")
+  address <- free_addresses()
+  env <- cluster_env(tf_config(chief = address[[1L]], worker = address[[2L]]))
+  script <- file.path(examples, "two_machines", "task.R")
+  printed <- do.call(outputs, lapply(env, function(env) list(script, file, env)))
+  lines <- vapply(printed, found, "", pattern = "\\w+ 0 of 2 tasks: loss [0-9.]+, accuracy [0-9.]+")
+  expect_match(lines, "^(chief|worker) 0 of 2 tasks: loss 0\\.3\\d+, accuracy 0\\.[89]\\d+$")
+  expect_identical(sub(" .*", "", unname(lines)), c("chief", "worker"))
+  expect_length(unique(sub("^\\w+", "", lines)), 1L)
+  expect_true(file.exists(file))
+})
+
+test_that("sentences.R gives the same history by fit on one worker and by a loop on two", {
+  folders <- c(withr::local_tempdir(), withr::local_tempdir())
+  env <- cluster_env(tf_config(worker = free_addresses()))
+  script <- file.path(examples, "sentences.R")
+  loop <- lapply(env, function(env) list(script, c("loop", folders[[2L]]), env))
+  printed <- do.call(outputs, c(list(list(script, c("fit", folders[[1L]]))), loop))
+  tables <- lapply(printed, function(output) {
+    rows <- trimws(found("(?m)^ +\\d+( +\\d\\.\\d+){4} *$", output))
+    do.call(rbind, lapply(strsplit(rows, " +"), as.numeric))
+  })
+  expect_null(tables[[3L]]) # the chief prints
+  expect_identical(tables[[1L]][, 1L], seq_len(nrow(tables[[1L]])) + 0)
+  expect_lt(nrow(tables[[1L]]), 20L) # EarlyStopping has stopped it
+  # The last printed digit may be rounded the other way.
+  expect_lt(max(abs(tables[[1L]] - tables[[2L]])), 1.01e-4)
+  expect_gt(min(tables[[1L]][nrow(tables[[1L]]), c(2L, 4L)]), 0.8) # accuracies
+  for (folder in folders) {
+    expect_setequal(dir(folder), c("best.keras", "train", "validation"))
+    expect_length(dir(file.path(folder, "train")), 1L)
+  }
+})
+
+test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so once", {
+  out_dir <- withr::local_tempdir()
+  printed <- outputs(
+    list(file.path(examples, "end_to_end.R"), c(out_dir, "2", "nccl")),
+    list("nccl.R", character()) # a strategy of one's own says it, too
+  )
+  warning <- paste(
+    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers",
+    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
+  )
+  for (output in printed) expect_length(gregexpr(warning, output, fixed = TRUE)[[1L]], 1L)
+  expect_match(printed, warning, fixed = TRUE)
+  expect_match(printed[[1L]], paste("Warning:", warning), fixed = TRUE)
+  expect_no_match(printed, "Enabled NCCL")
+  expect_match(printed[[1L]], "Trained on 2 workers, 4 epochs, global batch 64, seed 1\n", fixed = TRUE)
+  losses <- val_losses(printed[[1L]])
+  expect_length(losses, 4L)
+  expect_lt(losses[[4L]], 1)
+  rates <- sprintf("epoch %d ended with the learning rate %.4f", 1:4, c(0.0739, 0.1, 0.1, 0.1))
+  expect_identical(readLines(file.path(out_dir, "learning_rates.txt")), rates)
+  expect_setequal(dir(out_dir), c("best.keras", "learning_rates.txt"))
+})
