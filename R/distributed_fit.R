@@ -27,8 +27,8 @@
 #'   share before an expensive `$map()`. What can be looked up by its index (arrays, data sets, pipelines of
 #'   tensors) is read and decoded by the worker that uses it only.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
-#' @param ... What the strategy takes: `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by default
-#'   all GPUs), and `device` of "one_device".
+#' @param ... What the strategy takes: `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by
+#'   default all GPUs), and `device` of "one_device".
 #' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
 #'   without R functions) or "one_device".

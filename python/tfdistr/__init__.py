@@ -17,6 +17,7 @@ _MODULES = {
     "ClusterConfigError": "errors",
     "ClusterPlan": "cluster",
     "ClusterStartError": "errors",
+    "Comparison": "compare",
     "DataShardError": "errors",
     "FitResult": "result",
     "JobMismatchError": "errors",
@@ -34,6 +35,7 @@ _MODULES = {
     "average_loss": "losses",
     "chief_only": "callbacks",
     "cluster_from_env": "cluster",
+    "compare_strategies": "compare",
     "distribute": "custom_loop",
     "distributed_fit": "fit",
     "is_chief": "custom_loop",
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from tfdistr.cluster import Task as Task
     from tfdistr.cluster import cluster_from_env as cluster_from_env
     from tfdistr.cluster import tf_config as tf_config
+    from tfdistr.compare import Comparison as Comparison
+    from tfdistr.compare import compare_strategies as compare_strategies
     from tfdistr.custom_loop import distribute as distribute
     from tfdistr.custom_loop import is_chief as is_chief
     from tfdistr.data.context import WorkerContext as WorkerContext

@@ -7,7 +7,7 @@ with "event" (the kind), "time" (seconds since 1970, UTC) and the fields of that
 =============  ==============================================================================
 started        pid, host
 ready          (none): the worker has joined its cluster
-train_begin    epochs: int; steps: int a epoch, or null if that is not known
+train_begin    epochs: int; steps: int a epoch, and examples: int a epoch, or null if that is not known
 epoch_begin    epoch: int, counted from 0 as in Keras
 batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
 epoch_end      epoch; metrics; seconds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr.errors import ArgumentError
+from tfdistr.optional import data_frame, figure
 
 if TYPE_CHECKING:
     import keras
@@ -64,13 +64,8 @@ class FitResult:
         Raises:
             ArgumentError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ArgumentError(
-                "to_frame() needs pandas.", received="no pandas", fix="pip install 'tfdistr[frame]'"
-            ) from error
-        return pandas.DataFrame(self.rows(), columns=["epoch", "metric", "value", "data"])
+        frame: pandas.DataFrame = data_frame(self.rows(), ["epoch", "metric", "value", "data"])
+        return frame
 
     def rows(self) -> list[tuple[int, str, float, str]]:
         """The history as rows (epoch, metric, value, data)."""
@@ -87,15 +82,9 @@ class FitResult:
         Raises:
             ArgumentError: matplotlib is not installed.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ArgumentError(
-                "plot() needs matplotlib.", received="no matplotlib", fix="pip install 'tfdistr[plot]'"
-            ) from error
         metrics = [name for name in self.history if not name.startswith("val_")]
-        figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
-        panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+        drawn: matplotlib.figure.Figure = figure(4 * len(metrics), 3)
+        panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
         for panel, metric in zip(panels, metrics, strict=True):
             for name, label in ((metric, "training"), (f"val_{metric}", "validation")):
                 values = self.history.get(name, [])
@@ -103,7 +92,7 @@ class FitResult:
                     panel.plot(range(1, len(values) + 1), values, marker="o", label=label)
             panel.set(xlabel="epoch", title=metric)
             panel.legend()
-        return figure
+        return drawn
 
     def __str__(self) -> str:
         epochs = max(map(len, self.history.values()), default=0)  # a callback may have stopped it early

@@ -16,7 +16,7 @@ from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.first_look import has_known_shapes
 from tfdistr.data.host_memory import HostMemory
-from tfdistr.data.pipeline import make_data
+from tfdistr.data.pipeline import WorkerData, make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.job import Job, Named
@@ -81,7 +81,7 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
         # Under a strategy, a batch is read to build the model, which moves on an iteration-dependent
         # shuffle. Here it is not; the order of the examples must be the same.
         next(iter(data.dataset), None)
-    on_event("train_begin", epochs=job.epochs, steps=data.steps)
+    on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=_examples(job, data))
     started = time.monotonic()
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
@@ -94,6 +94,15 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
         inputs=_input_spec(data.dataset),
         seconds=time.monotonic() - started,
     )
+
+
+def _examples(job: Job, data: WorkerData) -> int | None:
+    """How many examples an epoch has, of all workers together; None if that is not known."""
+    if data.steps is None or job.batch_size is None:
+        return None
+    if data.arrays is not None:
+        return sum(map(data.arrays.rows, range(data.steps)))
+    return data.steps * job.batch_size
 
 
 def _build(job: Job) -> keras.Model:

@@ -1,11 +1,12 @@
-# Trains on two devices of this process, and tries it with an R function in the model. Its argument is the file
-# for what was found.
+# Trains on two devices of this process, and tries it with an R function in the model. Its argument is the
+# file for what was found.
 output <- commandArgs(TRUE)[[1]]
 library(tfdistr)
 tf <- reticulate::import("tensorflow")
 keras <- reticulate::import("keras")
+cpu <- tf$config$list_physical_devices("CPU")[[1]]
 device <- tf$config$LogicalDeviceConfiguration
-tf$config$set_logical_device_configuration(tf$config$list_physical_devices("CPU")[[1]], list(device(), device()))
+tf$config$set_logical_device_configuration(cpu, list(device(), device()))
 
 x <- matrix(sin(1:200), ncol = 4)
 y <- as.integer(x[, 1] > 0)

@@ -1,0 +1,229 @@
+"""``compare_strategies()``: which strategy is the fastest for a model, on this machine."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.arguments import whole
+from tfdistr.errors import ArgumentError, TfdistrError
+from tfdistr.events import EventReader
+from tfdistr.fit import distributed_fit
+from tfdistr.launch.local import local_cluster
+from tfdistr.optional import data_frame, figure
+from tfdistr.result import FitResult
+from tfdistr.strategies import STRATEGIES, check_options
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas
+
+COLUMNS = ("strategy", "workers", "seconds_per_epoch", "examples_per_second", "loss", "error")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A strategy that is to be tried, on a number of workers.
+
+    Attributes:
+        strategy: Its name.
+        workers: Number of workers.
+        options: What it takes.
+    """
+
+    strategy: str
+    workers: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of a run; ``Comparison`` says what the fields are."""
+
+    strategy: str
+    workers: int
+    seconds_per_epoch: float | None = None
+    examples_per_second: float | None = None
+    loss: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``compare_strategies()`` has measured.
+
+    Attributes:
+        rows: For each strategy and number of workers: ``strategy``, ``workers``, ``seconds_per_epoch`` (the
+            median of the epochs but the first, in which TensorFlow compiles the step),
+            ``examples_per_second`` in such an epoch, ``loss`` (of the last epoch), and ``error``, why there
+            is none of these.
+    """
+
+    rows: tuple[Measured, ...]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a data frame.
+
+        Raises:
+            ArgumentError: pandas is not installed.
+        """
+        frame: pandas.DataFrame = data_frame([asdict(row) for row in self.rows], list(COLUMNS))
+        return frame
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Plot the examples per second: one bar for each strategy and number of workers.
+
+        Raises:
+            ArgumentError: matplotlib is not installed.
+        """
+        drawn: matplotlib.figure.Figure = figure(6, 0.5 * len(self.rows) + 1)
+        panel = drawn.subplots()
+        labels = [f"{row.strategy}, {row.workers}" for row in self.rows]
+        panel.barh(labels, [row.examples_per_second or 0.0 for row in self.rows])
+        panel.invert_yaxis()
+        panel.set(xlabel="examples per second", ylabel="strategy, workers")
+        return drawn
+
+    def __str__(self) -> str:
+        head = ["strategy", "workers", "s/epoch", "examples/s", "loss"]
+        lines = [head]
+        for row in self.rows:
+            numbers = [
+                "-" if value is None else f"{value:{form}}"
+                for value, form in (
+                    (row.seconds_per_epoch, ".2f"), (row.examples_per_second, ",.0f"), (row.loss, ".4f"),
+                )
+            ]  # fmt: skip
+            lines.append([row.strategy, str(row.workers), *numbers, (row.error or "").partition("\n")[0]])
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        return "\n".join(
+            "  ".join(
+                text.ljust(width) if column == 0 else text.rjust(width)
+                for column, (text, width) in enumerate(zip(line, widths, strict=False))
+            )
+            + "".join(f"  {error}" for error in line[len(head) :] if error)
+            for line in lines
+        )
+
+
+def compare_strategies(
+    model: Callable[[], Any],
+    x: Any,
+    y: Any = None,
+    *,
+    strategies: Any = ("one_device", "multi_worker_mirrored"),
+    workers: Any = 2,
+    epochs: int = 3,
+    env: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> Comparison:
+    """Train a model with several strategies and numbers of workers, one after the other, and measure.
+
+    Each run has processes of its own on this machine; nothing of one is left in the next.
+
+    Args:
+        model: Function without arguments that builds and compiles the model.
+        x: Inputs, as for ``distributed_fit()``.
+        y: Targets, where ``x`` is arrays.
+        strategies: Names of strategies, or a dictionary with the options of each by its name.
+        workers: The number of workers, or several numbers to be tried. A strategy that trains in one process
+            is tried with one.
+        epochs: Number of epochs, at least 2: the first one is not measured.
+        env: Environment variables for the workers.
+        arguments: Further arguments of ``distributed_fit()``, such as ``batch_size``.
+
+    Returns:
+        A ``Comparison`` with ``rows``, ``to_frame()`` and ``plot()``. A run that failed has an ``error``.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+
+    Example:
+        >>> compared = tfdistr.compare_strategies(model, tfdistr.load_dataset("digits"), workers=[1, 2])
+        >>> [(row.strategy, row.workers) for row in compared.rows]
+        [('one_device', 1), ('multi_worker_mirrored', 1), ('multi_worker_mirrored', 2)]
+    """
+    check(epochs, arguments)
+    rows = []
+    for run in plan(strategies, workers):
+        with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
+            try:
+                fit = distributed_fit(
+                    model, x, y, cluster=local_cluster(run.workers, env=env), strategy=run.strategy,
+                    epochs=epochs, run_dir=Path(folder, "run"), **{"verbose": 0} | arguments, **run.options,
+                )  # fmt: skip
+                rows.append(measured(run, fit))
+            except ArgumentError:  # which the other runs would meet, too
+                raise
+            except TfdistrError as error:
+                rows.append(Measured(run.strategy, run.workers, error=str(error)))
+    return Comparison(tuple(rows))
+
+
+def check(epochs: Any, arguments: Iterable[str]) -> None:
+    """Check what each run of a comparison gets.
+
+    Args:
+        epochs: Number of epochs.
+        arguments: Names of the further arguments of ``distributed_fit()``.
+
+    Raises:
+        ArgumentError: There are too few epochs, or the comparison has an argument of its own for that.
+    """
+    whole("epochs", epochs, minimum=2)
+    fixed = [name for name in arguments if name in ("cluster", "strategy", "run_dir")]
+    if fixed:
+        raise ArgumentError(
+            "compare_strategies() chooses the strategy, the cluster and the folder of each run itself.",
+            received=", ".join(fixed),
+            fix="Leave it out.",
+        )
+
+
+def plan(strategies: Any, workers: Any) -> list[Run]:
+    """The runs of a comparison, in their order.
+
+    Raises:
+        ArgumentError: There is no such strategy, it has no such option, or a number is not one of workers.
+    """
+    named = strategies if isinstance(strategies, Mapping) else {name: {} for name in _listed(strategies)}
+    numbers = sorted({whole("workers", number) for number in _listed(workers)})
+    if not named or not numbers:
+        raise ArgumentError(
+            "`strategies` and `workers` must each have at least one value.",
+            received=f"strategies={strategies!r}, workers={workers!r}",
+            fix='Pass strategies=["one_device", "multi_worker_mirrored"], workers=[1, 2], for example.',
+        )
+    runs = []
+    for name, options in named.items():
+        checked = check_options(name, options or {})
+        tried = [1] if STRATEGIES[name].one_process else numbers
+        runs += [Run(name, number, checked) for number in tried]
+    return runs
+
+
+def measured(run: Run, fit: FitResult) -> Measured:
+    """What a run has shown."""
+    assert fit.run_dir is not None
+    events = EventReader(fit.run_dir, len(fit.workers)).poll()
+    seconds: dict[int, float] = {}
+    for event in events:
+        if event["event"] == "epoch_end":  # of several workers the slowest counts
+            seconds[event["epoch"]] = max(seconds.get(event["epoch"], 0.0), event["seconds"])
+    per_epoch = statistics.median([seconds[epoch] for epoch in sorted(seconds)[1:]] or seconds.values())
+    examples = next((event.get("examples") for event in events if event["event"] == "train_begin"), None)
+    return Measured(
+        run.strategy,
+        run.workers,
+        seconds_per_epoch=per_epoch,
+        examples_per_second=examples / per_epoch if examples else None,
+        loss=fit.metrics.get("loss"),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str | int | float) else list(value or ())

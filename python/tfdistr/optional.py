@@ -1,0 +1,37 @@
+"""Packages that only some results need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdistr.errors import ArgumentError
+
+
+def data_frame(rows: Any, columns: list[str]) -> Any:
+    """A pandas data frame.
+
+    Raises:
+        ArgumentError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ArgumentError(
+            "to_frame() needs pandas.", received="no pandas", fix="pip install 'tfdistr[frame]'"
+        ) from error
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty figure of matplotlib, of that size in inches.
+
+    Raises:
+        ArgumentError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ArgumentError(
+            "plot() needs matplotlib.", received="no matplotlib", fix="pip install 'tfdistr[plot]'"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")

@@ -1,0 +1,40 @@
+test_that("strategies are compared in a data frame, R functions in the model included", {
+  loss <- function(y_true, y_pred) reticulate::import("keras")$ops$mean((y_true - y_pred)^2, axis = -1L)
+  model <- function() {
+    keras <- reticulate::import("keras")
+    network <- keras$Sequential(list(keras$layers$Dense(1L)))
+    network$compile("sgd", loss)
+    network
+  }
+  x <- matrix(sin(1:80), ncol = 2)
+  compared <- compare_strategies(
+    model, x, x[, 1],
+    strategies = list(one_device = list(device = "cpu:0"), multi_worker_mirrored = list()),
+    epochs = 2, batch_size = 16, seed = 1
+  )
+  expect_s3_class(compared, c("tfdistr_comparison", "data.frame"), exact = TRUE)
+  expect_identical(compared$strategy, c("one_device", "multi_worker_mirrored"))
+  expect_identical(compared$workers, 1:2)
+  expect_equal(compared$loss[[1]], compared$loss[[2]], tolerance = 1e-6)
+  expect_equal(compared$seconds_per_epoch * compared$examples_per_second, c(40, 40))
+  expect_identical(compared$error, c(NA_character_, NA_character_))
+  file <- withr::local_tempfile(fileext = ".png")
+  grDevices::png(file)
+  expect_identical(plot(compared), compared)
+  grDevices::dev.off()
+  expect_gt(file.size(file), 1000)
+})
+
+test_that("a run that fails has an error, and what no run can do is one", {
+  broken <- function() stop("no model here")
+  compared <- compare_strategies(broken, 1:4, 1:4, strategies = "one_device")
+  expect_identical(compared$loss, NA_real_)
+  expect_match(compared$error, "no model here", fixed = TRUE)
+  refused <- function(call, message) {
+    expect_error(call, message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  refused(compare_strategies(broken, 1, epochs = 1), "`epochs` must be a whole number of at least 2.")
+  refused(compare_strategies(broken, 1, cluster = 1), "Received: cluster")
+  refused(compare_strategies(broken, 1, strategies = "central"), "`strategy` must be one of")
+  refused(compare_strategies(broken, 1, batch_size = 0), "`batch_size` must be a whole number")
+})
