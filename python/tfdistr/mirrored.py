@@ -197,7 +197,12 @@ class _Replicas(_private.MirroredExtended):
     """Runs the replicas of the devices, each on a thread of its own, one after the other."""
 
     def __init__(self, strategy: MirroredStrategy, devices: list[str] | None) -> None:
-        super().__init__(strategy, devices=devices)
+        # By default TensorFlow takes collectives, with keys that count from 1 for every strategy: a second
+        # one in a process would meet those of the first.
+        names = devices or [device.name for device in tf.config.list_logical_devices("GPU")]
+        gpus = bool(names) and all("GPU" in name for name in names)
+        reduce = tf.distribute.NcclAllReduce() if gpus else tf.distribute.ReductionToOneDevice()
+        super().__init__(strategy, devices=devices, cross_device_ops=reduce)
         self._strategy = strategy
         self._shares: list[_Share] = []
 

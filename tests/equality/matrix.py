@@ -107,13 +107,13 @@ def _run(
     left = list(pairs)
     while left:
         with tempfile.TemporaryDirectory(prefix="tfdistr-equality-") as temporary:
-            mirrored = communication == "mirrored" and workers > 1
-            processes = 1 if mirrored else workers
+            processes, carried = workers, communication
+            if communication == "mirrored":  # one worker is the reference, without devices of its own
+                processes, carried = 1, "auto" if workers == 1 else f"mirrored:{workers}"
             folders = [Path(temporary) / str(index) for index in range(processes)]
             for folder in folders:
                 folder.mkdir()
             names = [":".join(pair) for pair in left]
-            carried = f"mirrored:{workers}" if mirrored else communication
             arguments = [[str(folder), carried, str(limit), *names] for folder in folders]
             try:
                 # Each case has a limit of its own, in the worker.

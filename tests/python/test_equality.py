@@ -27,6 +27,13 @@ FAST = {
         "custom_train_step", "jit_compile", "unbuilt", "embedding", "two_outputs_loss_weights", "adamw",
         "loss_scale", "sparse", "sample_weight", "class_weight", "one_example"],
 }  # fmt: skip
+ON_DEVICES = {
+    "drop-in": [
+        "compiled_train_step", "masked_tokens", "synchronized_batch_normalization", "global_clipnorm",
+        "loss_scale", "ragged", "text_and_numbers"],
+    "distributed_fit": [
+        "custom_train_step", "two_outputs_loss_weights", "class_weight", "sample_weight", "one_example"],
+}  # fmt: skip
 PAIRS = [(way, name) for way, names in FAST.items() for name in names]
 
 
@@ -42,6 +49,19 @@ def test_workers_equal_one_worker(rows, way, case, workers):
     row = rows[way, case, workers]
     assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])
     assert row.differences.keys() == {"weights", "history", "evaluate", "predict"}
+
+
+@pytest.fixture(scope="module")
+def rows_on_devices() -> dict[tuple[str, str], matrix.Row]:
+    pairs = [(way, name) for way, names in ON_DEVICES.items() for name in names]
+    made = matrix.run_matrix(pairs, (3,), communication="mirrored")
+    return {(row.way, row.case): row for row in made}
+
+
+@pytest.mark.parametrize(("way", "case"), [(way, name) for way in ON_DEVICES for name in ON_DEVICES[way]])
+def test_devices_of_one_process_equal_one_device(rows_on_devices, way, case):
+    row = rows_on_devices[way, case]
+    assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])
 
 
 def test_most_cases_go_both_ways():

@@ -76,14 +76,14 @@ def root_cause(failures: Iterable[Failure]) -> Failure:
 
 
 def worker_failed_error(
-    failure: Failure, process: Worker, *, workers: int, done: bool, attempts: int = 1
+    failure: Failure, process: Worker, *, title: str, done: bool, attempts: int = 1
 ) -> WorkerFailedError:
     """Say what happened to a worker, with its own traceback, or else the end of its output.
 
     Args:
         failure: What happened.
         process: The worker's process.
-        workers: How many workers there are.
+        title: How the worker is named, such as "Worker 1 of 3".
         done: Whether it had reported that its work is done.
         attempts: How often the workers were started, for a port that was in use each time.
     """
@@ -92,7 +92,7 @@ def worker_failed_error(
     said, fix = _reported(event, traceback) if event else _unexplained(failure.exit_code, done)
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on others."
-    parts = [f"Worker {failure.worker} of {workers} on {process.host} {said}"]
+    parts = [f"{title} on {process.host} {said}"]
     if traceback:
         parts.append(traceback)
     else:
@@ -119,6 +119,11 @@ def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str
     if event.get("peer"):
         return f"lost another worker, and no worker reported an error of its own: {what}", None
     return f"failed: {what}", None
+
+
+def what_ended(exit_code: int | None) -> str:
+    """How a process ended that did not say why."""
+    return _unexplained(exit_code, done=False)[0]
 
 
 def _unexplained(exit_code: int | None, done: bool) -> tuple[str, str | None]:

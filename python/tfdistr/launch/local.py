@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfdistr._tf_config import show
 from tfdistr.arguments import flag, positive, whole
-from tfdistr.cluster import tf_config
+from tfdistr.cluster import ClusterConfig, tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 
 from .cores import check_cores, share_of
@@ -32,9 +32,11 @@ class LocalCluster:
     follow: bool = False
     start_timeout: float = 300.0
     cores_per_worker: int | None = None
+    ps: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", whole("workers", self.workers))
+        object.__setattr__(self, "ps", whole("ps", self.ps, minimum=0))
         object.__setattr__(self, "env", check_env(self.env))
         timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
         object.__setattr__(self, "start_timeout", timeout)
@@ -57,25 +59,33 @@ class LocalCluster:
                 left running then.
         """
         plan = tf_config(worker=[f"{_HOST}:{port}" for port in free_ports(self.workers)])
-        processes: list[WorkerProcess] = []
+        return launch(
+            lambda index: self.start_process(index, command, run_dir, plan[index], self.environment(index)),
+            self.workers,
+        )
+
+    def start_process(
+        self,
+        index: int,
+        command: Sequence[str],
+        run_dir: str | os.PathLike[str],
+        config: ClusterConfig,
+        env: Mapping[str, str],
+    ) -> WorkerProcess:
+        """Start one process of the cluster, with environment variables of its own."""
+        own = {PARENT: str(os.getpid()), **config.to_env()}
+        arguments = [*command, os.fspath(run_dir), str(index)]
         try:
-            for index, config in enumerate(plan):
-                own = {PARENT: str(os.getpid()), **config.to_env()}
-                env = {**os.environ, **self.environment(index), **own}
-                arguments = [*command, os.fspath(run_dir), str(index)]
-                processes.append(WorkerProcess(index, arguments, env=env, run_dir=run_dir))
+            return WorkerProcess(index, arguments, env={**os.environ, **env, **own}, run_dir=run_dir)
         except OSError as error:
-            stop(processes)
+            worker = config.task.type == "worker"
+            name = f"Worker {index} of {self.workers}" if worker else f"The process of {config.task}"
             raise ClusterStartError(
-                f"Worker {len(processes)} of {self.workers} could not be started: {error}.",
+                f"{name} could not be started: {error}.",
                 received=shlex.join(arguments),
                 fix="See what the system names: the program must exist and be executable, and the run "
                 "directory be writable.",
             ) from error
-        except BaseException:
-            stop(processes)
-            raise
-        return processes
 
     def environment(self, index: int) -> dict[str, str]:
         """The environment variables of worker ``index`` that this process does not have."""
@@ -86,6 +96,7 @@ class LocalCluster:
 def local_cluster(
     workers: int = 2,
     *,
+    ps: int = 0,
     cores_per_worker: int | None = None,
     env: Mapping[str, str] | None = None,
     follow: bool = False,
@@ -98,6 +109,8 @@ def local_cluster(
 
     Args:
         workers: How many; the number must be whole and at least 1.
+        ps: How many parameter servers beside them, for ``strategy="parameter_server"``. A process that is the
+            chief is then started, too.
         cores_per_worker: On how many cores of this machine each worker runs, with as many threads. By default
             the workers share all cores that this process can use, fairly; where there are fewer cores than
             workers, several workers share one.
@@ -116,7 +129,18 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
-    return LocalCluster(workers, env, follow, start_timeout, cores_per_worker)
+    return LocalCluster(workers, env, follow, start_timeout, cores_per_worker, ps)
+
+
+def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProcess]:
+    """Start processes, given what starts that with an index: all of them or none."""
+    processes: list[WorkerProcess] = []
+    try:
+        processes.extend(map(start, range(count)))
+    except BaseException:
+        stop(processes)
+        raise
+    return processes
 
 
 def worker_defaults() -> dict[str, str]:

@@ -14,8 +14,9 @@ from tfdistr.errors import ClusterStartError
 from tfdistr.events import EventReader, events_path
 from tfdistr.tail import Tail
 
-from .failures import Cause, Failure, root_cause, worker_failed_error
+from .failures import Cause, Failure, root_cause, what_ended, worker_failed_error
 from .process import Worker, log_path, stop
+from .roles import Role, equal_workers
 
 POLL = 0.05
 """Seconds between two looks at the workers."""
@@ -26,12 +27,20 @@ EXIT_TIMEOUT = 120.0
 
 HALT_TIMEOUT = 30.0
 """Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
+REPLACEMENTS = 10
+"""How often one worker may be replaced: one that dies again and again does not get on."""
+SERVER_GRACE = 15.0
+"""Seconds that servers may take to end once their chief has ended well; then they are ended."""
 
 OnEvent = Callable[[dict[str, Any]], object]
 
 
 class Cluster(Protocol):
-    """What can start workers. `LocalCluster` says what these are."""
+    """What can start workers. `LocalCluster` says what these are.
+
+    One whose processes have different roles has also ``roles``, and ``replace(index, run_dir)``, which starts
+    one of them again; `LocalServers` is one.
+    """
 
     @property
     def workers(self) -> int: ...
@@ -117,6 +126,10 @@ class _Generation:
 
     def __init__(self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent) -> None:
         indices = range(cluster.workers)
+        self._roles: Sequence[Role] = getattr(cluster, "roles", None) or equal_workers(cluster.workers)
+        self._replace_process: Callable[[int, Path], Worker] | None = getattr(cluster, "replace", None)
+        self._replaced: dict[int, int] = {}
+        self._run_dir = run_dir
         for index in indices:
             events_path(run_dir, index).unlink(missing_ok=True)
         self._start = partial(cluster.start, command, run_dir)
@@ -125,16 +138,17 @@ class _Generation:
         self._events = EventReader(run_dir, cluster.workers)
         self._outputs = {i: Tail(log_path(run_dir, i)) for i in indices if cluster.follow}
         self._ready: set[int] = set()
+        self._were_ready: set[int] = set()
         self._done: set[int] = set()
         self._failures: dict[int, Failure] = {}
-        self._processes: Sequence[Worker] = []
+        self._processes: list[Worker] = []
         self._halted: dict[int, float] = {}
         self._started = self._changed = time.monotonic()
 
     def run(self) -> Failure | None:
         """Start, and watch until all have ended well or one has failed; give that failure's root cause."""
         try:
-            self._processes = self._start()
+            self._processes = list(self._start())
             while self._watch():
                 time.sleep(POLL)
         finally:
@@ -152,11 +166,13 @@ class _Generation:
         for process in self._processes:
             code = process.exit_code
             if code is not None and not (code == 0 and process.index in self._done):
-                self._fail(Failure.exited(process.index, time.time(), code))
+                self._ended(process, code)
         self._look_for_halted(running)
         waited = time.monotonic() - self._changed
         if self._failures:
             return self._await_root_cause(waited)
+        if self._leader_left() and waited > SERVER_GRACE:
+            return False
         if len(self._done) == len(self._processes):
             return bool(running) and waited < EXIT_TIMEOUT
         if time.monotonic() - self._started > self._timeout:
@@ -172,7 +188,47 @@ class _Generation:
             self._changed = self._changed if self._failures else time.monotonic()
         if kind != "started":
             self._ready.add(worker)
+            self._were_ready.add(worker)
         self._notify(event)
+
+    def _ended(self, process: Worker, code: int) -> None:
+        """Take note of a process that ended before it was done, or not well."""
+        index, replaceable = process.index, self._roles[process.index].replaceable
+        if replaceable and self._leader_left():
+            return  # there was nothing left for it to do
+        if (
+            replaceable
+            and self._replace_process is not None
+            and index in self._were_ready
+            and not self._failures
+            and self._replaced.get(index, 0) < REPLACEMENTS
+        ):
+            self._replace(process, code)
+        else:
+            self._fail(Failure.exited(index, time.time(), code))
+
+    def _replace(self, process: Worker, code: int) -> None:
+        """Have another process take the place of one that died."""
+        assert self._replace_process is not None
+        index = process.index
+        self._replaced[index] = number = self._replaced.get(index, 0) + 1
+        self._follow(final=True)
+        process.log.replace(f"{process.log}.{number}")
+        if index in self._outputs:
+            self._outputs[index] = Tail(process.log)
+        self._ready.discard(index)
+        reason = f"{self._roles[index].title} {what_ended(code)}".rstrip(".")
+        fields = {"worker": index, "time": time.time()}
+        self._notify({**fields, "event": "replaced", "reason": reason})
+        self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
+        self._processes[index] = self._replace_process(index, self._run_dir)
+
+    def _leader_left(self) -> bool:
+        """Whether there is a process for which the others are there, and it has ended well."""
+        return any(
+            role.leads and index in self._done and self._processes[index].exit_code == 0
+            for index, role in enumerate(self._roles)
+        )
 
     def _fail(self, failure: Failure) -> None:
         if not self._failures:
@@ -203,12 +259,12 @@ class _Generation:
                 self._fail(Failure.halted(process.index, time.time()))
 
     def _check_ready(self) -> None:
-        late = [process for process in self._processes if process.index not in self._ready]
-        if late:
+        late = [p for p in self._processes if p.index not in self._ready and p.seconds > self._timeout]
+        if late and not self._leader_left():
             raise ClusterStartError(
                 f"Every worker must be ready within {self._timeout:g} s of its start.",
                 received=f"{len(late)} of {len(self._processes)} workers were not: "
-                + "; ".join(f"worker {process.index} (log: {process.log})" for process in late),
+                + "; ".join(f"{self._roles[process.index].task} (log: {process.log})" for process in late),
                 fix="See in the log what it waits for, or pass a larger `start_timeout`.",
             )
 
@@ -235,7 +291,7 @@ class _Generation:
     def _status(self, index: int) -> str:
         if index in self._failures:
             return "failed"
-        return "done" if index in self._done else "stopped"
+        return "done" if index in self._done or self._leader_left() else "stopped"
 
     def error(self, root: Failure, attempts: int) -> Exception:
         """Say what the root cause was."""
@@ -245,7 +301,7 @@ class _Generation:
         error = worker_failed_error(
             root,
             process,
-            workers=len(self._processes),
+            title=self._roles[root.worker].title,
             done=root.worker in self._done,
             attempts=attempts,
         )

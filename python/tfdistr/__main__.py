@@ -1,0 +1,5 @@
+"""``python -m tfdistr``: the command ``tfdistr``."""
+
+from tfdistr.cli import main
+
+main()

@@ -1,0 +1,167 @@
+"""The command ``tfdistr``: what a cluster that is started by hand needs in each of its processes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tfdistr._tf_config import load_json
+from tfdistr.cluster import ClusterConfig, parse_tf_config
+from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
+
+_ADDRESSES = ("chief", "worker", "ps")
+_SERVER = """\
+Run a parameter server, or a worker, until the chief says that it is done. The chief is the process that calls
+distributed_fit(strategy="parameter_server"), with TF_CONFIG set. Start one process for each task, with the
+same cluster, in any order.
+
+  tfdistr server --type ps --index 0 --cluster cluster.json
+  tfdistr server --job_name ps --task_index 0 \\
+    --chief_host a:2222 --worker_hosts b:2222,c:2222 --ps_hosts d:2222
+"""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default those of the command line.
+
+    Returns:
+        The exit status: 0, 1 if the server failed, or 2 if the arguments were wrong.
+    """
+    parsed = _parser().parse_args(arguments)
+    try:
+        _serve(parsed)
+    except TfdistrError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, ArgumentError | ClusterConfigError) else 1
+    return 0
+
+
+def main() -> NoReturn:
+    """The entry of the command."""
+    status = run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Past the interpreter's end: TensorFlow's server has threads that cannot be ended.
+    os._exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tfdistr", description="Distributed training of Keras 3 models.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    server = commands.add_parser(
+        "server",
+        help="run a parameter server or a worker",
+        description=_SERVER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    server.add_argument("--type", "--job_name", choices=("ps", "worker"), help="job of this process")
+    server.add_argument("--index", "--task_index", type=int, help="its index in the job, from 0")
+    server.add_argument(
+        "--cluster", metavar="FILE", help='a JSON file: TF_CONFIG, or its member "cluster" alone'
+    )
+    for job in _ADDRESSES:
+        name = f"--{job}_hosts"
+        also = ["--chief_host"] if job == "chief" else []
+        server.add_argument(
+            name, *also, dest=job, metavar="HOST:PORT,...", help=f"addresses of the job {job}"
+        )
+    server.add_argument(
+        "--start_timeout", "--start-timeout", type=float, default=3600.0, metavar="SECONDS",
+        help="how long to wait for the chief to come (default: %(default)g)",
+    )  # fmt: skip
+    server.add_argument(
+        "--chief_timeout", "--chief-timeout", type=float, default=60.0, metavar="SECONDS",
+        help="how long the chief may be gone before this process ends (default: %(default)g)",
+    )  # fmt: skip
+    return parser
+
+
+def _serve(parsed: argparse.Namespace) -> None:
+    from tfdistr.parameter_server.server import serve
+
+    config = server_config(
+        parsed.type, parsed.index, parsed.cluster, {job: getattr(parsed, job) for job in _ADDRESSES}
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+
+    def say() -> None:
+        print(f"{config.task} of the cluster serves at {config.address}", flush=True)
+
+    serve(config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say)
+    print(f"{config.task} has ended: the chief is done", flush=True)
+
+
+def server_config(
+    task_type: str | None, index: int | None, file: str | None, hosts: dict[str, str | None]
+) -> ClusterConfig:
+    """The task of a process, and its cluster: from a file, from lists of addresses, or from TF_CONFIG.
+
+    Args:
+        task_type: The job of the process; by default as TF_CONFIG or the file says.
+        index: Its index; the same.
+        file: A JSON file.
+        hosts: For each job, addresses with commas between them.
+
+    Raises:
+        ArgumentError: There is no cluster, or more than one, or the file cannot be read.
+        ClusterConfigError: The cluster is not valid.
+    """
+    given = {job: text.split(",") for job, text in hosts.items() if text}
+    if file is not None and given:
+        raise ArgumentError(
+            "Give the cluster as a file or as addresses, not as both.",
+            received=f"--cluster {file} and {', '.join(f'--{job}_hosts' for job in given)}",
+            fix="Leave one of them out.",
+        )
+    if file is not None:
+        document = _document(file)
+    elif given:
+        document = {"cluster": given}
+    elif os.environ.get("TF_CONFIG"):
+        document = _parsed(os.environ["TF_CONFIG"], "TF_CONFIG")
+    else:
+        raise ArgumentError(
+            "A server must know the addresses of the cluster.",
+            received="neither --cluster nor --ps_hosts, and no TF_CONFIG",
+            fix="Pass --cluster cluster.json, or --chief_host, --worker_hosts and --ps_hosts.",
+        )
+    task = document.get("task") or {}
+    if isinstance(task, dict):
+        task = {**task, **{k: v for k, v in (("type", task_type), ("index", index)) if v is not None}}
+    missing = [name for name in ("type", "index") if isinstance(task, dict) and name not in task]
+    if missing:
+        raise ArgumentError(
+            "A server must know which task of the cluster it is.",
+            received=f"no --{' and no --'.join(missing)}",
+            fix="Pass for example --type ps --index 0.",
+        )
+    return parse_tf_config({**document, "task": task})
+
+
+def _document(file: str) -> dict[str, Any]:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ArgumentError(
+            "`--cluster` must name a file that can be read.",
+            received=f"{file}: {getattr(error, 'strerror', None) or error}",
+            fix='Write {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]} into a file.',
+        ) from error
+    document = _parsed(text, file)
+    return document if "cluster" in document else {"cluster": document}
+
+
+def _parsed(text: str, what: str) -> dict[str, Any]:
+    document = load_json(text)
+    if not isinstance(document, dict):
+        raise ClusterConfigError(
+            f"{what} must hold a JSON object.",
+            received=type(document).__name__,
+            fix='Write it like {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]}.',
+        )
+    return document

@@ -1,0 +1,86 @@
+"""The processes of a cluster with parameter servers, on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tfdistr
+from tfdistr.cluster import ClusterConfig, Task, tf_config
+
+from .local import LocalCluster, launch, worker_defaults
+from .ports import free_ports
+from .process import WorkerProcess
+from .roles import Role
+
+_HOST = "127.0.0.1"
+_SERVER = (sys.executable, "-m", "tfdistr.parameter_server.process")
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+class LocalServers:
+    """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
+
+    Args:
+        cluster: What `local_cluster` returned, with ``ps`` of at least 1.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        counts = {"worker": cluster.workers, "ps": cluster.ps, "chief": 1}
+        self.tasks = [Task(job, index) for job, count in counts.items() for index in range(count)]
+        self._configs: list[ClusterConfig] = []
+
+    @property
+    def workers(self) -> int:
+        """The number of processes."""
+        return len(self.tasks)
+
+    @property
+    def follow(self) -> bool:
+        """Whether to show what the processes print."""
+        return self._cluster.follow
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds until every process must be ready."""
+        return self._cluster.start_timeout
+
+    @property
+    def roles(self) -> list[Role]:
+        """What each process is there for."""
+        return [self._role(task) for task in self.tasks]
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
+        """Start every process once; ``command`` is that of the chief. See `LocalCluster.start`."""
+        jobs: dict[str, list[str]] = {}
+        for task, port in zip(self.tasks, free_ports(len(self.tasks)), strict=True):
+            jobs.setdefault(task.type, []).append(f"{_HOST}:{port}")
+        self._configs = [tf_config(**jobs, type=task.type, index=task.index) for task in self.tasks]
+        return launch(lambda index: self._start(index, command, run_dir), len(self.tasks))
+
+    def replace(self, index: int, run_dir: str | os.PathLike[str]) -> WorkerProcess:
+        """Start the process of a server again, at its address."""
+        return self._start(index, _SERVER, run_dir)
+
+    def _start(self, index: int, command: Sequence[str], run_dir: str | os.PathLike[str]) -> WorkerProcess:
+        task = self.tasks[index]
+        command = command if task.type == "chief" else _SERVER
+        paths = [str(Path(tfdistr.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        if task.type == "worker":
+            env = self._cluster.environment(task.index)
+        else:  # which compute little, and nothing on a GPU
+            env = {**worker_defaults(), **(self._cluster.env or {}), **_NO_GPU}
+        if task.type != "chief":
+            env["PYTHONPATH"] = os.pathsep.join(paths)
+        return self._cluster.start_process(index, command, run_dir, self._configs[index], env)
+
+    def _role(self, task: Task) -> Role:
+        if task.type == "worker":
+            title = f"Worker {task.index} of {self._cluster.workers}"
+            return Role(title, str(task), replaceable=True)
+        if task.type == "ps":
+            return Role(f"The parameter server ps {task.index} of {self._cluster.ps}", str(task))
+        return Role("The chief", str(task), leads=True)

@@ -1,0 +1,46 @@
+"""Training with parameter servers: ``strategy="parameter_server"``.
+
+The parameter servers ("ps") hold the variables. Workers read them, compute gradients on batches that they
+read themselves, and send them back. The chief hands out the steps, through TensorFlow's
+``ClusterCoordinator``, and runs the callbacks. The workers and the parameter servers run `serve`, and the
+chief `train_on_servers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .coordinator import train_on_servers as train_on_servers
+    from .launch import check_cluster as check_cluster
+    from .launch import fit_on_parameter_servers as fit_on_parameter_servers
+    from .launch import has_servers as has_servers
+    from .launch import train_as_chief as train_as_chief
+    from .options import ServerOptions as ServerOptions
+    from .server import serve as serve
+
+_MODULES = {
+    "check_cluster": "launch",
+    "has_servers": "launch",
+    "train_as_chief": "launch",
+    "ServerOptions": "options",
+    "fit_on_parameter_servers": "launch",
+    "serve": "server",
+    "train_on_servers": "coordinator",
+}
+__all__ = [
+    "ServerOptions",
+    "check_cluster",
+    "fit_on_parameter_servers",
+    "has_servers",
+    "serve",
+    "train_as_chief",
+    "train_on_servers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tfdistr.parameter_server' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tfdistr.parameter_server.{_MODULES[name]}"), name)

@@ -1,0 +1,318 @@
+"""Training as the chief of parameter servers does it: Keras's ``fit``, with steps that workers make."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.callbacks import wants_batches
+from tfdistr.cluster import ClusterConfig
+from tfdistr.data.class_weight import weigh_classes
+from tfdistr.data.pipeline import WorkerData
+from tfdistr.errors import ArgumentError
+from tfdistr.job import Job
+from tfdistr.parameter_server.dispatch import Dispatcher, lost_server
+from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
+from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_server.step import Outcome, Step
+from tfdistr.parameter_server.strategy import dismiss_servers, join_servers
+from tfdistr.parameter_server.updates import OneByOne, Report, Together
+from tfdistr.training import OnEvent, Training, _build, _callbacks, _history, _input_spec, _Reporter
+from tfdistr.training_loop import build
+from tfdistr.warm_up import scale_learning_rate
+
+log = logging.getLogger("tfdistr")
+
+#: Seconds between two reports of how many steps each worker has made.
+REPORT_INTERVAL = 1.0
+
+
+@dataclass(frozen=True)
+class ServersTraining(Training):
+    """What is there after training with parameter servers.
+
+    Attributes:
+        report: The numbers of the last "worker_steps" event: ``global_step``, and for each worker, by its
+            index, ``local_steps`` and ``dropped``; and ``not_computed``.
+    """
+
+    report: dict[str, Any]
+
+
+def train_on_servers(
+    job: Job,
+    config: ClusterConfig,
+    on_event: OnEvent,
+    *,
+    update: str = "async",
+    replicas_to_aggregate: int | None = None,
+    run_dir: Path | None = None,
+    strategy: tf.distribute.experimental.ParameterServerStrategy | None = None,
+) -> ServersTraining:
+    """Train the job's model as the chief of a cluster with parameter servers, and dismiss the servers then.
+
+    A step uses one batch of ``batch_size`` examples, and an epoch has as many steps as one pass over the
+    data, or ``steps_per_epoch``, over all workers together. With "async" each step is made by one worker, on
+    a whole batch; with "sync" each batch is split over the workers.
+
+    Args:
+        job: What to train.
+        config: The cluster; this process is its chief.
+        on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
+        update: "async" or "sync"; see `ServerOptions`.
+        replicas_to_aggregate: With how many workers' gradients a step is made.
+        run_dir: The run directory, if the workers share it; else they are sent the data, or its function.
+        strategy: What `join_servers` returned, if the servers were joined before.
+
+    Returns:
+        The model is one of this process, which needs no server any more.
+
+    Raises:
+        ArgumentError: An argument, the model function or the callbacks are not what they must be.
+        ClusterConfigError: This process is not the chief, or the cluster has no servers.
+        ClusterStartError: A server did not come.
+        DataShardError: The data cannot be split over the workers.
+        WorkerFailedError: A parameter server is gone.
+    """
+    options = ServerOptions(update, replicas_to_aggregate)
+    options.check_workers(config.num_workers)
+    strategy = strategy or join_servers(config, job.start_timeout)
+    on_event("ready")
+    chief = None
+    try:
+        chief = _Chief(job, config, strategy, options, on_event, run_dir)
+        return chief.train()
+    except tf.errors.OpError as error:
+        lost = lost_server(error, config)
+        if lost is None:
+            raise
+        raise lost from error
+    finally:
+        # Variables, which can be deleted for as long as their servers are there.
+        del chief
+        gc.collect()
+        dismiss_servers(config)
+
+
+class _Chief:
+    """The chief of one job."""
+
+    def __init__(
+        self,
+        job: Job,
+        config: ClusterConfig,
+        strategy: tf.distribute.experimental.ParameterServerStrategy,
+        options: ServerOptions,
+        on_event: OnEvent,
+        run_dir: Path | None,
+    ) -> None:
+        self._job, self._strategy, self._options, self._on_event = job, strategy, options, on_event
+        self._workers = config.num_workers
+        keras.utils.set_random_seed(job.seed)
+        with strategy.scope():
+            self._model = _build(job)
+            warm_up = scale_learning_rate(self._model.optimizer, job.learning_rate_factor, job.warmup_epochs)
+            self._callbacks = [*warm_up, *_callbacks(job)]
+        self._data = look_at(job, TRAINING)
+        self._validation = look_at(job, VALIDATION) if job.validation is not None else None
+        build(self._model, self._data.dataset)
+        _refuse_calls(self._model)
+        steps = [data.steps if data else None for data in (self._data, self._validation)]
+        described = describe(job, run_dir, steps)
+        with strategy.scope():
+            # Workers fetch it when they have need of it, also those that take the place of others.
+            self._described = tf.Variable(described, dtype=tf.string, trainable=False, name="job")
+        self._name = tf.constant(uuid.uuid4().hex)
+        self._report = Report()
+        self._dispatcher = Dispatcher(strategy)
+        self._reported = 0.0
+
+    def train(self) -> ServersTraining:
+        """Train, and bring the model here."""
+        job, model, data = self._job, self._model, self._data
+        reporter = _Reporter(self._on_event, data.steps, chief=True)
+        listed = keras.callbacks.CallbackList(
+            [*self._callbacks, reporter], add_history=True, epochs=job.epochs, steps=data.steps, verbose=0,
+            model=model,
+        )  # fmt: skip
+        _private.call_on_this_thread(listed)
+        updates = self._updates()
+        train = _Phase(model, "train", updates, data, listed)
+        test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
+        self._on_event("train_begin", epochs=job.epochs, steps=data.steps)
+        started = time.monotonic()
+
+        def on_steps(done: int, logs: Any) -> None:
+            reporter.on_steps(done, logs)
+            self._tell(REPORT_INTERVAL)
+
+        model.stop_training = False
+        listed.on_train_begin()
+        logs: dict[str, Any] = {}
+        for epoch in range(_private.initial_epoch(model), job.epochs):
+            listed.on_epoch_begin(epoch)
+            logs = train.run(epoch * (data.steps or 0), on_steps)
+            if test:
+                listed.on_test_begin()
+                found = test.run(0, lambda done, logs: None)
+                listed.on_test_end(found)
+                logs |= {f"val_{name}": value for name, value in found.items()}
+            listed.on_epoch_end(epoch, logs)
+            self._tell(0.0)
+            if model.stop_training:
+                break
+        if isinstance(updates, Together):
+            updates.settle()
+        if model.optimizer is not None:
+            with self._strategy.scope():
+                model.optimizer.finalize_variable_values(model.trainable_weights)
+        listed.on_train_end(logs)
+        self._tell(0.0)
+        copy = self._copy()
+        for callback in listed.callbacks:  # which the user may still have, when the servers are gone
+            keras.callbacks.Callback.set_model(callback, copy)
+        return ServersTraining(
+            model=copy,
+            history=_history(dict(model.history.history)),
+            inputs=_input_spec(data.dataset),
+            seconds=time.monotonic() - started,
+            report=self._numbers(),
+        )
+
+    def _updates(self) -> OneByOne | Together:
+        job, spec = self._job, self._data.dataset.element_spec
+        weigh = weigh_classes(job.class_weight, spec) if job.class_weight else None
+        split = self._options.update == "sync" and self._workers > 1
+        if split:
+            _note_batch_normalization(self._model)
+        step, batch = Step(self._model, "train", weigh, split), self._batch(TRAINING, spec)
+        if self._options.update == "async":
+            return OneByOne(self._dispatcher, step, batch, self._workers, self._model, self._report)
+        wanted = self._options.replicas_to_aggregate or self._workers
+        return Together(
+            self._dispatcher, step, batch, self._workers, self._model, self._report, wanted, self._data.arrays
+        )
+
+    def _tests(self) -> OneByOne:
+        assert self._validation is not None
+        batch = self._batch(VALIDATION, self._validation.dataset.element_spec)
+        return OneByOne(self._dispatcher, Step(self._model, "test"), batch, self._workers)
+
+    def _batch(self, kind: int, spec: Any) -> Any:
+        return lambda place: Batch(kind, place, self._described, self._name, spec)
+
+    def _tell(self, interval: float) -> None:
+        now = time.monotonic()
+        if now - self._reported >= interval:
+            self._reported = now
+            self._on_event("worker_steps", **self._numbers())
+
+    def _numbers(self) -> dict[str, Any]:
+        report = self._report
+        return {
+            "global_step": report.global_step,
+            "local_steps": [report.local_steps[i] for i in range(self._workers)],
+            "dropped": [report.dropped[i] for i in range(self._workers)],
+            "not_computed": report.not_computed,
+        }
+
+    def _copy(self) -> keras.Model:
+        """The trained model, with its variables in this process."""
+        keras.utils.set_random_seed(self._job.seed)
+        model = _build(self._job)
+        build(model, self._data.dataset)
+        for mine, theirs in zip(_state(model), _state(self._model), strict=True):
+            mine.assign(theirs.numpy())
+        return model
+
+
+def _note_batch_normalization(model: keras.Model) -> None:
+    layers = [v.name for v in _private.all_layers(model) if isinstance(v, keras.layers.BatchNormalization)]
+    if layers:
+        log.warning(
+            "%s: each worker normalizes with the rows of its share of a batch, also with synchronized=True, "
+            "so the result is not that of one worker.",
+            ", ".join(layers),
+        )
+
+
+def _refuse_calls(model: keras.Model) -> None:
+    """Say why callbacks cannot call these methods; Keras would fail somewhere in its input pipeline."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ArgumentError(
+            "A callback cannot train, evaluate or predict while the variables are on parameter servers.",
+            received="a call of fit(), evaluate() or predict()",
+            fix="Pass `validation_data`, or call it on the model of the result.",
+        )
+
+    for name in ("fit", "evaluate", "predict"):
+        setattr(model, name, refuse)
+
+
+def _state(model: keras.Model) -> list[keras.Variable]:
+    """All variables but those of metrics: the weights, the random numbers, and what the optimizer keeps."""
+    return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]
+
+
+class _Phase:
+    """The training, or the validation, of one epoch after the other; its metrics are added up here."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        kind: str,
+        updates: OneByOne | Together,
+        data: WorkerData | None,
+        callbacks: keras.callbacks.CallbackList,
+    ) -> None:
+        assert data is not None
+        self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
+        self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
+        self._begins = getattr(callbacks, f"on_{kind}_batch_begin")
+        self._ended = getattr(callbacks, f"on_{kind}_batch_end")
+        self._sums: list[Any] = []
+        self._last: dict[str, Any] = {}
+
+    def run(self, first: int, on_steps: Any) -> dict[str, Any]:
+        """Make the steps of one epoch, from number ``first`` of all on, and return its logs."""
+        self._sums = [np.zeros(v.shape, v.dtype) for v in self._model.metrics_variables]
+        stop = "stop_training" if self._kind == "train" else "stop_evaluating"
+        if self._kind == "test":
+            self._model.stop_evaluating = False
+        reported = time.monotonic()
+
+        def begin(step: int) -> None:
+            if self._by_batch:
+                self._begins(step)
+
+        def end(done: int, outcomes: list[Outcome]) -> bool:
+            nonlocal reported
+            for outcome in outcomes:
+                self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]
+            self._last = outcomes[-1].logs
+            if self._by_batch:
+                self._ended(done - 1, self._logs())
+            now = time.monotonic()
+            if now - reported > 0.25:
+                reported = now
+                on_steps(done, self._logs())
+            return not getattr(self._model, stop)
+
+        self._updates.run(first, self._steps, begin, end)
+        return self._logs()
+
+    def _logs(self) -> dict[str, Any]:
+        for variable, value in zip(self._model.metrics_variables, self._sums, strict=True):
+            variable.assign(value)
+        return _private.metrics_or_logs(self._model, self._last)

@@ -1,0 +1,240 @@
+"""The batches of a job, as a worker reads them itself for the steps that the chief hands out.
+
+The chief's graphs run on the server of the worker's process, and there they call Python functions of this
+process by name. So data functions, generators and arrays work as everywhere, and no example passes the chief.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdistr._private.remote_calls import call, offer
+from tfdistr.data.by_index import Batches
+from tfdistr.data.context import WorkerContext
+from tfdistr.data.pipeline import WorkerData, make_data
+from tfdistr.data.shard import take_rows
+from tfdistr.data.source import Source
+from tfdistr.errors import ArgumentError
+from tfdistr.job import Job, Named, load_value, save_value
+
+TRAINING, VALIDATION = 0, 1
+
+#: Bytes of a job that can be sent to workers which do not share the run directory.
+LARGEST_JOB = 2**30
+_HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
+
+
+# --- On the chief
+
+
+def context_of(job: Job, kind: int = TRAINING, num_workers: int = 1) -> WorkerContext:
+    """What a data function is told: that of one worker, for a step may be any worker's."""
+    training = kind == TRAINING
+    return WorkerContext(
+        num_workers=num_workers,
+        index=0,
+        global_batch_size=job.batch_size,
+        seed=job.seed,
+        shuffle=job.shuffle and training,
+        drop_remainder=job.drop_remainder and training,
+    )
+
+
+def look_at(job: Job, kind: int) -> WorkerData:
+    """The data of the job as the chief sees it, with a known number of steps."""
+    source, steps = _source(job, kind)
+    # As one of several, for whom the examples are counted where they have to be.
+    return make_data(source, context_of(job, kind, 2), steps, name=_NAMES[kind])
+
+
+def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
+    """What workers need to read the batches of a job.
+
+    Args:
+        job: The job.
+        run_dir: The run directory, if the workers share it.
+        steps: Steps of an epoch, and of a validation.
+    """
+    header = {"steps": steps, "run_dir": None if run_dir is None else str(run_dir)}
+    parts = []
+    if run_dir is None:
+        with tempfile.TemporaryDirectory() as folder:
+            save_value(replace(job, model=_no_model, callbacks=None), folder, "feed")
+            parts = [Path(folder, name).read_bytes() for name in ("feed.pkl", "feed.buffers")]
+        if sum(map(len, parts)) > LARGEST_JOB:
+            raise ArgumentError(
+                "Data that is sent to workers on other machines must be at most 1 GiB.",
+                received=f"{sum(map(len, parts))} bytes",
+                fix="Pass a function that reads the data; each worker calls it.",
+            )
+    header["sizes"] = [len(part) for part in parts]
+    return b"\n".join([json.dumps(header).encode(), b"".join(parts)])
+
+
+class Batch:
+    """A batch in the graph of a step.
+
+    Attributes:
+        data: The rows of this share, in the structure that Keras takes.
+        rows: Their number, a float32 scalar.
+        all_rows: That of the whole batch.
+        worker: Index of the worker that has read it.
+    """
+
+    def __init__(self, kind: int, place: tf.Tensor, job: tf.Variable, name: tf.Tensor, spec: Any) -> None:
+        (has,) = call(_HAS, [name], [tf.bool])
+        has.set_shape([])
+
+        def load() -> tf.Tensor:
+            (loaded,) = call(_LOAD, [name, job.read_value()], [tf.bool])
+            loaded.set_shape([])
+            return loaded
+
+        loaded = tf.cond(has, lambda: True, load)
+        with tf.control_dependencies([loaded]):
+            parts = tf.nest.flatten(spec, expand_composites=True)
+            types = [tf.float32, tf.float32, tf.int64, *(part.dtype for part in parts)]
+            self.rows, self.all_rows, self.worker, *values = call(_BATCH, [tf.constant(kind), place], types)
+        for scalar in (self.rows, self.all_rows, self.worker):
+            scalar.set_shape([])
+        for value, part in zip(values, parts, strict=True):
+            value.set_shape(part.shape)
+        self.data = tf.nest.pack_sequence_as(spec, values, expand_composites=True)
+
+
+# --- On a worker
+
+
+def offer_feed(worker: int) -> None:
+    """Let the chief's graphs read batches on this worker."""
+    feeds: dict[bytes, _Feed] = {}
+    lock = threading.Lock()
+
+    def load(name: bytes, described: bytes) -> Any:
+        with lock:
+            if name not in feeds:
+                feeds.clear()  # of an earlier job
+                feeds[name] = _Feed(described)
+        return np.True_
+
+    def batch(kind: Any, place: Any) -> list[Any]:
+        (feed,) = feeds.values()
+        rows, all_rows, parts = feed.batch(int(kind), *map(int, place))
+        return [np.float32(rows), np.float32(all_rows), np.int64(worker), *parts]
+
+    # Names arrive as NumPy arrays of no dimension, or as bytes.
+    offer(_HAS, lambda name: np.bool_(_bytes(name) in feeds))
+    offer(_LOAD, lambda name, described: load(_bytes(name), _bytes(described)))
+    offer(_BATCH, batch)
+
+
+class _Feed:
+    """Reads the batches of one job."""
+
+    def __init__(self, described: bytes) -> None:
+        header, _, rest = described.partition(b"\n")
+        fields = json.loads(header)
+        if fields["run_dir"] is None:
+            with tempfile.TemporaryDirectory() as folder:  # what is mapped into memory outlives its name
+                size, _ = fields["sizes"]
+                Path(folder, "feed.pkl").write_bytes(rest[:size])
+                Path(folder, "feed.buffers").write_bytes(rest[size:])
+                job = load_value(folder, "feed")
+        else:
+            job = load_value(fields["run_dir"], "job")
+        keras.utils.set_random_seed(job.seed)  # on which the order of a shuffle depends, too
+        self._readers = {
+            kind: _reader(job, kind, steps)
+            for kind, steps in enumerate(fields["steps"])
+            if (job.data, job.validation)[kind] is not None
+        }
+        self._lock = threading.Lock()
+
+    def batch(self, kind: int, step: int, shares: int, share: int) -> tuple[int, int, list[Any]]:
+        """The rows of a share, those of the whole batch, and the arrays of the share."""
+        with self._lock:
+            rows, data = self._readers[kind].batch(step, shares, share)
+        parts = [_array(part) for part in tf.nest.flatten(data, expand_composites=True)]
+        return _rows(data), rows, parts
+
+
+class _ByIndex:
+    """Batches that are looked up: only the examples of the share are touched."""
+
+    def __init__(self, arrays: Batches) -> None:
+        self._arrays = arrays
+        self._shares: dict[tuple[int, int], Batches] = {}
+
+    def batch(self, step: int, shares: int, share: int) -> tuple[int, Any]:
+        if (shares, share) not in self._shares:
+            self._shares[shares, share] = Batches(self._arrays._take, self._arrays._order, shares, share)
+        return self._arrays.rows(step), self._shares[shares, share].batch(step)
+
+
+class _InOrder:
+    """Batches that are read one after the other; those of other workers' steps are passed over."""
+
+    def __init__(self, job: Job, kind: int, steps: int | None) -> None:
+        self._job, self._kind, self._steps = job, kind, steps
+        self._next = 0
+        self._last: Any = None
+        self._iterator: Iterator[Any] | None = None
+
+    def batch(self, step: int, shares: int, share: int) -> tuple[int, Any]:
+        if self._iterator is None or step < self._next - 1:
+            self._iterator, self._next = iter(self._data(step).dataset), step
+        while self._next <= step:
+            self._last = next(self._iterator)
+            self._next += 1
+        rows = _rows(self._last)
+        return rows, self._last if shares == 1 else take_rows(self._last, shares, share)
+
+    def _data(self, start: int) -> WorkerData:
+        source, _ = _source(self._job, self._kind)
+        context = context_of(self._job, self._kind)
+        return make_data(source, context, self._steps, start, name=_NAMES[self._kind])
+
+
+_NAMES = {TRAINING: "x", VALIDATION: "validation_data"}
+
+
+def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _InOrder:
+    source, _ = _source(job, kind)
+    data = make_data(source, context_of(job, kind), steps, name=_NAMES[kind])
+    return _ByIndex(data.arrays) if data.arrays else _InOrder(job, kind, steps)
+
+
+def _source(job: Job, kind: int) -> tuple[Source, int | None]:
+    source = job.data if kind == TRAINING else job.validation
+    assert source is not None
+    assert not isinstance(source, Named)  # which the launcher has refused
+    return source, job.steps_per_epoch if kind == TRAINING else job.validation_steps
+
+
+def _no_model() -> None:
+    """Stands for the model function, which only the chief calls."""
+
+
+def _rows(data: Any) -> int:
+    first = next(part for part in tf.nest.flatten(data) if part is not None)
+    if isinstance(first, tf.RaggedTensor):
+        return int(first.nrows())
+    return int(first.dense_shape[0]) if isinstance(first, tf.SparseTensor) else int(first.shape[0])
+
+
+def _array(part: Any) -> Any:
+    return part.numpy() if hasattr(part, "numpy") else part
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes(value.item() if isinstance(value, np.ndarray) else value)

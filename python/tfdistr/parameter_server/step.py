@@ -1,0 +1,181 @@
+"""A step of Keras's own ``train_step`` as a function: from a batch to gradients, and what else it changes.
+
+Keras updates variables while it goes. Steps that workers make side by side, and that are made again when a
+worker dies, must not: here all that a step would assign is caught and handed back, and applied by who asked
+for it. A metric starts from zero in every step, and what it has then counted is added up, as Keras does under
+every strategy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr._private.keras_step import overridden
+from tfdistr.errors import ArgumentError
+from tfdistr.exact_step import at_least_one
+from tfdistr.parameter_server.feed import Batch
+from tfdistr.replica import scale
+
+log = logging.getLogger("tfdistr")
+
+_MASKED = (
+    "A loss of the model has a mask, or is a mean over weights: each worker divides by its own entries, and "
+    "its gradient weighs as its rows do, so the result is not quite that of one worker."
+)
+# Seeds of the random numbers of the shares are this far apart.
+_BETWEEN_SEEDS = 1_000_003
+
+
+class Outcome(NamedTuple):
+    """What a step on a share of a batch has given.
+
+    Attributes:
+        worker: Index of the worker.
+        rows: Number of rows of the share.
+        all_rows: That of the whole batch.
+        gradients: Of each variable that the step has a gradient for, weighted by ``rows / all_rows``.
+        updates: New values of other variables that it changes, such as the averages of BatchNormalization.
+        metrics: What is to be added to each variable of the metrics.
+        logs: What the step has returned.
+    """
+
+    worker: Any
+    rows: Any
+    all_rows: Any
+    gradients: list[Any]
+    updates: list[Any]
+    metrics: list[Any]
+    logs: dict[str, Any]
+
+
+class Step:
+    """The steps of a model, "train" or "test".
+
+    Args:
+        model: A built model.
+        kind: Which step.
+        weigh: What is done with a batch before.
+        split: Whether the batch of a step may be a share of one.
+
+    Attributes:
+        trained: The variables that have a gradient, in the order of ``Outcome.gradients``; once it is traced.
+        updated: Those of ``Outcome.updates``.
+    """
+
+    def __init__(
+        self, model: keras.Model, kind: str, weigh: Callable[[Any], Any] | None = None, split: bool = False
+    ) -> None:
+        self._model = model
+        self._weigh, self._split = weigh, split
+        known = _private.keras_step(getattr(model, f"{kind}_step"))
+        self._step = known[1] if known else getattr(model, f"{kind}_step")
+        self._training = kind == "train"
+        self.trained: list[keras.Variable] = []
+        self.updated: list[keras.Variable] = []
+
+    def __call__(self, batch: Batch, offset: tf.Tensor) -> Outcome:
+        """Make the step, in a graph.
+
+        Args:
+            batch: The batch.
+            offset: Sets the random numbers of workers apart; 0 has those of one worker.
+        """
+        data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
+        data = self._weigh(data) if self._weigh else data
+        strategy = self._model.distribute_strategy
+        seeds = {id(g.state): _offset(g.state, offset) for g in _private.seed_generators(self._model)}
+        states = [g.state for g in _private.seed_generators(self._model)]
+        start = [(v, tf.zeros(v.shape, v.dtype)) for v in self._model.metrics_variables]
+        start += [(state, state.value + seeds[id(state)]) for state in states]
+        # Keras looks for these in the scope alone. As they are, for the tape watches variables.
+        penalized = [v for v in self._model.trainable_variables if v.regularizer is not None]
+        gradients: list[list[tuple[Any, Any]]] = []
+        with (
+            strategy.scope(),
+            tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0),
+            self._losses(batch),
+            _caught(self._model.optimizer, gradients) if self._training else contextlib.nullcontext(),
+            keras.StatelessScope(start, initialize_variables=False) as scope,
+        ):
+            for variable in penalized:
+                scope.add_update((variable, variable.value))
+            logs = self._step(data)
+        if self._training:
+            self._check(gradients)
+        pairs = gradients[0] if gradients else []
+        self.trained = [variable for _, variable in pairs]
+        weight = batch.rows / tf.maximum(batch.all_rows, 1.0)
+        before = {id(variable): value for variable, value in start}
+        before |= {id(variable): variable.value for variable in penalized}
+        new = {id(v): scope.get_current_value(v) for v in self._variables()}
+        self.updated = [
+            v for v in self._variables() if new[id(v)] is not None and new[id(v)] is not before.get(id(v))
+        ]
+        return Outcome(
+            worker=batch.worker,
+            rows=batch.rows,
+            all_rows=batch.all_rows,
+            gradients=[scale(g, weight) for g, _ in pairs],
+            updates=[new[id(v)] - seeds.get(id(v), tf.zeros([], v.dtype)) for v in self.updated],
+            metrics=[
+                _of_present(scope.get_current_value(v), batch.rows) for v in self._model.metrics_variables
+            ],
+            logs=dict(logs) if isinstance(logs, dict) else {},
+        )
+
+    def _variables(self) -> list[keras.Variable]:
+        optimizer = self._model.optimizer if self._training else None
+        listed = [*self._model.variables, *(optimizer.variables if optimizer else ())]
+        metrics = {id(v) for v in self._model.metrics_variables}
+        return list({id(v): v for v in listed if id(v) not in metrics}.values())
+
+    def _losses(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        """Keep losses that are sums what they are, although their gradients are weighted as those of
+        means."""
+
+        def share(divisor: tf.Tensor | None) -> tf.Tensor:
+            if divisor is None:
+                return tf.math.divide_no_nan(batch.all_rows, batch.rows)
+            if self._split:
+                log.warning(_MASKED)
+            return tf.ones([])
+
+        return _private.loss_shares(self._model, share, lambda: batch.rows / tf.maximum(batch.all_rows, 1.0))
+
+    def _check(self, gradients: Sequence[Any]) -> None:
+        if len(gradients) != 1:
+            raise ArgumentError(
+                "With parameter servers, a train_step must apply the gradients of its optimizer once.",
+                received=f"{type(self._model).__name__}.train_step(), which calls it {len(gradients)} times",
+                fix='Use strategy="multi_worker_mirrored" for models with several optimizers.',
+            )
+
+
+@contextlib.contextmanager
+def _caught(optimizer: Any, gradients: list[list[tuple[Any, Any]]]) -> Iterator[None]:
+    """Within the context, gradients are not applied but noted."""
+
+    def note(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        known = optimizer._trainable_variables
+        variables = list(known if trainable_variables is None else trainable_variables)
+        gradients.append([(g, v) for g, v in zip(grads, variables, strict=True) if g is not None])
+
+    with overridden(optimizer, "apply", note):
+        yield
+
+
+def _offset(state: keras.Variable, offset: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.stack([offset * _BETWEEN_SEEDS, tf.zeros_like(offset)]), state.dtype)
+
+
+def _of_present(value: Any, rows: tf.Tensor) -> tf.Tensor:
+    """What a metric has counted, without the row that stands in for none."""
+    value = tf.convert_to_tensor(value)
+    return tf.where(rows > 0, value, tf.zeros_like(value))

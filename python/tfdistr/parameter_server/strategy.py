@@ -1,0 +1,86 @@
+"""How the chief joins its servers, and leaves them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr._private.remote_calls import call
+from tfdistr.cluster import ClusterConfig, Task
+from tfdistr.errors import ClusterConfigError, ClusterStartError
+from tfdistr.parameter_server.server import SERVERS, STOP, THREADS, answers, check_servers
+from tfdistr.startup import _bypass_proxy as bypass_proxy
+
+_LOOK = 0.1  # seconds
+
+
+def join_servers(
+    config: ClusterConfig, start_timeout: float
+) -> tf.distribute.experimental.ParameterServerStrategy:
+    """The strategy of the chief, once all servers are there.
+
+    Args:
+        config: The cluster; this process is its chief.
+        start_timeout: Seconds that the servers may take to come.
+
+    Raises:
+        ClusterConfigError: This process is not the chief, or the cluster has no servers.
+        ClusterStartError: A server did not come.
+    """
+    check_servers(config)
+    if config.task.type != "chief":
+        raise ClusterConfigError(
+            'With strategy="parameter_server" the chief calls distributed_fit().',
+            received=f"the task {config.task} in TF_CONFIG",
+            fix="Run `tfdistr server` in the processes of workers and parameter servers.",
+        )
+    _wait_for_all(config, start_timeout)
+    if not _private.context_initialized():
+        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),
+        task_type="chief",
+        task_id=0,
+        rpc_layer="grpc",
+    )
+    return tf.distribute.experimental.ParameterServerStrategy(resolver)
+
+
+def dismiss_servers(config: ClusterConfig) -> None:
+    """Tell all servers that they are no longer needed."""
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def stop() -> Any:
+        return call(STOP, [], [tf.bool])
+
+    for task in servers_of(config):
+        # One that is gone needs not be told.
+        with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
+            stop()
+
+
+def servers_of(config: ClusterConfig) -> list[Task]:
+    """The workers and the parameter servers of a cluster."""
+    return [Task(job, index) for job in SERVERS for index in range(len(config.jobs.get(job, ())))]
+
+
+def _wait_for_all(config: ClusterConfig, timeout: float) -> None:
+    """Wait until every server listens: TensorFlow would wait for ever, and name none."""
+    addresses = {task: config.jobs[task.type][task.index] for task in servers_of(config)}
+    bypass_proxy(addresses.values())
+    until = time.monotonic() + timeout
+    while addresses:
+        addresses = {task: address for task, address in addresses.items() if not answers(address)}
+        if addresses and time.monotonic() > until:
+            missing = ", ".join(f"{task} ({address})" for task, address in addresses.items())
+            raise ClusterStartError(
+                f"The workers and parameter servers must be there within {timeout:g} s.",
+                received=f"no {missing}",
+                fix="Start each of them: tfdistr server --type ps --index 0 --cluster cluster.json.",
+            )
+        if addresses:
+            time.sleep(_LOOK)

@@ -1,0 +1,231 @@
+"""How the gradients of many workers update the weights: one by one, or all of a batch together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr._private.keras_step import overridden
+from tfdistr.data.by_index import Batches
+from tfdistr.parameter_server.dispatch import Dispatcher
+from tfdistr.parameter_server.feed import Batch
+from tfdistr.parameter_server.step import Outcome, Step
+
+_PLACE = tf.TensorSpec([3], tf.int64)
+
+#: Makes the batch of a place (step, number of shares, share), in a graph.
+MakeBatch = Callable[[tf.Tensor], Batch]
+#: Called before a step, with its number in the epoch.
+Begin = Callable[[int], None]
+#: Called after a step with the number of steps that are done and what they gave; whether to go on.
+End = Callable[[int, list[Outcome]], bool]
+
+
+@dataclass
+class Report:
+    """What the workers have done.
+
+    Attributes:
+        global_step: Updates of the weights.
+        local_steps: By index of the worker: how often its gradient was part of one.
+        dropped: By index of the worker: gradients that came too late.
+        not_computed: Shares of batches that no worker had begun when their step was made.
+    """
+
+    global_step: int = 0
+    local_steps: Counter[int] = field(default_factory=Counter)
+    dropped: Counter[int] = field(default_factory=Counter)
+    not_computed: int = 0
+
+
+class OneByOne:
+    """Each worker takes whole batches; with ``apply``, it updates the weights with its gradient at once.
+
+    Args:
+        dispatcher: What sends steps to the workers.
+        step: The step of a model.
+        batch: Makes the batch.
+        workers: Number of workers.
+        model: The model, if its weights are updated; None for a validation.
+        report: Where the steps of the workers are counted, if they are.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        step: Step,
+        batch: MakeBatch,
+        workers: int,
+        model: keras.Model | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self._dispatcher, self._report = dispatcher, report
+        # Each worker has one at hand when it is done with another.
+        self._at_a_time = 2 * workers
+
+        @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
+        def make(place: tf.Tensor) -> Outcome:
+            made = batch(place)
+            outcome = step(made, made.worker)
+            if model is not None:
+                apply_gradients(model, outcome.gradients, step.trained)
+                for variable, value in zip(step.updated, outcome.updates, strict=True):
+                    variable.value.assign(value)  # of two at the same time, the last one counts
+            return outcome._replace(gradients=[], updates=[])
+
+        self._make = make.get_concrete_function()
+
+    def run(self, first: int, count: int | None, begin: Begin, end: End) -> None:
+        """Make ``count`` steps, from number ``first`` of all epochs on."""
+        assert count is not None
+        sent, done, goes_on = 0, 0, True
+        while done < (count if goes_on else sent):
+            while goes_on and sent < count and sent - done < self._at_a_time:
+                begin(sent)
+                self._dispatcher.send(self._make, (first + sent, 1, 0), self)
+                sent += 1
+            _, outcome = self._dispatcher.receive(self)
+            done += 1
+            if self._report is not None:
+                self._report.global_step += 1
+                self._report.local_steps[int(outcome.worker)] += 1
+            goes_on = end(done, [outcome]) and goes_on
+
+
+class Together:
+    """Each batch is split over the workers, and the mean over their gradients updates the weights once.
+
+    The gradients come to the chief, which adds them up in the order of the shares: so a worker that dies
+    changes nothing, for what it has not sent whole does not count.
+
+    Args:
+        dispatcher: What sends steps to the workers.
+        step: The step of a model.
+        batch: Makes the batch.
+        workers: Number of workers.
+        model: The model.
+        report: Where the steps of the workers are counted.
+        wanted: With how many shares a step is made.
+        arrays: The batches, if their numbers of rows are known.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        step: Step,
+        batch: MakeBatch,
+        workers: int,
+        model: keras.Model,
+        report: Report,
+        wanted: int,
+        arrays: Batches | None,
+    ) -> None:
+        self._dispatcher, self._workers, self._report = dispatcher, workers, report
+        self._wanted, self._arrays = wanted, arrays
+        self._current = -1
+
+        @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
+        def make(place: tf.Tensor) -> Outcome:
+            return step(batch(place), place[2])
+
+        @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
+        def apply(gradients: list[list[Any]], updates: list[list[Any]], rows: list[tf.Tensor]) -> None:
+            all_rows = tf.add_n(rows)
+            sums = [_sum(list(parts)) for parts in zip(*gradients, strict=True)]
+            apply_gradients(model, sums, step.trained)
+            for variable, values in zip(step.updated, zip(*updates, strict=True), strict=True):
+                variable.value.assign(_mean(list(values), [count / all_rows for count in rows]))
+
+        self._make, self._apply = make.get_concrete_function(), apply
+
+    def run(self, first: int, count: int | None, begin: Begin, end: End) -> None:
+        """Make ``count`` steps, from number ``first`` of all epochs on."""
+        assert count is not None
+        for done in range(count):
+            begin(done)
+            outcomes = self._step(first + done)
+            self._report.global_step += 1
+            self._report.local_steps.update(int(outcome.worker) for outcome in outcomes)
+            if not end(done + 1, outcomes):
+                break
+
+    def _step(self, number: int) -> list[Outcome]:
+        self._current = number
+        rows = self._arrays.rows(number) if self._arrays else self._workers
+        shares = min(self._workers, rows)
+        for share in range(shares):
+            place, key = (number, shares, share), (number, share)
+            self._dispatcher.send(self._make, place, self, key, lambda: self._current == number)
+        came: dict[int, Outcome] = {}
+        empty = 0  # where the rows of a batch are not known before
+        while len(came) < self._wanted and len(came) + empty < shares:
+            (of, share), outcome = self._dispatcher.receive(self)
+            if of != number:
+                self._drop(outcome)
+            elif float(outcome.rows) == 0:
+                empty += 1
+            else:
+                came[share] = outcome
+        outcomes = [came[share] for share in sorted(came)]
+        gradients = [outcome.gradients for outcome in outcomes]
+        if len(came) + empty < shares:
+            part = sum(float(o.rows) for o in outcomes) / float(outcomes[0].all_rows)
+            gradients = [[_scaled(g, 1 / part) for g in parts] for parts in gradients]
+        self._apply(gradients, [o.updates for o in outcomes], [o.rows for o in outcomes])
+        return outcomes
+
+    def settle(self) -> None:
+        """Take in what comes too late after the last step."""
+        self._current = -1
+        for outcome in self._dispatcher.finish(self):
+            self._drop(outcome)
+
+    def _drop(self, outcome: Outcome | None) -> None:
+        if outcome is None:
+            self._report.not_computed += 1
+        elif float(outcome.rows) > 0:
+            self._report.dropped[int(outcome.worker)] += 1
+
+
+def apply_gradients(model: keras.Model, gradients: list[Any], variables: list[keras.Variable]) -> None:
+    """Apply gradients where the variables are, so that others may do so at the same time."""
+    optimizer, strategy = model.optimizer, model.distribute_strategy
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
+    with contextlib.ExitStack() as stack:
+        for counter in {id(c.iterations): c.iterations for c in (optimizer, inner)}.values():
+            # Keras reads, adds and writes: of two at the same time one would be lost.
+            stack.enter_context(overridden(counter, "assign_add", counter.value.assign_add))
+        # There is nobody to reduce them with.
+        stack.enter_context(overridden(inner, "_all_reduce_sum_gradients", lambda pairs: pairs))
+        stack.enter_context(strategy.scope())
+        stack.enter_context(tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0))
+        optimizer.apply(gradients, variables)
+
+
+def _sum(parts: list[Any]) -> Any:
+    if isinstance(parts[0], tf.IndexedSlices):
+        return tf.IndexedSlices(
+            tf.concat([part.values for part in parts], 0),
+            tf.concat([part.indices for part in parts], 0),
+            parts[0].dense_shape,
+        )
+    return tf.add_n(parts)
+
+
+def _mean(values: list[tf.Tensor], weights: list[tf.Tensor]) -> tf.Tensor:
+    """The mean of what the shares say; for whole numbers, such as counters, what the first one says."""
+    if not values[0].dtype.is_floating:
+        return values[0]
+    return tf.add_n([v * tf.cast(w, v.dtype) for v, w in zip(values, weights, strict=True)])
+
+
+def _scaled(gradient: Any, factor: float) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
