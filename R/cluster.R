@@ -70,6 +70,8 @@ cluster_from_env <- function() {
 #' other over the loopback address, and end with the process that started them.
 #'
 #' @param workers Number of workers, at least 1.
+#' @param ps Number of parameter servers beside them, for `strategy = "parameter_server"`. A process that is
+#'   the chief is then started, too; it is an R process, the others are Python processes.
 #' @param cores_per_worker Number: on how many cores of this machine each worker runs, with as many threads.
 #'   By default the workers share all cores that this process can use, fairly; where there are fewer cores
 #'   than workers, several workers share one.
@@ -77,17 +79,18 @@ cluster_from_env <- function() {
 #' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
 #'   file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @return A list of class `tfdistr_local_cluster` with these five.
+#' @return A list of class `tfdistr_local_cluster` with these six.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
 #' @export
-local_cluster <- function(workers = 2, cores_per_worker = NULL, env = NULL, follow = FALSE,
+local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
                           start_timeout = 300) {
-  made <- with_conditions(python_local_cluster(workers, cores_per_worker, env, follow, start_timeout))
+  made <- with_conditions(python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout))
   structure(
     list(
       workers = reticulate::py_to_r(made$workers),
+      ps = reticulate::py_to_r(made$ps),
       cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
@@ -150,10 +153,10 @@ python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, f
   )
 }
 
-python_local_cluster <- function(workers, cores_per_worker, env, follow, start_timeout) {
+python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout) {
   core("launch.local")$local_cluster(
     workers,
-    cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
+    ps = ps, cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
     start_timeout = start_timeout
   )
 }
@@ -249,6 +252,7 @@ format.tfdistr_cluster_plan <- function(x, ...) {
 format.tfdistr_local_cluster <- function(x, ...) {
   c(
     sprintf("%d %s on this machine", x$workers, if (x$workers == 1L) "worker" else "workers"),
+    if (x$ps) sprintf("  and %d parameter %s", x$ps, if (x$ps == 1L) "server" else "servers"),
     if (length(x$env)) sprintf("  with %s=%s", names(x$env), x$env)
   )
 }

@@ -28,10 +28,14 @@
 #'   tensors) is read and decoded by the worker that uses it only.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... What the strategy takes: `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by
-#'   default all GPUs), and `device` of "one_device".
+#'   default all GPUs); `device` of "one_device"; `update` of "parameter_server", "async" (each worker takes
+#'   whole batches, and its gradient is applied when it comes) or "sync" (each batch is split over the
+#'   workers, and the mean of their gradients is applied once), and with "sync" `replicas_to_aggregate`, with
+#'   how many workers' gradients a step is made.
 #' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
-#'   without R functions) or "one_device".
+#'   without R functions), "one_device", or "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
+#'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the others).
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
 #'   result. `NULL` if the function `x` returns batches (of the global size) already.
 #' @param per_worker_batch_size Number of examples in each worker's batch, instead of `batch_size`: the global
@@ -75,7 +79,8 @@
 #'   * `model`: the trained model, in this process. It is built when it is first asked for.
 #'   * `params`: a list of the numbers of the job: batch size, epochs, steps, seed, number of workers.
 #'   * `workers`: a data frame with one row for each worker: `index`, `host`, `pid`, `status`, `seconds` and
-#'     `log`, the path of its output (`NA` if it was this process).
+#'     `log`, the path of its output (`NA` if it was this process). With parameter servers it has all
+#'     processes, and also `task`, `local_steps` (how many gradients of a worker were applied) and `dropped`.
 #'   * `run_dir`: the folder with the logs; `NULL` if the job ran in this process.
 #' @section Errors: All have the class `tfdistr_error`, and
 #'   * `tfdistr_error_argument`: an argument is not of the form above.
@@ -210,7 +215,7 @@ workers_cluster <- function(cluster, env = list()) {
   env <- if (is.list(cluster)) utils::modifyList(env, as.list(cluster$env))
   if (inherits(cluster, "tfdistr_local_cluster")) {
     python_local_cluster(
-      cluster$workers, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout
+      cluster$workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout
     )
   } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
     python_mpi_cluster(

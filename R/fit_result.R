@@ -20,7 +20,13 @@ new_fit <- function(result, errors = NULL) {
 workers_frame <- function(workers) {
   rows <- lapply(workers, function(worker) {
     worker$log <- worker$log %||% NA_character_
-    as.data.frame(worker[c("index", "host", "pid", "status", "seconds", "log")])
+    columns <- c("index", "host", "pid", "status", "seconds", "log")
+    if (!is.null(worker$task)) { # with parameter servers, some of which are no workers
+      columns <- c(columns, "task", "local_steps", "dropped")
+      worker$local_steps <- worker$local_steps %||% NA_integer_
+      worker$dropped <- worker$dropped %||% NA_integer_
+    }
+    as.data.frame(worker[columns])
   })
   do.call(rbind, rows)
 }
@@ -49,7 +55,7 @@ print.tfdistr_fit <- function(x, ...) {
 }
 
 fit_title <- function(x) {
-  workers <- nrow(x$workers)
+  workers <- x$params$workers
   batch <- x$params$batch_size
   sprintf(
     "Trained on %d %s, %d epochs, global batch %s, seed %d",

@@ -26,6 +26,7 @@ _MODULES = {
     "MpiCluster": "launch.mpi",
     "MultiWorkerMirroredStrategy": "strategy",
     "OneDeviceStrategy": "mirrored",
+    "PartitionedEmbedding": "parameter_server.embedding",
     "Task": "cluster",
     "TfdistrError": "errors",
     "WarmUp": "warm_up",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from tfdistr.losses import regularization_loss as regularization_loss
     from tfdistr.mirrored import MirroredStrategy as MirroredStrategy
     from tfdistr.mirrored import OneDeviceStrategy as OneDeviceStrategy
+    from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.result import FitResult as FitResult
     from tfdistr.scaling import scaled_learning_rate as scaled_learning_rate
     from tfdistr.scaling import steps_per_epoch as steps_per_epoch

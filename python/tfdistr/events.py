@@ -11,14 +11,17 @@ train_begin    epochs: int; steps: int a epoch, and examples: int a epoch, or nu
 epoch_begin    epoch: int, counted from 0 as in Keras
 batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
 epoch_end      epoch; metrics; seconds
+worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed: of the
+               chief of parameter servers
 warning        message: what the user should know
 done           seconds
 failed         error_type, message, traceback (text or null), language ("python" or "r"),
                peer: true if the error only says that another worker is gone
 =============  ==============================================================================
 
-The launcher adds two, for whoever displays the job: ``log`` (worker, line), and ``restart`` (worker,
-reason) when all workers are started again because of that one.
+The launcher adds some, for whoever displays the job: ``log`` (worker, line), ``restart`` (worker,
+reason) when all workers are started again because of that one, and ``replaced`` (worker, reason) when
+another process takes the place of that one.
 
 JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf", and
 within ``metrics`` the reader makes them floats again.

@@ -32,6 +32,8 @@ from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi import MpiCluster
 from tfdistr.launch.supervise import run_workers
 from tfdistr.mpi import chooses_mpi, world
+from tfdistr.parameter_server.launch import check_job, fit_on_parameter_servers
+from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.peer_failure import is_peer_failure, report, reported_failure
 from tfdistr.progress import make_display
 from tfdistr.result import FitResult, load_history, load_model
@@ -87,7 +89,9 @@ def distributed_fit(
             the worker that uses it only.
         y: Targets, where ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
-        strategy: "multi_worker_mirrored", "mirrored" (several devices of one process) or "one_device".
+        strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device", or
+            "parameter_server" (for ``local_cluster(workers=2, ps=1)``, or for the chief that TF_CONFIG
+            describes, where `tfdistr server` runs the others).
         batch_size: Examples in a **global** batch: the number of workers does not change the result.
             None if the function ``x`` returns batches (of the global size) already.
         per_worker_batch_size: Examples in each worker's batch, instead of ``batch_size``: the global
@@ -122,7 +126,10 @@ def distributed_fit(
             working directory, for all hosts must see it), removed at exit unless the job failed.
         max_restarts: How often to start all workers again, from the beginning, after one has failed.
         options: What the strategy takes: ``devices`` of "mirrored", such as ``["gpu:0", "gpu:1"]`` (by
-            default all GPUs), and ``device`` of "one_device".
+            default all GPUs); ``device`` of "one_device"; ``update`` of "parameter_server", "async" (each
+            worker takes whole batches, and its gradient is applied when it comes) or "sync" (each batch
+            is split over the workers, and the mean of their gradients is applied once), and with "sync"
+            ``replicas_to_aggregate``, with how many workers' gradients a step is made.
 
     Returns:
         A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
@@ -179,11 +186,16 @@ def destination(
     if cluster is None:
         if chooses_mpi(communication):
             workers = int(world().Get_size())
-            check_fits(strategy, workers, "the launcher of this process")
+            check_fits(strategy, workers, 0, "the launcher of this process")
             return None, count_shares(strategy, workers, chosen)
-        config = _joined_cluster()
+        config = cluster_from_env()
+        if strategy != _SERVERS:
+            _check_trains(config)
         workers = config.num_workers if config else 1
-        check_fits(strategy, workers, "TF_CONFIG")
+        servers = len(config.jobs.get("ps", ())) if config else 0
+        check_fits(strategy, workers, servers, "TF_CONFIG" if config else "no cluster and no TF_CONFIG")
+        if strategy == _SERVERS:
+            ServerOptions(**chosen).check_workers(workers)
         return config, count_shares(strategy, workers, chosen)
     if not isinstance(cluster, LocalCluster | MpiCluster):
         raise ArgumentError(
@@ -191,8 +203,11 @@ def destination(
             received=f"{type(cluster).__module__}.{type(cluster).__name__}",
             fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
         )
-    check_fits(strategy, cluster.workers, "the cluster")
-    choose_carrier(cluster, communication)  # before anything is written or started
+    check_fits(strategy, cluster.workers, getattr(cluster, "ps", 0), "the cluster")
+    if strategy == _SERVERS:
+        ServerOptions(**chosen).check_workers(cluster.workers)
+    else:
+        choose_carrier(cluster, communication)  # before anything is written or started
     return None, count_shares(strategy, cluster.workers, chosen)
 
 
@@ -217,6 +232,16 @@ def fit_on_cluster(
         build: Builds the model in this process; the job's own function by default.
         max_restarts: How often to start again, from the beginning, after a failure.
     """
+    if job.strategy == _SERVERS:
+        assert isinstance(cluster, LocalCluster)
+        try:
+            return fit_on_parameter_servers(
+                job, cluster, command, run_dir, on_event, options=ServerOptions(**job.options), build=build,
+                max_restarts=max_restarts,
+            )  # fmt: skip
+        except TfdistrError:
+            _temporary.discard(run_dir)
+            raise
     carrier = choose_carrier(cluster, job.communication)
     job = replace(job, communication=carrier.communication, start_timeout=cluster.start_timeout)
     job.save(run_dir)
@@ -255,6 +280,9 @@ def fit_here(
         on_event: Called on this thread with every event of the job.
         on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
     """
+    if job.strategy == _SERVERS:
+        assert config is not None
+        return _fit_as_chief(job, config, on_event, on_seed)
     strategy: Any = None
     if job.strategy != "multi_worker_mirrored":
         strategy = make_strategy(job.strategy, **job.strategy_options)
@@ -290,6 +318,32 @@ def fit_here(
     )
 
 
+def _fit_as_chief(
+    job: Job,
+    config: ClusterConfig,
+    on_event: Callable[[dict[str, Any]], None],
+    on_seed: Callable[[int], None],
+) -> FitResult:
+    """Train as the chief of servers that were started by hand."""
+    on_seed(job.seed)
+    check_job(job)
+    from tfdistr.parameter_server.coordinator import train_on_servers
+
+    def send(kind: str, **fields: Any) -> None:
+        on_event({"event": kind, "worker": 0, "time": time.time(), **fields})
+
+    trained = train_on_servers(job, config, send, **job.options)
+    chief = {"index": 0, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
+             "seconds": trained.seconds, "log": None, "task": "chief 0"}  # fmt: skip
+    return FitResult(
+        history=trained.history,
+        params={**job.params, **trained.report, "workers": config.num_workers},
+        workers=[chief],
+        run_dir=None,
+        _make_model=lambda: trained.model,
+    )
+
+
 def make_run_dir(run_dir: str | os.PathLike[str] | None, cluster: Any = None) -> Path:
     """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
 
@@ -314,6 +368,7 @@ def make_run_dir(run_dir: str | os.PathLike[str] | None, cluster: Any = None) ->
     return folder
 
 
+_SERVERS = "parameter_server"
 _temporary: set[Path] = set()
 
 
@@ -323,15 +378,13 @@ def _remove_temporary() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _joined_cluster() -> ClusterConfig | None:
-    config = cluster_from_env()
+def _check_trains(config: ClusterConfig | None) -> None:
     if config is not None and config.worker_index is None:
         raise ClusterConfigError(
             "distributed_fit() joins a cluster as a chief or a worker.",
             received=f"the task {config.task} in TF_CONFIG",
             fix="Call it in the processes of the chief and the workers only.",
         )
-    return config
 
 
 @lru_cache(maxsize=1)

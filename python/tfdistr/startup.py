@@ -42,7 +42,7 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
             fix="Make the strategy first: right after the imports, before data and models.",
         )
-    _bypass_proxy(address for job in training for address in resolver.cluster_spec().job_tasks(job))
+    bypass_proxy(address for job in training for address in resolver.cluster_spec().job_tasks(job))
     _private.configure_coordination(
         training,
         leader=f"/job:{_leader_job(training)}/replica:0/task:0",
@@ -64,7 +64,7 @@ def training_jobs(resolver: Any) -> dict[str, int]:
     return {job: len(jobs[job]) for job in ("chief", "worker") if job in jobs}
 
 
-def _bypass_proxy(addresses: Iterable[str]) -> None:
+def bypass_proxy(addresses: Iterable[str]) -> None:
     """Have gRPC connect to the workers themselves: with http_proxy set it asks the proxy, and hangs there."""
     names = ("no_grpc_proxy", "no_proxy")
     known = next((os.environ[name] for name in names if os.environ.get(name)), "").split(",")

@@ -24,18 +24,24 @@ class Kind:
         attribute: The name of the class.
         options: The options of the class that ``distributed_fit()`` takes for it.
         one_process: Whether it trains in one process.
+        servers: Whether it needs parameter servers.
     """
 
     module: str
     attribute: str
     options: tuple[str, ...] = ()
     one_process: bool = False
+    servers: bool = False
 
 
 STRATEGIES = {
     "multi_worker_mirrored": Kind("strategy", "MultiWorkerMirroredStrategy"),
     "mirrored": Kind("mirrored", "MirroredStrategy", ("devices",), one_process=True),
     "one_device": Kind("mirrored", "OneDeviceStrategy", ("device",), one_process=True),
+    "parameter_server": Kind(
+        "parameter_server.strategy", "parameter_server_strategy", ("update", "replicas_to_aggregate"),
+        servers=True,
+    ),
 }
 
 
@@ -47,9 +53,10 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
 
     Args:
         name: "multi_worker_mirrored" (every worker has a copy of the model, and each step is made by all),
-            "mirrored" (so do the devices of this process) or "one_device".
+            "mirrored" (so do the devices of this process), "one_device" or "parameter_server" (for the chief
+            of servers that `tfdistr server` runs).
         options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``,
-            ``MirroredStrategy`` and ``OneDeviceStrategy``.
+            ``MirroredStrategy`` and ``OneDeviceStrategy``; "parameter_server" takes ``start_timeout``.
 
     Raises:
         ArgumentError: There is no strategy of that name, it has no such option, or a device is not there.
@@ -79,24 +86,38 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def check_fits(name: str, workers: int, where: str) -> None:
-    """See that a strategy can train on so many workers.
+def check_fits(name: str, workers: int, ps: int, where: str) -> None:
+    """See that a strategy can train on a cluster.
 
     Args:
         name: Its name.
         workers: Number of processes that train.
+        ps: Number of parameter servers.
         where: What says so.
 
     Raises:
         ArgumentError: It cannot.
     """
-    if workers > 1 and STRATEGIES[name].one_process:
-        fitting = [repr(other) for other, kind in STRATEGIES.items() if not kind.one_process]
-        raise ArgumentError(
-            f"The strategy {name!r} trains in one process.",
-            received=f"{workers} workers, by {where}",
-            fix=f"Train with one worker, or with a strategy for several: {', '.join(fitting)}.",
-        )
+
+    def fits(kind: Kind) -> bool:
+        return kind.servers == (ps > 0) and not (workers > 1 and kind.one_process)
+
+    kind = STRATEGIES[name]
+    if fits(kind):
+        return
+    if kind.servers:
+        rule = f"The strategy {name!r} needs parameter servers."
+    elif ps:
+        rule = f"The strategy {name!r} has no use for parameter servers."
+    else:
+        rule = f"The strategy {name!r} trains in one process."
+    servers = f" and {ps} parameter server{'s' * (ps != 1)}" if ps or kind.servers else ""
+    fitting = ", ".join(repr(other) for other, its in STRATEGIES.items() if fits(its))
+    raise ArgumentError(
+        rule,
+        received=f"{workers} worker{'s' * (workers != 1)}{servers}, by {where}",
+        fix=f"Change the cluster, or pass a strategy that fits it: {fitting}.",
+    )
 
 
 def count_shares(name: str, workers: int, options: Mapping[str, Any]) -> int:

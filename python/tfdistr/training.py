@@ -63,9 +63,9 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
         strategy.gradient_dtype = job.gradient_dtype
     keras.utils.set_random_seed(job.seed)
     with strategy.scope() if strategy else contextlib.nullcontext():
-        model = _build(job)
+        model = build_model(job)
         warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
-        callbacks = _callbacks(job)
+        callbacks = make_callbacks(job)
     context = _context(job, strategy)
     data = make_data(_source(job.data), context, job.steps_per_epoch)
     validation = None
@@ -75,7 +75,7 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
             _source(job.validation), in_order, job.validation_steps, name="validation_data"
         )
     weigh = weigh_classes(job.class_weight, data.dataset.element_spec) if job.class_weight else None
-    reporter = _Reporter(on_event, data.steps, chief=strategy is None or strategy.is_chief)
+    reporter = Reporter(on_event, data.steps, chief=strategy is None or strategy.is_chief)
     callbacks = [*warm_up, *callbacks, reporter]
     if strategy is None and not has_known_shapes(data.dataset):
         # Under a strategy, a batch is read to build the model, which moves on an iteration-dependent
@@ -90,8 +90,8 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
     )  # fmt: skip
     return Training(
         model=model,
-        history=_history(history),
-        inputs=_input_spec(data.dataset),
+        history=history_of(history),
+        inputs=input_spec(data.dataset),
         seconds=time.monotonic() - started,
     )
 
@@ -105,7 +105,12 @@ def _examples(job: Job, data: WorkerData) -> int | None:
     return data.steps * job.batch_size
 
 
-def _build(job: Job) -> keras.Model:
+def build_model(job: Job) -> keras.Model:
+    """The job's model, compiled.
+
+    Raises:
+        ArgumentError: The function gave something else.
+    """
     model = job.model()
     if not isinstance(model, keras.Model):
         raise ArgumentError(
@@ -122,7 +127,12 @@ def _build(job: Job) -> keras.Model:
     return model
 
 
-def _callbacks(job: Job) -> list[keras.callbacks.Callback]:
+def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
+    """The job's callbacks.
+
+    Raises:
+        ArgumentError: One is none.
+    """
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
     for callback in callbacks:
@@ -153,7 +163,8 @@ def _context(job: Job, strategy: Any) -> WorkerContext:
     )
 
 
-def _input_spec(dataset: tf.data.Dataset) -> Any:
+def input_spec(dataset: tf.data.Dataset) -> Any:
+    """Shapes and types of a batch of one row of the inputs."""
     spec = dataset.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec
 
@@ -164,7 +175,7 @@ def _input_spec(dataset: tf.data.Dataset) -> Any:
     return tf.nest.map_structure(describe, inputs)
 
 
-class _Reporter(keras.callbacks.Callback):  # type: ignore[misc]
+class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the progress of training. The chief's metrics are shown for the job."""
 
     def __init__(self, on_event: OnEvent, steps: int | None, *, chief: bool) -> None:
@@ -202,7 +213,8 @@ def _numbers(logs: Any) -> dict[str, float]:
     return numbers
 
 
-def _history(history: dict[str, list[Any]]) -> dict[str, list[float]]:
+def history_of(history: dict[str, list[Any]]) -> dict[str, list[float]]:
+    """Keras's history in plain numbers."""
     collected: dict[str, list[float]] = {}
     for name, values in history.items():
         for value in values:

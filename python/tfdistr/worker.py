@@ -41,7 +41,7 @@ def run_worker(
     """
     die_with_parent()
     events = EventWriter(run_dir, index)
-    _log_to(events)
+    log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     began = time.monotonic()
     strategy: Any = None
@@ -50,6 +50,15 @@ def run_worker(
     scratch.mkdir(mode=0o700, exist_ok=True)
     tempfile.tempdir = str(scratch)
     try:
+        from tfdistr.parameter_server.launch import has_servers, train_as_chief
+
+        if has_servers(Path(run_dir)):
+            chief = train_as_chief(Path(run_dir), events.write, functions)
+            from tfdistr.result import save_training
+
+            save_training(chief, Path(run_dir))
+            events.write("done", seconds=time.monotonic() - began)
+            return 0
         cores = take_cores()
         from tfdistr.job import Job
         from tfdistr.strategies import make_strategy
@@ -102,7 +111,7 @@ class _Warnings(logging.Handler):
         self._events.write("warning", message=record.getMessage())
 
 
-def _log_to(events: EventWriter) -> None:
+def log_to(events: EventWriter) -> None:
     """Write what tfdistr logs into this worker's log, and what the user should know to the launcher too."""
     log.setLevel(logging.INFO)
     written = logging.StreamHandler()

@@ -33,7 +33,7 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(name):
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy(name)
     assert str(caught.value).splitlines() == [
-        "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device'.",
+        "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server'.",
         f"Received: {name!r}",
         "Fix: Use name='multi_worker_mirrored'.",
     ]
@@ -47,6 +47,16 @@ def test_an_unknown_option_is_refused_with_those_there_are():
         "'gradient_dtype', 'bytes_per_pack', 'start_timeout', 'heartbeat_timeout'.",
         "Received: 'timeout'",
         "Fix: Leave it out, or correct its name.",
+    ]
+
+
+def test_the_strategy_of_parameter_servers_is_made_by_their_chief():
+    with pytest.raises(ClusterConfigError) as caught:
+        tfdistr.make_strategy("parameter_server")
+    assert str(caught.value).splitlines() == [
+        "The strategy of parameter servers is made by their chief.",
+        "Received: no cluster in TF_CONFIG",
+        'Fix: Set TF_CONFIG, as tf_config(worker=, ps=, chief=, type="chief", index=0) gives it.',
     ]
 
 

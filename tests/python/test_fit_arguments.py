@@ -49,7 +49,8 @@ MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
 CLASSES = "`class_weight` must map the numbers of classes to weights."
 
 DEVICES = "`{}` must name devices that this process has, each once."
-ONE_PROCESS = "Train with one worker, or with a strategy for several: 'multi_worker_mirrored'."
+FITTING = "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored'."
+WITH_SERVERS = "Change the cluster, or pass a strategy that fits it: 'parameter_server'."
 
 # The arguments that differ from a valid call; then message, received and fix of the error.
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
@@ -59,8 +60,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "a function that returned builtins.int", "End the function with the model: return model (in R: model)."),
     ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",
      "Call model.compile(optimizer=..., loss=...) in the function."),
-    ({"strategy": "central"}, "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device'.",
-     "'central'", "Use strategy='multi_worker_mirrored'."),
+    ({"strategy": "central"}, "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', "
+     "'parameter_server'.", "'central'", "Use strategy='multi_worker_mirrored'."),
     ({"strategy": "mirrored", "device": "cpu:0"},
      "Beside its own arguments, distributed_fit() with 'mirrored' has the options 'devices'.", "'device'",
      "Leave it out, or correct its name."),
@@ -73,7 +74,22 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"strategy": "mirrored", "devices": []}, DEVICES.format("devices"),
      "none", "They are cpu:0."),
     ({"strategy": "mirrored", "cluster": tfdistr.local_cluster(2)},
-     "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", ONE_PROCESS),
+     "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", FITTING),
+    ({"cluster": tfdistr.local_cluster(2, ps=1)},
+     "The strategy 'multi_worker_mirrored' has no use for parameter servers.",
+     "2 workers and 1 parameter server, by the cluster", WITH_SERVERS),
+    ({"strategy": "parameter_server"}, "The strategy 'parameter_server' needs parameter servers.",
+     "1 worker and 0 parameter servers, by no cluster and no TF_CONFIG",
+     "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored', 'mirrored', "
+     "'one_device'."),
+    ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2)},
+     "The strategy 'parameter_server' needs parameter servers.",
+     "2 workers and 0 parameter servers, by the cluster", FITTING),
+    ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2, ps=1), "update": "later"},
+     "`update` must be one of 'async', 'sync'.", "'later'", "Use update='async'."),
+    ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2, ps=1), "update": "sync",
+      "replicas_to_aggregate": 3}, "`replicas_to_aggregate` must be at most the number of workers.",
+     "replicas_to_aggregate=3, 2 workers", "Pass replicas_to_aggregate=2 or less, or start more workers."),
     ({"cluster": 2}, A_CLUSTER, "builtins.int", USE_CLUSTER),
     ({"cluster": tfdistr.tf_config(worker=["a:1", "b:2"])}, A_CLUSTER, "tfdistr.cluster.ClusterPlan",
      USE_CLUSTER),

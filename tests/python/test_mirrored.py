@@ -109,7 +109,7 @@ def test_a_cluster_of_several_workers_is_refused(monkeypatch):
     assert (caught.value.message, caught.value.received, caught.value.fix) == (
         "The strategy 'one_device' trains in one process.",
         "2 workers, by TF_CONFIG",
-        "Train with one worker, or with a strategy for several: 'multi_worker_mirrored'.",
+        "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored'.",
     )
 
 

@@ -17,7 +17,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from clusters import PROGRAMS
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -31,7 +30,7 @@ from tfdistr.result import FitResult
 
 pytestmark = pytest.mark.timeout(240)
 BOUND = 1e-6
-CHIEF = [sys.executable, str(PROGRAMS / "ps_chief.py")]
+CHIEF = [sys.executable, "-m", "tfdistr.worker"]
 
 rng = np.random.default_rng(0)
 # Batches of 32, 32, 32 and 1: the last one is not enough for two workers.
@@ -394,3 +393,25 @@ def test_a_step_that_applies_gradients_twice_is_refused():
     batch = SimpleNamespace(data=(X[:2], Y[:2]), rows=rows, all_rows=rows, worker=tf.constant(0))
     with pytest.raises(ArgumentError, match=r"AppliesTwice\.train_step\(\), which calls it 2 times"):
         Step(model, "train")(batch, tf.constant(0))
+
+
+def test_one_call_trains_as_one_process_does():
+    def model() -> keras.Model:
+        network = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(3, "softmax")])
+        network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return network
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(45, 6)).astype("float32"), rng.integers(0, 3, 45)
+    arguments = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0, "validation_data": data}
+    fit = tfdistr.distributed_fit(
+        model, *data, strategy="parameter_server", update="sync", cluster=tfdistr.local_cluster(2, ps=1),
+        **arguments,
+    )  # fmt: skip
+    alone = tfdistr.distributed_fit(model, *data, **arguments)
+    for name, values in alone.history.items():
+        np.testing.assert_allclose(fit.history[name], values, atol=1e-6)
+    for mine, other in zip(fit.model.get_weights(), alone.model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-6)
+    assert fit.params["global_step"] == 6
+    assert sorted(row["task"] for row in fit.workers) == ["chief 0", "ps 0", "worker 0", "worker 1"]

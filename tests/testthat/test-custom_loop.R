@@ -12,7 +12,8 @@ test_that("what no strategy can be made of is an error", {
     expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
   }
   refused(
-    make_strategy("central"), "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device'."
+    make_strategy("central"),
+    "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server'."
   )
   refused(make_strategy(timeout = 3), "Received: 'timeout'")
   refused(make_strategy(communication = "carrier pigeon"), "`communication` must be one of")

@@ -33,6 +33,7 @@ from .keras_step import (
     keras_step,
     loss_shares,
     optimizer_step,
+    overridden,
 )
 from .pipelines import (
     dense_slices,
@@ -81,6 +82,7 @@ __all__ = [
     "node_name",
     "nodes_after",
     "optimizer_step",
+    "overridden",
     "report_error",
     "reshuffles",
     "seed_generators",

@@ -57,6 +57,10 @@ class Batches:
         # The indices of some steps from one on.
         self._first, self._indices = 0, np.empty((0, 0), np.int64)
 
+    def share(self, num_workers: int, index: int) -> Batches:
+        """The same batches as another worker of so many has them."""
+        return Batches(self._take, self._order, num_workers, index)
+
     @property
     def never_empty(self) -> bool:
         """Whether every worker has rows of every batch."""

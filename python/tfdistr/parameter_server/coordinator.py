@@ -27,7 +27,15 @@ from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.step import Outcome, Step
 from tfdistr.parameter_server.strategy import dismiss_servers, join_servers
 from tfdistr.parameter_server.updates import OneByOne, Report, Together
-from tfdistr.training import OnEvent, Training, _build, _callbacks, _history, _input_spec, _Reporter
+from tfdistr.training import (
+    OnEvent,
+    Reporter,
+    Training,
+    build_model,
+    history_of,
+    input_spec,
+    make_callbacks,
+)
 from tfdistr.training_loop import build
 from tfdistr.warm_up import scale_learning_rate
 
@@ -120,9 +128,9 @@ class _Chief:
         self._workers = config.num_workers
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():
-            self._model = _build(job)
+            self._model = build_model(job)
             warm_up = scale_learning_rate(self._model.optimizer, job.learning_rate_factor, job.warmup_epochs)
-            self._callbacks = [*warm_up, *_callbacks(job)]
+            self._callbacks = [*warm_up, *make_callbacks(job)]
         self._data = look_at(job, TRAINING)
         self._validation = look_at(job, VALIDATION) if job.validation is not None else None
         build(self._model, self._data.dataset)
@@ -140,7 +148,7 @@ class _Chief:
     def train(self) -> ServersTraining:
         """Train, and bring the model here."""
         job, model, data = self._job, self._model, self._data
-        reporter = _Reporter(self._on_event, data.steps, chief=True)
+        reporter = Reporter(self._on_event, data.steps, chief=True)
         listed = keras.callbacks.CallbackList(
             [*self._callbacks, reporter], add_history=True, epochs=job.epochs, steps=data.steps, verbose=0,
             model=model,
@@ -183,8 +191,8 @@ class _Chief:
             keras.callbacks.Callback.set_model(callback, copy)
         return ServersTraining(
             model=copy,
-            history=_history(dict(model.history.history)),
-            inputs=_input_spec(data.dataset),
+            history=history_of(dict(model.history.history)),
+            inputs=input_spec(data.dataset),
             seconds=time.monotonic() - started,
             report=self._numbers(),
         )
@@ -229,7 +237,7 @@ class _Chief:
     def _copy(self) -> keras.Model:
         """The trained model, with its variables in this process."""
         keras.utils.set_random_seed(self._job.seed)
-        model = _build(self._job)
+        model = build_model(self._job)
         build(model, self._data.dataset)
         for mine, theirs in zip(_state(model), _state(self._model), strict=True):
             mine.assign(theirs.numpy())

@@ -177,7 +177,7 @@ class _ByIndex:
 
     def batch(self, step: int, shares: int, share: int) -> tuple[int, Any]:
         if (shares, share) not in self._shares:
-            self._shares[shares, share] = Batches(self._arrays._take, self._arrays._order, shares, share)
+            self._shares[shares, share] = self._arrays.share(shares, share)
         return self._arrays.rows(step), self._shares[shares, share].batch(step)
 
 

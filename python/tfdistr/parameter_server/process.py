@@ -18,14 +18,14 @@ from tfdistr.events import EventWriter, events_path
 from tfdistr.launch.cores import take_cores
 from tfdistr.launch.process import die_with_parent
 from tfdistr.parameter_server.server import serve
-from tfdistr.worker import _log_to
+from tfdistr.worker import log_to
 
 
 def run_server(run_dir: str, index: int) -> int:
     """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process."""
     die_with_parent()
     events = EventWriter(run_dir, index)
-    _log_to(events)
+    log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     began = time.monotonic()
     scratch = events_path(run_dir, index).with_name("tmp")

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr._private.keras_step import overridden
+from tfdistr._private import overridden
 from tfdistr.errors import ArgumentError
 from tfdistr.exact_step import at_least_one
 from tfdistr.parameter_server.feed import Batch

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._private.remote_calls import call
-from tfdistr.cluster import ClusterConfig, Task
+from tfdistr.cluster import ClusterConfig, Task, cluster_from_env
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.parameter_server.server import SERVERS, STOP, THREADS, answers, check_servers
-from tfdistr.startup import _bypass_proxy as bypass_proxy
+from tfdistr.startup import bypass_proxy
 
 _LOOK = 0.1  # seconds
 
@@ -48,6 +48,28 @@ def join_servers(
         rpc_layer="grpc",
     )
     return tf.distribute.experimental.ParameterServerStrategy(resolver)
+
+
+def parameter_server_strategy(
+    start_timeout: float = 300.0,
+) -> tf.distribute.experimental.ParameterServerStrategy:
+    """The strategy of the chief that TF_CONFIG describes, for a training loop of one's own.
+
+    Args:
+        start_timeout: Seconds that the servers may take to come.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid, or does not describe the chief of parameter servers.
+        ClusterStartError: A server did not come.
+    """
+    config = cluster_from_env()
+    if config is None:
+        raise ClusterConfigError(
+            "The strategy of parameter servers is made by their chief.",
+            received="no cluster in TF_CONFIG",
+            fix='Set TF_CONFIG, as tf_config(worker=, ps=, chief=, type="chief", index=0) gives it.',
+        )
+    return join_servers(config, start_timeout)
 
 
 def dismiss_servers(config: ClusterConfig) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr._private.keras_step import overridden
+from tfdistr._private import overridden
 from tfdistr.data.by_index import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import Batch

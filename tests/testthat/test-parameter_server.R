@@ -1,0 +1,30 @@
+test_that("parameter servers train an R model as one process does", {
+  digits <- some_digits()
+  fit <- function(...) {
+    distributed_fit(small_model, digits$x, digits$y, batch_size = 50, epochs = 2, seed = 1, ...)
+  }
+  servers <- fit(cluster = local_cluster(workers = 2, ps = 1), strategy = "parameter_server", update = "sync")
+  alone <- fit()
+  expect_equal(servers$history, alone$history, tolerance = 1e-6)
+  expect_lt(difference(servers$model, alone$model), 1e-6)
+  expect_setequal(servers$workers$task, c("worker 0", "worker 1", "ps 0", "chief 0"))
+  expect_identical(servers$params$global_step, 6L)
+  expect_identical(sum(is.na(servers$workers$local_steps)), 2L)
+  expect_output(print(servers), "Trained on 2 workers", fixed = TRUE)
+})
+
+test_that("what parameter servers cannot do is an error before anything starts", {
+  refused <- function(call, message) {
+    expect_error(call, message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  fit <- function(...) distributed_fit(small_model, 1, 1, strategy = "parameter_server", ...)
+  refused(fit(), "needs parameter servers")
+  refused(fit(cluster = local_cluster(2, ps = 1), update = "later"), "`update` must be one of")
+  refused(local_cluster(2, ps = -1), "`ps` must be a whole number")
+  expect_output(print(local_cluster(2, ps = 1)), "and 1 parameter server", fixed = TRUE)
+  data <- function() stop("not here")
+  refused(
+    distributed_fit(small_model, data, strategy = "parameter_server", cluster = local_cluster(1, ps = 1)),
+    "cannot be a function of R"
+  )
+})
