@@ -13,10 +13,10 @@ PUBLIC = {
     "ArgumentError", "ClusterConfig", "ClusterConfigError", "ClusterPlan", "ClusterStartError",
     "Comparison", "DataShardError", "FitResult", "JobMismatchError", "LocalCluster", "MirroredStrategy",
     "MpiCluster", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding", "Task",
-    "TfdistrError", "WarmUp", "WorkerContext", "WorkerFailedError", "auto_shard",
-    "average_loss", "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "is_chief", "load_dataset", "local_cluster",
-    "make_strategy", "mpi_cluster",
-    "regularization_loss", "scaled_learning_rate", "steps_per_epoch", "tf_config",
+    "TfdistrError", "WarmUp", "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
+    "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "is_chief",
+    "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "regularization_loss",
+    "scaled_learning_rate", "steps_per_epoch", "tf_config",
 }  # fmt: skip
 
 
