@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.result import FitResult, load_history, load_model, save_training
-from tfdistr.training import Training, _input_spec
+from tfdistr.training import Training, input_spec
 
 HISTORY = {"loss": [0.5, 0.25], "accuracy": [0.75, 1.0], "val_loss": [0.6, 0.5]}
 X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
@@ -155,7 +155,7 @@ MODELS = {
 def train(model: keras.Model, x, epochs: int = 2) -> Training:
     data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(8)
     history = model.fit(data, epochs=epochs, shuffle=False, verbose=0).history
-    return Training(model=model, history=history, inputs=_input_spec(data), seconds=1.5)
+    return Training(model=model, history=history, inputs=input_spec(data), seconds=1.5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -193,7 +193,7 @@ def test_the_shapes_of_inputs_are_kept_with_what_is_known_of_them():
     generator = tf.data.Dataset.from_generator(
         lambda: iter(()), output_signature=(spec, tf.TensorSpec([None]))
     )
-    assert _input_spec(generator) == {
+    assert input_spec(generator) == {
         "image": ([1, 8, 1, 1], "uint8"),
         "any": ([1], "float32"),
         "pair": (([1], "int64"), ([1, 2], "string")),

@@ -20,7 +20,7 @@ from clusters import PROGRAMS, run_cluster
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.launch.ports import free_ports
-from tfdistr.startup import _bypass_proxy, start_error
+from tfdistr.startup import bypass_proxy, start_error
 
 # --- What two workers find
 
@@ -267,7 +267,7 @@ def test_workers_are_not_looked_for_behind_a_proxy(monkeypatch, known, expected)
     monkeypatch.setenv("no_proxy", "")
     for name, value in known.items():
         monkeypatch.setenv(name, value)
-    _bypass_proxy(["10.0.0.1:2222", "host:2222", "10.0.0.1:2223"])
+    bypass_proxy(["10.0.0.1:2222", "host:2222", "10.0.0.1:2223"])
     assert os.environ["no_grpc_proxy"] == expected  # noqa: SIM112 (gRPC's name)
 
 
