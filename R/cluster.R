@@ -69,7 +69,8 @@ cluster_from_env <- function() {
 #' own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
 #' other over the loopback address, and end with the process that started them.
 #'
-#' @param workers Number of workers, at least 1.
+#' @param workers Number of workers, at least 1; or "gpus" for one on each GPU that this process sees (or
+#'   `env` lets see), which sees that one only.
 #' @param ps Number of parameter servers beside them, for `strategy = "parameter_server"`. A process that is
 #'   the chief is then started, too; it is an R process, the others are Python processes.
 #' @param cores_per_worker Number: on how many cores of this machine each worker runs, with as many threads.
@@ -79,7 +80,7 @@ cluster_from_env <- function() {
 #' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
 #'   file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @return A list of class `tfdistr_local_cluster` with these six.
+#' @return A list of class `tfdistr_local_cluster` with these six, and `gpus`, that of each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
@@ -91,6 +92,7 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
     list(
       workers = reticulate::py_to_r(made$workers),
       ps = reticulate::py_to_r(made$ps),
+      gpus = unlist(reticulate::py_to_r(made$gpus)),
       cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,

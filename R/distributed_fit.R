@@ -214,8 +214,9 @@ python_validation <- function(value, call = rlang::caller_env()) {
 workers_cluster <- function(cluster, env = list()) {
   env <- if (is.list(cluster)) utils::modifyList(env, as.list(cluster$env))
   if (inherits(cluster, "tfdistr_local_cluster")) {
+    workers <- if (length(cluster$gpus)) "gpus" else cluster$workers
     python_local_cluster(
-      cluster$workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout
+      workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout
     )
   } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
     python_mpi_cluster(

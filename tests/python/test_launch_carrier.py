@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.errors import ClusterStartError
-from tfdistr.launch import carrier, local_cluster, mpi_cluster
-from tfdistr.launch.carrier import choose_carrier, sees_gpu
+from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.launch import carrier, gpus, local_cluster, mpi_cluster
+from tfdistr.launch.carrier import choose_carrier
+from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.mpiexec import find_mpiexec, version_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,21 +40,21 @@ def test_what_is_chosen() -> None:
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which NVIDIA's driver lists its GPUs; there are none yet."""
-    monkeypatch.setattr(carrier, "_DRIVER", tmp_path / "gpus")
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "gpus")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
     return tmp_path / "gpus"
 
 
 def test_a_gpu_that_the_workers_see(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not sees_gpu({})
+    assert not visible_gpus({})
     (gpu / "0000:01:00.0").mkdir(parents=True)
-    assert sees_gpu({})
-    assert sees_gpu({"CUDA_VISIBLE_DEVICES": "0"})
-    assert not sees_gpu({"CUDA_VISIBLE_DEVICES": ""})
+    assert visible_gpus({})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0"}) == ("0",)
+    assert not visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert not sees_gpu({})
-    assert sees_gpu({"CUDA_VISIBLE_DEVICES": "1"})  # the cluster's word counts
+    assert not visible_gpus({})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "1"})  # the cluster's word counts
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     reason = "communication: left to TensorFlow, because the workers see a GPU"
     assert str(choose_carrier(local_cluster(2), "auto")) == reason
@@ -61,9 +62,34 @@ def test_a_gpu_that_the_workers_see(gpu: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_that_only_nvidia_smi_shows(gpu: Path) -> None:
     program = gpu.with_name("nvidia-smi")
-    program.write_text("#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'\n")
+    program.write_text("#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'; echo 'GPU 1: a card (UUID: GPU-2)'\n")
     program.chmod(0o700)
-    assert sees_gpu({})
+    assert visible_gpus({}) == ("0", "1")
+
+
+def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
+    cluster = local_cluster("gpus", env={"OTHER": "1"})
+    assert cluster.workers == 3
+    seen = [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(3)]
+    assert seen == ["0", "1", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
+    cluster = local_cluster("gpus")
+    assert [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(2)] == ["2", "GPU-7"]
+    assert choose_carrier(cluster, "auto").reason == "the workers see a GPU"
+    few = local_cluster("gpus", env={"CUDA_VISIBLE_DEVICES": "1"})
+    assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
+
+
+def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        local_cluster("gpus")
+    assert str(caught.value).splitlines() == [
+        '`workers="gpus"` starts a worker for each GPU of NVIDIA.',
+        "Received: no GPU that processes here see (by nvidia-smi and CUDA_VISIBLE_DEVICES)",
+        "Fix: Pass the number of workers, such as workers=2, to train on the CPU.",
+    ]
 
 
 # --- MPI that is not there

@@ -103,17 +103,22 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   expect_identical(
     unclass(cluster),
     list(
-      workers = 3L, cores_per_worker = NULL, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60
+      workers = 3L, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = c(A = "1", B = "two"),
+      follow = TRUE, start_timeout = 60
     )
   )
   expect_identical(
     unclass(local_cluster()),
-    list(workers = 2L, cores_per_worker = NULL, env = NULL, follow = FALSE, start_timeout = 300)
+    list(
+      workers = 2L, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = NULL, follow = FALSE,
+      start_timeout = 300
+    )
   )
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(local_cluster(1.5), "`workers` must be a whole number")
+  refused(local_cluster("gpus", env = c(CUDA_VISIBLE_DEVICES = "")), "starts a worker for each GPU")
   expect_identical(local_cluster(1, cores_per_worker = 1)$cores_per_worker, 1L)
   refused(local_cluster(1000, cores_per_worker = 1000), "`cores_per_worker` times the workers")
   refused(local_cluster(env = "1"), "`env` must map the names")

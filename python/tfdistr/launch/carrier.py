@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -16,11 +13,11 @@ from pathlib import Path
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.mpi import no_mpi
 
+from .gpus import visible_gpus
 from .local import LocalCluster
 from .mpi import LocalMpi, MpiCluster
 from .mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
 
-_DRIVER = Path("/proc/driver/nvidia/gpus")
 # In a process of its own: this one may not have started MPI, nor loaded its library.
 _LIBRARY = (
     "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
@@ -70,7 +67,7 @@ def choose_carrier(cluster: LocalCluster | MpiCluster, communication: str) -> Ca
     if communication == "mpi":
         _check_mpi()
     elif communication == "auto":
-        if sees_gpu(cluster.env or {}):
+        if cluster.gpus or visible_gpus(cluster.env or {}):
             return Carrier("auto", cluster, "the workers see a GPU")
         try:
             _check_mpi()
@@ -86,27 +83,6 @@ def choose_carrier(cluster: LocalCluster | MpiCluster, communication: str) -> Ca
 def carrier_path(run_dir: str | os.PathLike[str]) -> Path:
     """The file of the run directory that says what was chosen, and why."""
     return Path(run_dir) / "carrier.txt"
-
-
-def sees_gpu(env: Mapping[str, str]) -> bool:
-    """Whether workers with these environment variables see a GPU of NVIDIA; TensorFlow is not asked."""
-    visible = env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
-        return False
-    with contextlib.suppress(OSError):
-        if any(_DRIVER.iterdir()):
-            return True
-    program = shutil.which("nvidia-smi")
-    return program is not None and _lists_gpus(program)
-
-
-@lru_cache(maxsize=1)
-def _lists_gpus(program: str) -> bool:
-    try:
-        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return listed.returncode == 0 and "GPU" in listed.stdout
 
 
 def _check_mpi() -> None:

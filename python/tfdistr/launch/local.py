@@ -14,6 +14,7 @@ from tfdistr.cluster import ClusterConfig, tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 
 from .cores import check_cores, share_of
+from .gpus import one_gpu_each
 from .ports import free_ports
 from .process import PARENT, WorkerProcess, stop
 
@@ -33,6 +34,7 @@ class LocalCluster:
     start_timeout: float = 300.0
     cores_per_worker: int | None = None
     ps: int = 0
+    gpus: tuple[str, ...] = ()  # that of each worker; none if all see all
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", whole("workers", self.workers))
@@ -90,11 +92,12 @@ class LocalCluster:
     def environment(self, index: int) -> dict[str, str]:
         """The environment variables of worker ``index`` that this process does not have."""
         share = share_of(index, self.workers, self.cores_per_worker)
-        return {**worker_defaults(), **share, **(self.env or {})}
+        own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
+        return {**worker_defaults(), **share, **(self.env or {}), **own}
 
 
 def local_cluster(
-    workers: int = 2,
+    workers: int | str = 2,
     *,
     ps: int = 0,
     cores_per_worker: int | None = None,
@@ -108,7 +111,8 @@ def local_cluster(
     over the loopback address, and end with the process that started them.
 
     Args:
-        workers: How many; the number must be whole and at least 1.
+        workers: How many; the number must be whole and at least 1. With "gpus" one for each GPU that this
+            process sees (or ``env`` lets see), which sees that one only.
         ps: How many parameter servers beside them, for ``strategy="parameter_server"``. A process that is the
             chief is then started, too.
         cores_per_worker: On how many cores of this machine each worker runs, with as many threads. By default
@@ -129,7 +133,9 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
-    return LocalCluster(workers, env, follow, start_timeout, cores_per_worker, ps)
+    gpus = one_gpu_each(check_env(env)) if workers == "gpus" else ()
+    count = len(gpus) if isinstance(workers, str) and gpus else workers
+    return LocalCluster(count, env, follow, start_timeout, cores_per_worker, ps, gpus)  # type: ignore[arg-type]
 
 
 def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProcess]:
