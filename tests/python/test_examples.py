@@ -70,6 +70,21 @@ def test_task_on_two_machines(tmp_path):
     assert sorted(tmp_path.iterdir()) == [one, two]  # and nothing of the worker's
 
 
+@pytest.mark.parametrize("update", ["sync", "async"])
+def test_parameter_servers_on_digits(update):
+    (output,) = outputs(("parameter_servers.py", ["digits", update, "2"], ALONE))
+    steps = re.findall(r"^worker \d: local steps (\d+), global step (\d+)$", output, re.MULTILINE)
+    local = [int(own) for own, _ in steps]
+    assert {int(total) for _, total in steps} == {45}
+    assert local == [45, 45] if update == "sync" else sum(local) == 45
+    first, second, third, of_result = val_losses(output)
+    assert first > second > third == of_result
+    if update == "sync":
+        assert [first, second, third, of_result] == pytest.approx(
+            val_losses(shown("parameter_servers.py")), abs=0.05
+        )
+
+
 def history(output: str) -> list[list[float]]:
     """The rows of a history as they were printed: the epoch and four numbers."""
     rows = re.findall(r"^ *(\d+)((?: +\d\.\d+){4})$", output, re.MULTILINE)

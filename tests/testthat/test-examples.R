@@ -30,6 +30,14 @@ test_that("mnist_cnn.R trains on digits", {
   expect_true(all(diff(losses) < 0))
 })
 
+test_that("parameter_servers.R trains on digits, each worker in every step", {
+  output <- outputs(list(file.path(examples, "parameter_servers.R"), c("digits", "sync")))
+  expect_length(found("worker \\d: local steps 45, global step 45\n", output), 2L)
+  losses <- val_losses(output)
+  expect_length(losses, 3L)
+  expect_true(all(diff(losses) < 0))
+})
+
 test_that("task.R saves on the chief of two tasks, and both load and evaluate it", {
   file <- withr::local_tempfile(fileext = ".keras")
   address <- free_addresses()
