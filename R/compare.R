@@ -9,7 +9,7 @@
 #' @param ... Further arguments of [distributed_fit()], by name, such as `batch_size`.
 #' @param strategies Names of strategies, or a named list with a list of the options of each.
 #' @param workers The number of workers, or several numbers to be tried. A strategy that trains in one process
-#'   is tried with one.
+#'   is tried with one; one with parameter servers gets one of these beside the workers.
 #' @param epochs Number of epochs, at least 2: the first one is not measured.
 #' @param env Named character vector: environment variables for the workers.
 #' @param x For `plot()`, what `compare_strategies()` returned.
@@ -42,7 +42,10 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
       folder <- tempfile("tfdistr-compare-")
       on.exit(unlink(folder, recursive = TRUE))
       planned <- list(
-        cluster = local_cluster(reticulate::py_to_r(run$workers), env = env),
+        cluster = local_cluster(
+          reticulate::py_to_r(run$workers),
+          ps = reticulate::py_to_r(run$ps), env = env
+        ),
         strategy = reticulate::py_to_r(run$strategy), epochs = epochs, run_dir = folder
       )
       given <- utils::modifyList(list(verbose = 0), c(arguments, reticulate::py_to_r(run$options), planned))

@@ -39,6 +39,11 @@ class Run:
     workers: int
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def ps(self) -> int:
+        """How many parameter servers it gets."""
+        return int(STRATEGIES[self.strategy].servers)
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -131,7 +136,7 @@ def compare_strategies(
         y: Targets, where ``x`` is arrays.
         strategies: Names of strategies, or a dictionary with the options of each by its name.
         workers: The number of workers, or several numbers to be tried. A strategy that trains in one process
-            is tried with one.
+            is tried with one; one with parameter servers gets one of these beside the workers.
         epochs: Number of epochs, at least 2: the first one is not measured.
         env: Environment variables for the workers.
         arguments: Further arguments of ``distributed_fit()``, such as ``batch_size``.
@@ -153,8 +158,9 @@ def compare_strategies(
         with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
             try:
                 fit = distributed_fit(
-                    model, x, y, cluster=local_cluster(run.workers, env=env), strategy=run.strategy,
-                    epochs=epochs, run_dir=Path(folder, "run"), **{"verbose": 0} | arguments, **run.options,
+                    model, x, y, cluster=local_cluster(run.workers, ps=run.ps, env=env),
+                    strategy=run.strategy, epochs=epochs, run_dir=Path(folder, "run"),
+                    **{"verbose": 0} | arguments, **run.options,
                 )  # fmt: skip
                 rows.append(measured(run, fit))
             except ArgumentError:  # which the other runs would meet, too

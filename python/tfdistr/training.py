@@ -81,7 +81,7 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
         # Under a strategy, a batch is read to build the model, which moves on an iteration-dependent
         # shuffle. Here it is not; the order of the examples must be the same.
         next(iter(data.dataset), None)
-    on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=_examples(job, data))
+    on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data))
     started = time.monotonic()
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
@@ -96,7 +96,7 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
     )
 
 
-def _examples(job: Job, data: WorkerData) -> int | None:
+def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
     """How many examples an epoch has, of all workers together; None if that is not known."""
     if data.steps is None or job.batch_size is None:
         return None

@@ -32,6 +32,7 @@ from tfdistr.training import (
     Reporter,
     Training,
     build_model,
+    examples_of_epoch,
     history_of,
     input_spec,
     make_callbacks,
@@ -157,7 +158,9 @@ class _Chief:
         updates = self._updates()
         train = _Phase(model, "train", updates, data, listed)
         test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
-        self._on_event("train_begin", epochs=job.epochs, steps=data.steps)
+        self._on_event(
+            "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
+        )
         started = time.monotonic()
 
         def on_steps(done: int, logs: Any) -> None:
