@@ -50,6 +50,7 @@ test_that("results are printed and summarized", {
   expect_snapshot(summary(fit))
   fit$params["batch_size"] <- list(NULL)
   fit$workers <- fit$workers[1L, ]
+  fit$params$workers <- 1L
   fit["run_dir"] <- list(NULL)
   expect_snapshot(fit)
   expect_identical(summary(some_fit())$history$loss, c(1.5, 0.25))
