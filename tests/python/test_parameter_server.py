@@ -24,9 +24,11 @@ from tfdistr.events import EventReader
 from tfdistr.job import Named
 from tfdistr.job_arguments import make_job
 from tfdistr.parameter_server import ServerOptions, feed, fit_on_parameter_servers
+from tfdistr.parameter_server.coordinator import note_batch_normalization
 from tfdistr.parameter_server.embedding import PartitionedEmbedding
 from tfdistr.parameter_server.step import Step
 from tfdistr.result import FitResult
+from tfdistr.training_loop import build
 
 pytestmark = pytest.mark.timeout(240)
 BOUND = 1e-6
@@ -393,6 +395,29 @@ def test_a_step_that_applies_gradients_twice_is_refused():
     batch = SimpleNamespace(data=(X[:2], Y[:2]), rows=rows, all_rows=rows, worker=tf.constant(0))
     with pytest.raises(ArgumentError, match=r"AppliesTwice\.train_step\(\), which calls it 2 times"):
         Step(model, "train")(batch, tf.constant(0))
+
+
+@pytest.mark.parametrize(("split", "said"), [(True, 1), (False, 0)])
+def test_a_masked_loss_of_a_share_is_told(caplog, split, said):
+    model = keras.Sequential([keras.layers.Embedding(20, 4, mask_zero=True), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = tf.constant(2.0)
+    data = tf.constant([[1, 2, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]]), tf.zeros((2, 6, 1))
+    build(model, tf.data.Dataset.from_tensors(data))
+    batch = SimpleNamespace(data=data, rows=rows, all_rows=2 * rows, worker=tf.constant(0))
+    Step(model, "train", split=split)(batch, tf.constant(0))
+    told = [record.getMessage() for record in caplog.records if record.name == "tfdistr"]
+    assert len(told) == said
+    assert all(line.startswith("A loss of the model has a mask, or is a mean over weights") for line in told)
+
+
+def test_batch_normalization_on_shares_is_told(caplog):
+    layers = [keras.layers.BatchNormalization(name="norm", synchronized=True), keras.layers.Dense(1)]
+    note_batch_normalization(keras.Sequential(layers[1:]))
+    assert not caplog.records
+    note_batch_normalization(keras.Sequential(layers))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("norm: each worker normalizes with the rows of its share")
 
 
 def test_one_call_trains_as_one_process_does():

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .coordinator import train_on_servers as train_on_servers
-    from .launch import check_cluster as check_cluster
     from .launch import fit_on_parameter_servers as fit_on_parameter_servers
     from .launch import has_servers as has_servers
     from .launch import train_as_chief as train_as_chief
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from .server import serve as serve
 
 _MODULES = {
-    "check_cluster": "launch",
     "has_servers": "launch",
     "train_as_chief": "launch",
     "ServerOptions": "options",
@@ -31,7 +29,6 @@ _MODULES = {
 }
 __all__ = [
     "ServerOptions",
-    "check_cluster",
     "fit_on_parameter_servers",
     "has_servers",
     "serve",

@@ -205,7 +205,7 @@ class _Chief:
         weigh = weigh_classes(job.class_weight, spec) if job.class_weight else None
         split = self._options.update == "sync" and self._workers > 1
         if split:
-            _note_batch_normalization(self._model)
+            note_batch_normalization(self._model)
         step, batch = Step(self._model, "train", weigh, split), self._batch(TRAINING, spec)
         if self._options.update == "async":
             return OneByOne(self._dispatcher, step, batch, self._workers, self._model, self._report)
@@ -247,7 +247,8 @@ class _Chief:
         return model
 
 
-def _note_batch_normalization(model: keras.Model) -> None:
+def note_batch_normalization(model: keras.Model) -> None:
+    """Say that shares of a batch are normalized one by one."""
     layers = [v.name for v in _private.all_layers(model) if isinstance(v, keras.layers.BatchNormalization)]
     if layers:
         log.warning(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.cluster import cluster_from_env
-from tfdistr.errors import ArgumentError, TfdistrError, WorkerFailedError
+from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.job import Job, Named, load_value, save_value
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.parameter_servers import LocalServers
@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     from tfdistr.training import OnEvent
 
 _OPTIONS = "servers"
-
-
-def check_cluster(cluster: Any, options: ServerOptions) -> LocalCluster:
-    """``cluster``, if it has parameter servers, and workers enough for ``options``.
-
-    Raises:
-        ArgumentError: It has not.
-    """
-    if not isinstance(cluster, LocalCluster) or cluster.ps == 0:
-        what = type(cluster).__name__ if not isinstance(cluster, LocalCluster) else "a cluster with ps=0"
-        raise ArgumentError(
-            'strategy="parameter_server" needs a cluster with parameter servers.',
-            received=what,
-            fix="Pass cluster=local_cluster(workers=2, ps=1), or set TF_CONFIG to be the chief of servers.",
-        )
-    options.check_workers(cluster.workers)
-    return cluster
 
 
 def check_job(job: Job) -> None:
@@ -84,7 +67,6 @@ def fit_on_parameter_servers(
         ClusterStartError: The processes could not be started, or did not find each other.
         WorkerFailedError: The chief or a parameter server failed, or a worker with an error of its own.
     """
-    check_cluster(cluster, options)
     check_job(job)
     job.save(run_dir)
     save_value({**vars(options), "start_timeout": cluster.start_timeout}, run_dir, _OPTIONS)
@@ -135,15 +117,12 @@ def train_as_chief(
         functions: What stands for each ``Named`` part of the job.
     """
     from tfdistr.parameter_server.coordinator import train_on_servers
-    from tfdistr.parameter_server.strategy import join_servers
+    from tfdistr.parameter_server.strategy import parameter_server_strategy
 
     options = load_value(run_dir, _OPTIONS)
-    config = cluster_from_env()
-    if config is None:
-        raise TfdistrError(
-            "The chief of parameter servers needs a TF_CONFIG.", fix="Let the launcher start it."
-        )
     # First of all: what is in the job uses TensorFlow.
-    strategy = join_servers(config, options.pop("start_timeout"))
+    strategy = parameter_server_strategy(options.pop("start_timeout"))
+    config = cluster_from_env()
+    assert config is not None  # else there were no strategy
     job = Job.load(run_dir, functions)
     return train_on_servers(job, config, on_event, **options, run_dir=run_dir, strategy=strategy)
