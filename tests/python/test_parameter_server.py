@@ -349,19 +349,6 @@ def test_numbers_of_parameter_servers_that_are_refused(ps):
         tfdistr.local_cluster(2, ps=ps)
 
 
-def test_a_cluster_must_have_servers_and_workers_enough(tmp_path):
-    job = make_job(dense, X, Y, num_workers=2)
-
-    def fit(cluster: Any, options: ServerOptions) -> None:
-        fit_on_parameter_servers(job, cluster, CHIEF, tmp_path, print, options=options)
-
-    with pytest.raises(ArgumentError, match="needs a cluster with parameter servers"):
-        fit(tfdistr.local_cluster(2), ServerOptions())
-    with pytest.raises(ArgumentError, match="must be at most the number of workers"):
-        fit(tfdistr.local_cluster(2, ps=1), ServerOptions("sync", replicas_to_aggregate=3))
-    assert not list(tmp_path.iterdir())
-
-
 def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
     job = make_job(dense, Named("data"), num_workers=2)
     cluster = tfdistr.local_cluster(2, ps=1)
