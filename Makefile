@@ -10,6 +10,9 @@ T ?=
 WORKERS ?= 2 3
 WAYS ?=
 COMMUNICATION ?= auto
+# What `make chaos` does: which faults, and how many workers it kills.
+SEED ?= 1
+KILLS ?= 8
 # How often `make bench` runs each system.
 ROUNDS ?= 5
 
@@ -18,7 +21,7 @@ export LC_ALL := C.UTF-8
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-python test-r test-cross check equality docs bench scaling clean
+.PHONY: help setup demo test lint test-python test-r test-cross check equality chaos faults docs bench scaling clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -43,6 +46,7 @@ lint: setup ## ruff, mypy, lintr
 test-python: setup ## pytest; T=name runs the tests with that in their name
 	@tools/setup-hosts.sh
 	$(PYTHON) -m pytest tests/python $(if $(T),-k '$(T)')
+	$(if $(T),,$(PYTHON) -m pytest tests/faults -m quick)
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 	Rscript tools/test-r.R $(T)
@@ -61,7 +65,13 @@ docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh
 	Rscript -e 'roxygen2::roxygenise()'
 
-bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode', ROUNDS=5
+faults: setup ## all that can happen to a worker, and who sees what after how many seconds; T=name
+	$(PYTHON) -m pytest tests/faults $(if $(T),-k '$(T)')
+
+chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8
+	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION)
+
+bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode checkpoint', ROUNDS=5
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --parts $(T)
 

@@ -67,7 +67,8 @@ cluster_from_env <- function() {
 #'
 #' Nothing is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
 #' own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
-#' other over the loopback address, and end with the process that started them.
+#' other over the loopback address, and end with the process that started them. Other machines do
+#' not reach them: `SECURITY.md` says how, and what is not protected.
 #'
 #' @param workers Number of workers, at least 1; or "gpus" for one on each GPU that this process sees (or
 #'   `env` lets see), which sees that one only.
@@ -255,7 +256,7 @@ format.tfdistr_local_cluster <- function(x, ...) {
   c(
     sprintf("%d %s on this machine", x$workers, if (x$workers == 1L) "worker" else "workers"),
     if (x$ps) sprintf("  and %d parameter %s", x$ps, if (x$ps == 1L) "server" else "servers"),
-    if (length(x$env)) sprintf("  with %s=%s", names(x$env), x$env)
+    if (length(x$env)) sprintf("  with %s", names(x$env))
   )
 }
 
@@ -266,7 +267,7 @@ format.tfdistr_mpi_cluster <- function(x, ...) {
       "%d %s by MPI: %d on each of %s", x$workers, if (x$workers == 1L) "worker" else "workers",
       x$workers_per_host, paste(x$hosts, collapse = ", ")
     ),
-    if (length(x$env)) sprintf("  with %s=%s", names(x$env), x$env)
+    if (length(x$env)) sprintf("  with %s", names(x$env))
   )
 }
 

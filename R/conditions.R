@@ -36,6 +36,10 @@ abort_as_in_python <- function(error, call) {
     failure$workers <- workers_frame(lapply(workers, reticulate::import_builtins()$vars))
   }
   kind <- field("kind")
+  if (kind == "job_stopped" && !interactive()) {
+    message(field("message"))
+    quit("no", status = field("code"))
+  }
   received <- reticulate::py_get_attr(error, "received")
   arguments <- list(
     kind, field("message"),

@@ -31,11 +31,15 @@
 #'   default all GPUs); `device` of "one_device"; `update` of "parameter_server", "async" (each worker takes
 #'   whole batches, and its gradient is applied when it comes) or "sync" (each batch is split over the
 #'   workers, and the mean of their gradients is applied once), and with "sync" `replicas_to_aggregate`, with
-#'   how many workers' gradients a step is made.
+#'   how many workers' gradients a step is made; `placement` of "model_parallel", the place of each layer by
+#'   its name, `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")` or `c(dense_1 = "cpu:0")` for devices of
+#'   this process, or a function of a layer that returns it, or `NULL`. A layer without a place is where the
+#'   layer before it is.
 #' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
-#'   without R functions), "one_device", or "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
-#'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the others).
+#'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
+#'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the others), or "model_parallel"
+#'   (the layers of one model are on several devices, or on the workers of a cluster).
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
 #'   result. `NULL` if the function `x` returns batches (of the global size) already.
 #' @param per_worker_batch_size Number of examples in each worker's batch, instead of `batch_size`: the global
@@ -72,7 +76,24 @@
 #' @param run_dir String: new or empty folder for logs and exchange; by default a temporary one (for
 #'   [mpi_cluster()] in the working directory, for all hosts must see it), removed when R ends unless the job
 #'   failed.
-#' @param max_restarts Number: how often to start all workers again, from the beginning, after one has failed.
+#' @param checkpoint_every Number or string: how often to write a checkpoint into `run_dir`, after so many
+#'   steps, or "epoch". A checkpoint has all that the training consists of, so that what goes on from it ends
+#'   with the same bits; R's own random numbers are not in it. `NULL` for never, or, with `max_restarts` or
+#'   `resume`, for "epoch".
+#' @param resume Whether to go on with the run that is in `run_dir`, which failed, was cancelled or told to
+#'   end, or had fewer epochs. It must be one of the same job. If the folder is new or empty, the job begins;
+#'   if the run is complete, its result is returned.
+#' @param max_restarts Number: how often to start all workers of `cluster` again, from the last checkpoint,
+#'   after one has failed. Restarts after which there was a newer checkpoint do not count.
+#' @param min_workers Number: with how few workers the job may go on when `max_restarts` is used up: without
+#'   the one that failed then, and with the same global batch. `NULL` to give up instead.
+#' @param start_timeout Number of seconds within which all workers must have come; by default what `cluster`
+#'   says, or 300.
+#' @param heartbeat_timeout Number of seconds without a sign of life after which a worker counts as gone: one
+#'   that is halted, or whose machine or network has failed. The processes of a job must have the same.
+#' @param step_timeout Number of seconds without a step, of training or validation, after which a worker fails
+#'   with what its main thread is at in Python, and in the functions of the job in R, too. It counts what
+#'   comes before the first step, callbacks and checkpoints, too. `NULL` for no limit.
 #' @return A list of class `tfdistr_fit`:
 #'   * `history`: a list of numeric vectors: each metric's values, one for each epoch.
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
@@ -90,6 +111,9 @@
 #'   * `tfdistr_error_worker_failed`: a worker failed, and the others were stopped. The condition has the
 #'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
 #'     path) and `workers` (a data frame as above).
+#'   * `tfdistr_error_job_stopped`: with checkpoints: this process or a worker got SIGTERM, with which Slurm
+#'     and Kubernetes say that they will end it. A checkpoint was written after the step that was being made.
+#'     A script ends with exit status 75 then.
 #'
 #'   The error of the Python core is the parent of the condition, in its field `exception`. In this process,
 #'   an error in `model` or one of the other functions is raised as it is.
@@ -115,10 +139,11 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             shuffle = TRUE, drop_remainder = FALSE, scale_learning_rate = "none",
                             warmup_epochs = 0, communication = "auto",
                             gradient_dtype = "float32", verbose = "auto", run_dir = NULL,
-                            max_restarts = 0) {
+                            checkpoint_every = NULL, resume = FALSE, max_restarts = 0,
+                            min_workers = NULL, start_timeout = NULL, heartbeat_timeout = 30,
+                            step_timeout = NULL) {
   options <- strategy_options(...)
-  # Unlike dict(), it does not take a variable of that name for the key.
-  options <- reticulate::py_dict(as.list(names(options)), unname(options))
+  placement <- options$placement
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
@@ -133,8 +158,17 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       core("job")$Named(name)
     }
   }
+  if (is_r_function(placement)) {
+    options$placement <- part(placement, "placement")
+  }
+  # Unlike dict(), it does not take a variable of that name for the key.
+  options <- reticulate::py_dict(as.list(names(options)), unname(options))
   with_conditions(record = errors, {
     to <- core("fit")$destination(workers_cluster(cluster), strategy, communication, options)
+    recovery <- core("recovery.options")$check_recovery(
+      checkpoint_every, resume, max_restarts, min_workers, run_dir,
+      strategy = strategy, cluster = workers_cluster(cluster)
+    )
     job <- core("job_arguments")$make_job(
       part(model, "model"),
       part(x, "data", function(value) python_data(value, "x")),
@@ -155,25 +189,33 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       scale_learning_rate = scale_learning_rate,
       warmup_epochs = warmup_epochs,
       communication = communication, gradient_dtype = gradient_dtype,
-      strategy = strategy, options = options
+      strategy = strategy, options = options,
+      start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout, step_timeout = step_timeout,
+      recovery = recovery
     )
-    restarts <- core("arguments")$whole("max_restarts", max_restarts, minimum = 0L)
+    if (!is.null(cluster) && !is.null(start_timeout)) cluster$start_timeout <- start_timeout
     trainer <- core("fit", convert = TRUE)
     result <- if (is.null(cluster)) {
-      with_seed_kept(trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed))
+      core("watchdog")$lives_on(interactive())
+      with_seed_kept(
+        trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed, run_dir = run_dir)
+      )
     } else {
-      folder <- core("fit")$make_run_dir(run_dir, workers_cluster(cluster))
+      folder <- core("fit")$make_run_dir(run_dir, workers_cluster(cluster), resume = resume)
+      job <- core("recovery.run")$take_up(job, folder, workers_cluster(cluster)$workers)
       functions <- Filter(
         is_r_function,
-        list(model = model, data = x, validation = validation_data, callbacks = callbacks)
+        list(
+          model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
+        )
       )
       save_functions(functions, reticulate::py_to_r(job$seed), reticulate::py_str(folder))
       scratch <- file.path(reticulate::py_str(folder), "tmp")
-      dir.create(scratch)
+      dir.create(scratch, showWarnings = FALSE) # that of a run that goes on may be there
       on.exit(unlink(scratch, recursive = TRUE), add = TRUE)
       trainer$fit_on_cluster(
         job, workers_cluster(cluster, worker_env(scratch)), worker_command(), folder, display$event,
-        build = if (is_r_function(model)) recorded(model, errors), max_restarts = restarts
+        build = if (is_r_function(model)) recorded(model, errors)
       )
     }
     new_fit(result, errors)
@@ -192,7 +234,10 @@ strategy_options <- function(..., call = rlang::caller_env()) {
       call = call
     )
   }
-  lapply(options, whole_as_integer)
+  lapply(options, function(option) {
+    # Python has no vectors with names.
+    if (is.character(option) && !is.null(names(option))) as.list(option) else whole_as_integer(option)
+  })
 }
 
 is_r_function <- function(object) {

@@ -45,7 +45,9 @@ load_functions <- function(run_dir) {
     assign("convert", as.logical(place[[2L]]), envir = object)
     object
   }
-  bundle <- readRDS(file.path(run_dir, "job.rds"), refhook = hook)
+  file <- file.path(run_dir, "job.rds")
+  core("ownership")$check_own(file) # what is read from it is run
+  bundle <- readRDS(file, refhook = hook)
   functions <- restore_functions(bundle$captured)
   # The same in every worker: a function that draws random numbers draws the same ones.
   set.seed(bundle$seed, bundle$kind[[1L]], bundle$kind[[2L]], bundle$kind[[3L]])
@@ -56,11 +58,18 @@ load_functions <- function(run_dir) {
 # may touch a device, which must not be before the strategy is made.
 worker_functions <- function(run_dir) {
   delayedAssign("functions", load_functions(run_dir))
-  sapply(job_functions, function(name) function(...) call_with(functions[[name]], ...), simplify = FALSE)
+  called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ...))
+  sapply(job_functions, called, simplify = FALSE)
+}
+
+# Evaluates code of the user. An interrupt, by which the watchdog asks where it is, becomes an error: only
+# that takes R's calls along.
+traced_interrupt <- function(code) {
+  withCallingHandlers(code, interrupt = function(condition) stop("interrupted in R", call. = FALSE))
 }
 
 # The parts of a job that may be R functions, as the core names them.
-job_functions <- c("model", "data", "validation", "callbacks")
+job_functions <- c("model", "data", "validation", "callbacks", "placement")
 
 # Trains as the worker that the command line names, and ends the process.
 worker_main <- function(args = commandArgs(TRUE)) {

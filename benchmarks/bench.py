@@ -1,7 +1,7 @@
 """Images per second of tfdistr and of what it is compared with, and the all-reduce alone; see report.py.
 
     make bench
-    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; and decode, see decode.py
+    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint
 
 Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
 hits them alike. A run counts with the median of its epochs but the first (tracing), a system with the
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import checkpoint
 import decode
 import measure
 import report
@@ -127,7 +128,7 @@ def main() -> None:
     exit_when_terminated()
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode"], default=[])
+    parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode", "checkpoint"], default=[])
     given = parser.parse_args()
     parts = given.parts or PARTS
     networks = [name for name in NETWORKS if name in parts]
@@ -144,6 +145,8 @@ def main() -> None:
         print(report.report(trained, reduced, given.rounds), flush=True)
     if "decode" in parts:
         decode.compare(given.rounds)
+    if "checkpoint" in parts:
+        checkpoint.compare(given.rounds)
 
 
 def tried(measured: Callable[..., T], *arguments: Any) -> list[T]:

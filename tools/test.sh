@@ -3,6 +3,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# What processes leave that tests kill goes with this folder.
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+trap 'exit 130' INT TERM
+
 summary=
 failed=0
 begin=$(date +%s)

@@ -19,10 +19,13 @@ _MODULES = {
     "ClusterStartError": "errors",
     "Comparison": "compare",
     "DataShardError": "errors",
+    "Diagnosis": "diagnosis",
     "FitResult": "result",
     "JobMismatchError": "errors",
+    "JobStoppedError": "errors",
     "LocalCluster": "launch.local",
     "MirroredStrategy": "mirrored",
+    "ModelParallelStrategy": "model_parallel.strategy",
     "MpiCluster": "launch.mpi",
     "MultiWorkerMirroredStrategy": "strategy",
     "OneDeviceStrategy": "mirrored",
@@ -39,6 +42,7 @@ _MODULES = {
     "compare_strategies": "compare",
     "distribute": "custom_loop",
     "distributed_fit": "fit",
+    "doctor": "diagnosis",
     "is_chief": "custom_loop",
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
@@ -65,11 +69,14 @@ if TYPE_CHECKING:
     from tfdistr.data.context import WorkerContext as WorkerContext
     from tfdistr.data.shard import auto_shard as auto_shard
     from tfdistr.datasets import load_dataset as load_dataset
+    from tfdistr.diagnosis import Diagnosis as Diagnosis
+    from tfdistr.diagnosis import doctor as doctor
     from tfdistr.errors import ArgumentError as ArgumentError
     from tfdistr.errors import ClusterConfigError as ClusterConfigError
     from tfdistr.errors import ClusterStartError as ClusterStartError
     from tfdistr.errors import DataShardError as DataShardError
     from tfdistr.errors import JobMismatchError as JobMismatchError
+    from tfdistr.errors import JobStoppedError as JobStoppedError
     from tfdistr.errors import TfdistrError as TfdistrError
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
@@ -81,6 +88,7 @@ if TYPE_CHECKING:
     from tfdistr.losses import regularization_loss as regularization_loss
     from tfdistr.mirrored import MirroredStrategy as MirroredStrategy
     from tfdistr.mirrored import OneDeviceStrategy as OneDeviceStrategy
+    from tfdistr.model_parallel.strategy import ModelParallelStrategy as ModelParallelStrategy
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.result import FitResult as FitResult
     from tfdistr.scaling import scaled_learning_rate as scaled_learning_rate

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +15,12 @@ import tensorflow as tf
 import tfdistr
 from tfdistr._private import KerasCall, all_layers
 from tfdistr.collectives import Collectives
+from tfdistr.differences import mismatch
 from tfdistr.errors import JobMismatchError
 from tfdistr.peer_failure import report
 
-# Differences that a message lists: the first ones say what is wrong.
-_SHOWN = 5
+# Seconds that workers which differ wait for each other, so that all say it.
+_ALL_KNOW = 5.0
 _ARGUMENTS = {
     "fit": ("batch_size", "epochs", "initial_epoch", "steps_per_epoch", "shuffle", "class_weight",
             "validation_split", "validation_steps", "validation_batch_size", "validation_freq"),
@@ -42,15 +45,12 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
     """
     own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
     described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]
-    differences = _differences([worker["fields"] for worker in described])
-    if differences:
-        more = len(differences) - _SHOWN
-        shown = [*differences[:_SHOWN], *([f"{more} more differences"] if more > 0 else [])]
-        raise JobMismatchError(
-            "All workers must run the same job.",
-            received="; ".join(shown),
-            fix="Run the same program with the same arguments, data and package versions on every worker.",
-        )
+    error = mismatch([worker["fields"] for worker in described])
+    if error:
+        # A chief that ends now would take along what the others have not read yet.
+        with contextlib.suppress(tf.errors.OpError):
+            collectives.barrier(f"tfdistr/mismatch/{zlib.crc32(str(error).encode())}", _ALL_KNOW)
+        raise error
     return [worker["note"] for worker in described]
 
 
@@ -71,21 +71,6 @@ def check_variable(collectives: Collectives, worker: int, name: str | None, kind
     )
     collectives.report_failure(report(worker, error))
     raise error
-
-
-def _differences(described: list[dict[str, str | None]]) -> list[str]:
-    """For each field that differs: who has what, those of the chief first."""
-    found = []
-    for name in dict.fromkeys(name for fields in described for name in fields):
-        workers: dict[str, list[str]] = {}
-        for worker, fields in enumerate(described):
-            value = fields.get(name, "nothing")
-            if value is not None:
-                workers.setdefault(value, []).append(f"worker {worker}")
-        if len(workers) > 1:
-            who = [f"{value} on {' and '.join(which)}" for value, which in workers.items()]
-            found.append(f"{name}: {', '.join(who)}")
-    return found
 
 
 def versions() -> dict[str, str]:

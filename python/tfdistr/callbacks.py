@@ -165,6 +165,11 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
             self._share_what_was_restored()
 
     @property
+    def runs_for(self) -> Callback:
+        """The callback itself, which has something to remember."""
+        return self.callback
+
+    @property
     def model(self) -> keras.Model:
         """The model of the callback."""
         return self.callback.model
@@ -202,6 +207,8 @@ for _hook in _HOOKS:
 class _LogsOfAll(Callback):  # type: ignore[misc]
     """Goes before callbacks that decide after a batch, and gives them the metrics over all workers."""
 
+    remembers = False
+
     def __init__(self, extended: OneReplica) -> None:
         super().__init__()
         self._extended = extended
@@ -217,6 +224,8 @@ class _LogsOfAll(Callback):  # type: ignore[misc]
 
 class _StopTogether(Callback):  # type: ignore[misc]
     """Goes after all other callbacks, and makes all workers stop if one has to."""
+
+    remembers = False
 
     def __init__(self, collectives: Collectives, watch: LossWatch, by_batch: bool) -> None:
         super().__init__()

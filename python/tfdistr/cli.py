@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -17,8 +18,8 @@ from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 _ADDRESSES = ("chief", "worker", "ps")
 _SERVER = """\
 Run a parameter server, or a worker, until the chief says that it is done. The chief is the process that calls
-distributed_fit(strategy="parameter_server"), with TF_CONFIG set. Start one process for each task, with the
-same cluster, in any order.
+distributed_fit(strategy="parameter_server"), or "model_parallel" for workers without parameter servers, with
+TF_CONFIG set. Start one process for each task, with the same cluster, in any order.
 
   tfdistr server --type ps --index 0 --cluster cluster.json
   tfdistr server --job_name ps --task_index 0 \\
@@ -26,19 +27,29 @@ same cluster, in any order.
 """
 
 
+_DOCTOR = """\
+Look, from this machine, for what would keep a cluster from starting: the form of TF_CONFIG, names, ports,
+clocks, versions, GPUs, R. The exit status is 0 if all is well, 1 if a check has failed, 2 if the arguments
+are wrong.
+
+  tfdistr doctor                        # the TF_CONFIG of the environment, if there is one
+  tfdistr doctor tf_config.json
+  tfdistr doctor --hosts a,b            # for mpi_cluster(["a", "b"])
+"""
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the command line.
 
     Returns:
-        The exit status: 0, 1 if the server failed, or 2 if the arguments were wrong.
+        The exit status: 0, 1 if the server or a check of the doctor failed, or 2 if the arguments were wrong.
     """
     parsed = _parser().parse_args(arguments)
     try:
-        _serve(parsed)
+        return int(parsed.run(parsed))
     except TfdistrError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ArgumentError | ClusterConfigError) else 1
-    return 0
 
 
 def main() -> NoReturn:
@@ -59,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_SERVER,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    server.set_defaults(run=_serve)
     server.add_argument("--type", "--job_name", choices=("ps", "worker"), help="job of this process")
     server.add_argument("--index", "--task_index", type=int, help="its index in the job, from 0")
     server.add_argument(
@@ -78,10 +90,35 @@ def _parser() -> argparse.ArgumentParser:
         "--chief_timeout", "--chief-timeout", type=float, default=60.0, metavar="SECONDS",
         help="how long the chief may be gone before this process ends (default: %(default)g)",
     )  # fmt: skip
+    doctor = commands.add_parser(
+        "doctor",
+        help="look for what would keep a cluster from starting",
+        description=_DOCTOR,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    doctor.set_defaults(run=_examine)
+    doctor.add_argument("file", nargs="?", metavar="FILE", help="a file with TF_CONFIG")
+    doctor.add_argument("--hosts", metavar="HOST,...", help="hosts for mpi_cluster(), instead of a TF_CONFIG")
+    doctor.add_argument(
+        "--timeout", type=float, default=20.0, metavar="SECONDS",
+        help="how long a check may take (default: %(default)g)",
+    )  # fmt: skip
+    doctor.add_argument("--json", action="store_true", help="print the rows as JSON")
     return parser
 
 
-def _serve(parsed: argparse.Namespace) -> None:
+def _examine(parsed: argparse.Namespace) -> int:
+    from tfdistr.diagnosis import doctor, read_config
+
+    config = read_config(parsed.file) if parsed.file is not None else None
+    hosts = parsed.hosts.split(",") if parsed.hosts is not None else None
+    found = doctor(config, hosts=hosts, timeout=parsed.timeout)
+    rows = [row._asdict() for row in found.rows]
+    print(json.dumps(rows) if parsed.json else found.table(color=sys.stdout.isatty()))
+    return 0 if found.ok else 1
+
+
+def _serve(parsed: argparse.Namespace) -> int:
     from tfdistr.parameter_server.server import serve
 
     config = server_config(
@@ -94,6 +131,7 @@ def _serve(parsed: argparse.Namespace) -> None:
 
     serve(config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say)
     print(f"{config.task} has ended: the chief is done", flush=True)
+    return 0
 
 
 def server_config(

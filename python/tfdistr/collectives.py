@@ -24,6 +24,10 @@ log = logging.getLogger("tfdistr")
 
 # Where a worker that failed leaves its message.
 _FAILED = "tfdistr/failed"
+# Where a worker that makes no step leaves the number of collectives that it has begun.
+_PLACE = "tfdistr/place"
+# Seconds in which the peers, which wait as long, should have left theirs.
+_POSITION_TIMEOUT = 5.0
 # TensorFlow counts the keys of its own groups of devices up from 1.
 _GROUP_KEY = 1 << 20
 
@@ -125,6 +129,17 @@ class Collectives(ABC):
         """Make what the peers wait for, now or next, fail with ``message``."""
 
     @abstractmethod
+    def behind(self) -> list[int]:
+        """The workers that have not come as far as others: all wait for them. To be called by all that wait.
+
+        Only this worker itself, or none, where no more can be told.
+        """
+
+    @abstractmethod
+    def moved_on(self) -> None:
+        """Say that this worker does not wait any more, after ``behind()``."""
+
+    @abstractmethod
     def abandon(self) -> None:
         """Let go of the peers, after a failure that was reported: this process is about to end."""
 
@@ -199,6 +214,21 @@ class TensorFlowCollectives(Collectives):
         with contextlib.suppress(tf.errors.OpError):
             _private.report_error(message)
 
+    def behind(self) -> list[int]:
+        self.moved_on()
+        end = time.monotonic() + _POSITION_TIMEOUT
+        places: dict[int, int] = {self.index: self.traffic.collectives + self._exchanges}
+        _private.set_key(f"{_PLACE}/{self.index}", str(places[self.index]))
+        for peer in set(range(self.num_workers)) - {self.index}:
+            with contextlib.suppress(tf.errors.OpError):  # it does not answer
+                places[peer] = int(_private.get_key(f"{_PLACE}/{peer}", max(0.05, end - time.monotonic())))
+        first = min(places.values())
+        return [worker for worker in range(self.num_workers) if places.get(worker, first) == first]
+
+    def moved_on(self) -> None:
+        with contextlib.suppress(tf.errors.OpError):
+            _private.delete_key(f"{_PLACE}/{self.index}")
+
     def abandon(self) -> None:
         pass  # they notice
 
@@ -234,7 +264,8 @@ class TensorFlowCollectives(Collectives):
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
     def _call(self, operation: Callable[..., tf.Tensor], tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:
-        with tf.device("CPU:0"):
+        # Not before the tensor is there, so that the count says how far this worker has come.
+        with tf.control_dependencies([tensor]), tf.device("CPU:0"):
             sent = tf.size(tensor, tf.int64) * tensor.dtype.size
             key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
 

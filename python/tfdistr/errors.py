@@ -12,6 +12,9 @@ from typing import Any
 #: How the message begins that a worker which failed leaves to its peers.
 PEER_MARK = "tfdistr: failure of"
 
+#: The exit status of a job that was told to end, and has saved what it has (EX_TEMPFAIL of sysexits.h).
+STOPPED_STATUS = 75
+
 
 class TfdistrError(Exception):
     """Base of every error that tfdistr raises on purpose.
@@ -70,6 +73,32 @@ class JobMismatchError(TfdistrError, ValueError):
     """The workers were told to run different jobs: another model, number of epochs, package version, ..."""
 
     kind = "job_mismatch"
+
+
+class CheckpointError(TfdistrError, RuntimeError):
+    """A checkpoint is torn, or not one of this run."""
+
+    kind = "checkpoint"
+
+
+class JobStoppedError(TfdistrError, SystemExit):
+    """The job was told to end (SIGTERM), and has saved a checkpoint from which it can go on.
+
+    A script that does not catch it ends with the exit status ``STOPPED_STATUS``, 75, which tells schedulers
+    to try again later.
+    """
+
+    kind = "job_stopped"
+
+    def __init__(self, message: str, *, received: object = None, fix: str | None = None) -> None:
+        super().__init__(message, received=received, fix=fix)
+        self.code = STOPPED_STATUS
+
+
+class StepTimeoutError(TfdistrError, TimeoutError):
+    """A worker has made no step for ``step_timeout`` seconds; its peers raise a ``WorkerFailedError``."""
+
+    kind = "step_timeout"
 
 
 class WorkerFailedError(TfdistrError, RuntimeError):

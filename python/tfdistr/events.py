@@ -13,8 +13,10 @@ batch          epoch; step: batches done in this epoch, from 1; steps: int or nu
 epoch_end      epoch; metrics; seconds
 worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed: of the
                chief of parameter servers
+checkpoint     epoch, step: where the training is; seconds: how long it took to save that
 warning        message: what the user should know
 done           seconds
+stopped        message, fix: the job was told to end, and has saved what it has
 failed         error_type, message, traceback (text or null), language ("python" or "r"),
                peer: true if the error only says that another worker is gone
 =============  ==============================================================================

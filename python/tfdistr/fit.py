@@ -11,31 +11,49 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.arguments import COMMUNICATION, one_of, whole
-from tfdistr.cluster import ClusterConfig, cluster_from_env
+from tfdistr.arguments import COMMUNICATION, one_of
+from tfdistr.cluster import ClusterConfig
 from tfdistr.data.source import Arrays
 from tfdistr.errors import (
     ArgumentError,
     ClusterConfigError,
     JobMismatchError,
+    JobStoppedError,
     TfdistrError,
     WorkerFailedError,
 )
 from tfdistr.job import Job
 from tfdistr.job_arguments import make_job
-from tfdistr.launch.carrier import carrier_path, choose_carrier
+from tfdistr.launch.carrier import Carrier, carrier_path, choose_carrier, without_worker
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi import MpiCluster
-from tfdistr.launch.supervise import run_workers
+from tfdistr.launch.parameter_servers import LocalServers
+from tfdistr.launch.process import log_path
+from tfdistr.launch.supervise import WorkerStatus, run_workers
+from tfdistr.model_parallel.places import check_placement, count_workers
 from tfdistr.mpi import chooses_mpi, world
+from tfdistr.ownership import take_folder
 from tfdistr.parameter_server.launch import check_job, fit_on_parameter_servers
+from tfdistr.parameter_server.lost import lost_server
 from tfdistr.parameter_server.options import ServerOptions
-from tfdistr.peer_failure import is_peer_failure, report, reported_failure
+from tfdistr.peer_failure import is_peer_failure, lost_worker, pass_on, report, reported_failure
+from tfdistr.preflight import cluster_to_join
 from tfdistr.progress import make_display
+from tfdistr.recovery.options import check_recovery
+from tfdistr.recovery.run import (
+    STOP,
+    Restarts,
+    checkpoint_folder,
+    is_run,
+    note_result,
+    take_up,
+    workers_of_result,
+)
+from tfdistr.recovery.told_to_end import ToldToEnd
 from tfdistr.result import FitResult, load_history, load_model
 from tfdistr.strategies import check_fits, check_options, count_shares, make_strategy
 
@@ -68,7 +86,13 @@ def distributed_fit(
     gradient_dtype: str = "float32",
     verbose: str | int = "auto",
     run_dir: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | str | None = None,
+    resume: bool = False,
     max_restarts: int = 0,
+    min_workers: int | None = None,
+    start_timeout: float | None = None,
+    heartbeat_timeout: float = 30.0,
+    step_timeout: float | None = None,
     **options: Any,
 ) -> FitResult:
     """Train a Keras 3 model on one or many workers, with the result that one worker would give.
@@ -89,9 +113,10 @@ def distributed_fit(
             the worker that uses it only.
         y: Targets, where ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
-        strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device", or
+        strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" (for ``local_cluster(workers=2, ps=1)``, or for the chief that TF_CONFIG
-            describes, where `tfdistr server` runs the others).
+            describes, where `tfdistr server` runs the others), or "model_parallel" (the layers of one model
+            are on several devices, or on the workers of a cluster).
         batch_size: Examples in a **global** batch: the number of workers does not change the result.
             None if the function ``x`` returns batches (of the global size) already.
         per_worker_batch_size: Examples in each worker's batch, instead of ``batch_size``: the global
@@ -124,12 +149,30 @@ def distributed_fit(
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default a temporary one (for ``mpi_cluster()`` in the
             working directory, for all hosts must see it), removed at exit unless the job failed.
-        max_restarts: How often to start all workers again, from the beginning, after one has failed.
+        checkpoint_every: How often to write a checkpoint into ``run_dir``: after so many steps, or "epoch". A
+            checkpoint has all that the training consists of, so that what goes on from it ends with the same
+            bits. None for never, or, with ``max_restarts`` or ``resume``, for "epoch".
+        resume: Whether to go on with the run that is in ``run_dir``, which failed, was cancelled or told to
+            end, or had fewer epochs. It must be one of the same job. If the folder is new or empty, the job
+            begins; if the run is complete, its result is returned.
+        max_restarts: How often to start all workers of ``cluster`` again, from the last checkpoint, after one
+            has failed. Restarts after which there was a newer checkpoint do not count.
+        min_workers: With how few workers the job may go on when ``max_restarts`` is used up: without the one
+            that failed then, and with the same global batch. None to give up instead.
+        start_timeout: Seconds within which all workers must have come; by default what ``cluster`` says, or
+            300.
+        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone: one that is
+            halted, or whose machine or network has failed. The processes of a job must have the same.
+        step_timeout: Seconds without a step, of training or validation, after which a worker fails with what
+            its main thread is at. It counts what comes before the first step, callbacks and checkpoints, too.
+            None for no limit.
         options: What the strategy takes: ``devices`` of "mirrored", such as ``["gpu:0", "gpu:1"]`` (by
             default all GPUs); ``device`` of "one_device"; ``update`` of "parameter_server", "async" (each
             worker takes whole batches, and its gradient is applied when it comes) or "sync" (each batch
             is split over the workers, and the mean of their gradients is applied once), and with "sync"
-            ``replicas_to_aggregate``, with how many workers' gradients a step is made.
+            ``replicas_to_aggregate``, with how many workers' gradients a step is made; ``placement`` of
+            "model_parallel", such as ``{"dense_1": "worker 0", "dense_2": "worker 1"}``; see
+            ``ModelParallelStrategy``.
 
     Returns:
         A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
@@ -140,6 +183,9 @@ def distributed_fit(
         ClusterStartError: The workers did not find each other.
         DataShardError: The data cannot be split over the workers.
         WorkerFailedError: A worker failed; it names the worker and holds its traceback and log.
+        JobStoppedError: With checkpoints: this process or a worker got SIGTERM, with which Slurm and
+            Kubernetes say that they will end it. A checkpoint was written after the step that was being made.
+            A script that does not catch the error ends with exit status 75.
 
     Example:
         >>> def model():
@@ -152,6 +198,9 @@ def distributed_fit(
         True
     """
     config, num_workers = destination(cluster, strategy, communication, options)
+    recovery = check_recovery(
+        checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster
+    )
     job = make_job(
         model, x, y, num_workers=num_workers, batch_size=batch_size,
         per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
@@ -159,15 +208,19 @@ def distributed_fit(
         class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
         drop_remainder=drop_remainder, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs,
         communication=communication, gradient_dtype=gradient_dtype, strategy=strategy, options=options,
+        recovery=recovery, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
+        step_timeout=step_timeout,
     )  # fmt: skip
-    restarts = whole("max_restarts", max_restarts, minimum=0)
+    if cluster is not None and start_timeout is not None:
+        cluster = replace(cluster, start_timeout=job.start_timeout)
     display = make_display(verbose)
     try:
         if cluster is None:
-            return fit_here(job, config, display.event)
+            return fit_here(job, config, display.event, run_dir=run_dir)
         command = [sys.executable, "-m", "tfdistr.worker"]
-        folder = make_run_dir(run_dir, cluster)
-        return fit_on_cluster(job, cluster, command, folder, display.event, max_restarts=restarts)
+        folder = make_run_dir(run_dir, cluster, resume=recovery.resume)
+        job = take_up(job, folder, cluster.workers)
+        return fit_on_cluster(job, cluster, command, folder, display.event)
     finally:
         display.close()
 
@@ -186,14 +239,18 @@ def destination(
     if cluster is None:
         if chooses_mpi(communication):
             workers = int(world().Get_size())
-            check_fits(strategy, workers, 0, "the launcher of this process")
+            check_fits(strategy, workers, 0, "the launcher of this process", peers=True)
             return None, count_shares(strategy, workers, chosen)
-        config = cluster_from_env()
+        config = cluster_to_join()
+        if strategy == _CLIENT:
+            check_placement(chosen.get("placement"), None if config is None else count_workers(config))
+            return config, 1
         if strategy != _SERVERS:
             _check_trains(config)
         workers = config.num_workers if config else 1
         servers = len(config.jobs.get("ps", ())) if config else 0
-        check_fits(strategy, workers, servers, "TF_CONFIG" if config else "no cluster and no TF_CONFIG")
+        where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
+        check_fits(strategy, workers, servers, where, peers=config is not None and "chief" not in config.jobs)
         if strategy == _SERVERS:
             ServerOptions(**chosen).check_workers(workers)
         return config, count_shares(strategy, workers, chosen)
@@ -203,9 +260,12 @@ def destination(
             received=f"{type(cluster).__module__}.{type(cluster).__name__}",
             fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
         )
-    check_fits(strategy, cluster.workers, getattr(cluster, "ps", 0), "the cluster")
+    peers = isinstance(cluster, MpiCluster)
+    check_fits(strategy, cluster.workers, getattr(cluster, "ps", 0), "the cluster", peers=peers)
     if strategy == _SERVERS:
         ServerOptions(**chosen).check_workers(cluster.workers)
+    elif strategy == _CLIENT:
+        check_placement(chosen.get("placement"), cluster.workers)
     else:
         choose_carrier(cluster, communication)  # before anything is written or started
     return None, count_shares(strategy, cluster.workers, chosen)
@@ -219,7 +279,6 @@ def fit_on_cluster(
     on_event: Callable[[dict[str, Any]], None],
     *,
     build: Callable[[], Any] | None = None,
-    max_restarts: int = 0,
 ) -> FitResult:
     """Start the workers of ``cluster`` with ``command``, wait for them, and gather the result.
 
@@ -227,42 +286,92 @@ def fit_on_cluster(
         job: What to train.
         cluster: Where.
         command: Program and first arguments of a worker; run directory and index are appended.
-        run_dir: An empty folder.
+        run_dir: An empty folder, or that of the run that goes on.
         on_event: Called on this thread with every event of the job.
         build: Builds the model in this process; the job's own function by default.
-        max_restarts: How often to start again, from the beginning, after a failure.
     """
+    recovery = job.recovery
     if job.strategy == _SERVERS:
         assert isinstance(cluster, LocalCluster)
         try:
             return fit_on_parameter_servers(
                 job, cluster, command, run_dir, on_event, options=ServerOptions(**job.options), build=build,
-                max_restarts=max_restarts,
+                max_restarts=recovery.max_restarts,
             )  # fmt: skip
         except TfdistrError:
             _temporary.discard(run_dir)
             raise
-    carrier = choose_carrier(cluster, job.communication)
+    if job.strategy == _CLIENT:
+        assert isinstance(cluster, LocalCluster)
+        carrier = Carrier("auto", LocalServers(cluster), "its servers compute parts of one graph")
+    else:
+        carrier = choose_carrier(cluster, job.communication)
     job = replace(job, communication=carrier.communication, start_timeout=cluster.start_timeout)
-    job.save(run_dir)
-    carrier_path(run_dir).write_text(str(carrier))
-    for attempt in range(max_restarts + 1):
-        try:
-            statuses = run_workers(carrier.cluster, command, run_dir, on_event)
-            break
-        except TfdistrError as error:
-            if attempt == max_restarts or not isinstance(error, WorkerFailedError):
-                _temporary.discard(run_dir)  # its logs say more
-                raise
-            reason = error.message.partition("\n")[0]
-            on_event({"event": "restart", "worker": error.worker, "time": time.time(), "reason": reason})
+    rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
+    if rows is None:
+        job.save(run_dir)
+        carrier_path(run_dir).write_text(str(carrier))
+        restarts = Restarts(run_dir, recovery.max_restarts)
+        stop = checkpoint_folder(run_dir) / STOP
+        with ToldToEnd(stop.touch, active=recovery.every is not None):
+            carrier, statuses = _with_restarts(carrier, command, run_dir, on_event, restarts, job)
+        rows = _rows(statuses, carrier.cluster)
+        if recovery.every is not None:
+            note_result(run_dir, job.epochs, rows)
     return FitResult(
         history=load_history(run_dir),
-        params={**job.params, "workers": cluster.workers},
-        workers=[vars(status) for status in statuses],
+        params={**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers},
+        workers=rows,
         run_dir=str(run_dir),
         _make_model=lambda: load_model(build or job.model, run_dir),
     )
+
+
+def _with_restarts(
+    carrier: Carrier,
+    command: Sequence[str],
+    run_dir: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    restarts: Restarts,
+    job: Job,
+) -> tuple[Carrier, list[WorkerStatus]]:
+    """Run the workers, and start all of them again after a failure, or those that are left."""
+    for attempt in count(1):
+        try:
+            return carrier, run_workers(
+                carrier.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
+            )
+        except WorkerFailedError as error:
+            again, fewer = restarts.another(), None
+            if not again and job.recovery.min_workers is not None:
+                fewer = without_worker(carrier.cluster, error.worker, job.recovery.min_workers)
+            if not again and fewer is None:
+                _temporary.discard(run_dir)  # its logs say more
+                raise
+            for index in range(carrier.cluster.workers):
+                log = log_path(run_dir, index)
+                if log.exists():
+                    log.replace(f"{log}.failed-{attempt}")
+            reason = error.message.partition("\n")[0]
+            told = {"worker": error.worker, "time": time.time()}
+            on_event({"event": "restart", "reason": reason, **told})
+            if fewer is not None:
+                lost = f"worker {error.worker} on {error.host}"
+                message = f"The job goes on without {lost}, with {fewer.workers} of its workers."
+                on_event({"event": "warning", "message": message, **told})
+                carrier = replace(carrier, cluster=fewer)
+                restarts.begin_anew()
+        except TfdistrError:
+            _temporary.discard(run_dir)
+            raise
+    raise AssertionError  # count() has no end
+
+
+def _rows(statuses: Sequence[WorkerStatus], cluster: Any) -> list[dict[str, Any]]:
+    """What became of each process; with its task where the processes have different ones."""
+    rows = [vars(status) for status in statuses]
+    tasks = getattr(cluster, "tasks", None)
+    return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows
 
 
 def fit_here(
@@ -271,6 +380,7 @@ def fit_here(
     on_event: Callable[[dict[str, Any]], None],
     *,
     on_seed: Callable[[int], None] = lambda seed: None,
+    run_dir: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """Train in this process: alone, or as the task of a cluster that TF_CONFIG describes.
 
@@ -279,6 +389,7 @@ def fit_here(
         config: The cluster to join.
         on_event: Called on this thread with every event of the job.
         on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
+        run_dir: Folder for the checkpoints, if the job has some; the chief's is used.
     """
     if job.strategy == _SERVERS:
         assert config is not None
@@ -287,31 +398,51 @@ def fit_here(
     if job.strategy != "multi_worker_mirrored":
         strategy = make_strategy(job.strategy, **job.strategy_options)
     elif config is not None or chooses_mpi(job.communication):
-        strategy = _joined_strategy(config.to_json() if config else "", job.communication)
+        strategy = _joined_strategy(config.to_json() if config else "", job)
     from tfdistr.training import train
 
     index = strategy.worker_index if strategy else 0
+    workers = strategy.num_workers if strategy else 1
+    if job.strategy == _CLIENT and config is not None:
+        workers = count_workers(config)
 
     def send(kind: str, **fields: Any) -> None:
         on_event({"event": kind, "worker": index, "time": time.time(), **fields})
 
+    folder: Path | None = None
     try:
         if strategy is not None:
             _agree(job, strategy)
+        if job.recovery.every is not None and (strategy is None or strategy.is_chief):
+            folder = make_run_dir(run_dir, resume=job.recovery.resume)
+            job = take_up(job, folder, workers)
+        if strategy is not None:
             job = replace(job, seed=_chiefs(job.seed, strategy))
         on_seed(job.seed)
-        trained = train(job, strategy, send)
+        trained = train(job, strategy, send, folder)
+    except JobStoppedError:
+        raise
     except Exception as error:
         if strategy is not None and is_peer_failure(error):
-            raise reported_failure(error) or error from None
+            lost = lost_server(error, config, "worker") if config and job.strategy == _CLIENT else None
+            known = reported_failure(error) or lost
+            if known is None and config is not None and job.strategy != _CLIENT:
+                names = map(str, config.training_tasks)
+                known = lost_worker(error, dict(zip(names, config.addresses, strict=True)))
+                if known is not None:
+                    strategy.report_failure(pass_on(known))
+            raise known or error from None
         if strategy is not None and not isinstance(error, JobMismatchError):  # which all workers raise
             strategy.report_failure(report(index, error))
         raise
+    finally:
+        if job.strategy == _CLIENT:
+            strategy.leave()
     worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
               "seconds": trained.seconds, "log": None}  # fmt: skip
     return FitResult(
         history=trained.history,
-        params={**job.params, "workers": strategy.num_workers if strategy else 1},
+        params={**job.params, "workers": workers},
         workers=[worker],
         run_dir=None,
         _make_model=lambda: trained.model,
@@ -344,13 +475,17 @@ def _fit_as_chief(
     )
 
 
-def make_run_dir(run_dir: str | os.PathLike[str] | None, cluster: Any = None) -> Path:
+def make_run_dir(
+    run_dir: str | os.PathLike[str] | None, cluster: Any = None, *, resume: bool = False
+) -> Path:
     """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
+
+    To ``resume``, it may be that of an earlier run.
 
     That of a cluster of several hosts is in the working directory, which they are likelier to share.
 
     Raises:
-        ArgumentError: ``run_dir`` is there and not empty.
+        ArgumentError: ``run_dir`` is there and not empty, or others can write to it.
     """
     if run_dir is None:
         parent = os.getcwd() if isinstance(cluster, MpiCluster) else None
@@ -358,18 +493,26 @@ def make_run_dir(run_dir: str | os.PathLike[str] | None, cluster: Any = None) ->
         _temporary.add(folder)
         return folder
     folder = Path(run_dir).expanduser().absolute()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    earlier = is_run(folder)
+    if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
         raise ArgumentError(
-            "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
+            "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder."
+            if resume
+            else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
             received=str(folder),
-            fix="Name another folder, or remove this one.",
+            fix="Name another folder, or pass resume=True to go on with the run in this one."
+            if earlier
+            else "Name another folder, or remove this one.",
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    take_folder(folder)
     return folder
 
 
 _SERVERS = "parameter_server"
+_CLIENT = "model_parallel"
 _temporary: set[Path] = set()
+_joined: dict[tuple[str, str], MultiWorkerMirroredStrategy] = {}
 
 
 @atexit.register
@@ -387,12 +530,14 @@ def _check_trains(config: ClusterConfig | None) -> None:
         )
 
 
-@lru_cache(maxsize=1)
-def _joined_strategy(config: str, communication: str) -> MultiWorkerMirroredStrategy:
+def _joined_strategy(config: str, job: Job) -> MultiWorkerMirroredStrategy:
     """The strategy of this process: TensorFlow starts a server for it, once."""
     from tfdistr.strategy import MultiWorkerMirroredStrategy
 
-    return MultiWorkerMirroredStrategy(communication)
+    key = (config, job.communication)
+    if key not in _joined:
+        _joined[key] = MultiWorkerMirroredStrategy(**job.strategy_options)
+    return _joined[key]
 
 
 def _agree(job: Job, strategy: MultiWorkerMirroredStrategy) -> None:

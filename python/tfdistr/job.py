@@ -15,6 +15,8 @@ from typing import Any
 
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
+from tfdistr.ownership import open_own
+from tfdistr.recovery.options import Recovery
 
 _NAME = "job"
 _STRATEGY = "strategy"
@@ -53,6 +55,9 @@ class Job:
         communication: What carries the collectives.
         gradient_dtype: What gradients are sent as.
         start_timeout: Seconds that the workers wait for each other at the start.
+        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+        step_timeout: Seconds that a step may take; None for any time.
+        recovery: What is done about failures.
     """
 
     model: Callable[[], Any]
@@ -75,6 +80,9 @@ class Job:
     communication: str = "auto"
     gradient_dtype: str = "float32"
     start_timeout: float = 300.0
+    heartbeat_timeout: float = 30.0
+    step_timeout: float | None = None
+    recovery: Recovery = field(default_factory=Recovery)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -82,7 +90,7 @@ class Job:
         names = ("strategy", "batch_size", "epochs", "steps_per_epoch", "validation_steps", "seed", "shuffle",
                  "drop_remainder", "learning_rate_factor", "warmup_epochs", "communication",
                  "gradient_dtype")  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"checkpoint_every": self.recovery.every}
 
     def save(self, run_dir: Path) -> None:
         """Write the job into ``run_dir``.
@@ -97,15 +105,21 @@ class Job:
     @property
     def strategy_options(self) -> dict[str, Any]:
         """All options with which the strategy is made."""
-        if self.strategy != "multi_worker_mirrored":
-            return dict(self.options)
-        return {"communication": self.communication, "start_timeout": self.start_timeout}
+        if self.strategy == "multi_worker_mirrored":
+            names = ("communication", "start_timeout", "heartbeat_timeout")
+            return {name: getattr(self, name) for name in names}
+        if self.strategy == "model_parallel":
+            return {**self.options, "start_timeout": self.start_timeout}
+        return dict(self.options)
 
     @staticmethod
-    def load_strategy(run_dir: Path) -> tuple[str, dict[str, Any]]:
+    def load_strategy(
+        run_dir: Path, functions: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Read from ``run_dir`` the strategy of a worker, its name and its options, and nothing else."""
         name, options = load_value(run_dir, _STRATEGY)
-        return name, options
+        present = dict(functions or {})
+        return name, {k: present[v.name] if isinstance(v, Named) else v for k, v in options.items()}
 
     @staticmethod
     def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:
@@ -160,8 +174,12 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
 
 
 def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
-    """Read what ``save_value`` wrote; its arrays are mapped into memory, not copied."""
-    with Path(run_dir, f"{name}.pkl").open("rb") as file:
+    """Read what ``save_value`` wrote; its arrays are mapped into memory, not copied.
+
+    Raises:
+        TfdistrError: Somebody else could have written it.
+    """
+    with open_own(Path(run_dir, f"{name}.pkl")) as file:
         header = json.loads(file.readline())
         # Functions from the user's own modules are sent by name.
         sys.path.extend(entry for entry in header["path"] if entry not in sys.path)
@@ -176,6 +194,6 @@ def _create(path: Path) -> Any:
 def _mapped(path: Path, places: list[list[int]]) -> list[memoryview]:
     if not places or path.stat().st_size == 0:
         return [memoryview(b"") for _ in places]
-    with open(path, "rb") as file:
+    with open_own(path) as file:
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     return [whole[start : start + size] for start, size in places]

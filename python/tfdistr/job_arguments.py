@@ -6,11 +6,12 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tfdistr.arguments import COMMUNICATION, GRADIENT_DTYPES, flag, one_of, optional_whole, whole
+from tfdistr.arguments import COMMUNICATION, GRADIENT_DTYPES, flag, one_of, optional_whole, positive, whole
 from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
 from tfdistr.job import Job, Named
+from tfdistr.recovery.options import Recovery
 from tfdistr.scaling import learning_rate_factor
 from tfdistr.scaling import steps_per_epoch as count_steps
 
@@ -41,10 +42,14 @@ def make_job(
     gradient_dtype: Any = "float32",
     strategy: str = "multi_worker_mirrored",
     options: Mapping[str, Any] | None = None,
+    recovery: Recovery | None = None,
+    start_timeout: Any = None,
+    heartbeat_timeout: Any = 30.0,
+    step_timeout: Any = None,
 ) -> Job:
     """Check the arguments of ``distributed_fit()`` and make a job for ``num_workers`` workers of them.
 
-    The strategy and its options were checked by ``destination()``.
+    The strategy and its options were checked by ``destination()``, ``recovery`` by ``check_recovery()``.
     """
     is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # a model can be called, too
     if is_model or not (callable(model) or isinstance(model, Named)):
@@ -98,7 +103,15 @@ def make_job(
         options=dict(options or {}),
         communication=one_of("communication", communication, COMMUNICATION),
         gradient_dtype=one_of("gradient_dtype", gradient_dtype, GRADIENT_DTYPES),
+        recovery=recovery or Recovery(),
+        start_timeout=300.0 if start_timeout is None else _seconds("start_timeout", start_timeout),
+        heartbeat_timeout=_seconds("heartbeat_timeout", heartbeat_timeout),
+        step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
     )
+
+
+def _seconds(name: str, value: Any) -> float:
+    return positive(name, value, of=" of seconds", example="60.0")
 
 
 def _seed(seed: Any) -> int:

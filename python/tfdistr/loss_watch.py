@@ -29,6 +29,11 @@ class LossWatch:
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="watched_steps")
             self._first = tf.Variable(0, dtype=tf.int64, trainable=False, name="step_without_loss")
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What it has seen until now."""
+        return [self._steps, self._first]
+
     def begin(self) -> None:
         """Begin to count steps: training starts."""
         self._said = False

@@ -26,7 +26,7 @@ log = logging.getLogger("tfdistr")
 _ONE_PROCESS_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on a local_cluster()'
 
 
-class _OneProcess:
+class OneProcess:
     """What a strategy for this process alone has in common with one for many workers."""
 
     #: Number of workers that train.
@@ -43,7 +43,7 @@ class _OneProcess:
         """There are no peers to wait for."""
 
 
-class OneDeviceStrategy(_OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
+class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
     """Training on one device of this process, by its name.
 
     Args:
@@ -66,7 +66,7 @@ class OneDeviceStrategy(_OneProcess, tf.distribute.OneDeviceStrategy):  # type: 
         super().__init__(name)
 
 
-class MirroredStrategy(_OneProcess, tf.distribute.MirroredStrategy):  # type: ignore[misc]
+class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ignore[misc]
     """Synchronous training on several devices of this process, with the result of one device.
 
     Drop-in for ``tf.distribute.MirroredStrategy``. In the steps of Keras's own ``fit`` and ``evaluate`` each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 import zlib
@@ -14,6 +15,8 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from tfdistr.collectives import Collectives, Traffic
+from tfdistr.errors import PEER_MARK
+from tfdistr.launch.process import process_state
 
 # Numbers that are summed at once: more of them at a time took twice as long for 44 MB.
 _AT_ONCE = 1 << 20
@@ -25,6 +28,8 @@ _ALIGNMENT = 64
 _UNUSED = 3
 # Tests of a collective under way between two looks for the message of a rank that failed.
 _TESTS = 256
+# Seconds between two looks whether another rank was halted.
+_LOOK = 1.0
 # MPI has no sums of these.
 _HALF = (tf.float16, tf.bfloat16)
 _WIDER = {tf.bool: tf.int32}
@@ -47,18 +52,29 @@ class MpiCollectives(Collectives):
     Args:
         comm: The communicator of the ranks.
         bytes_per_pack: Dense tensors are sent in packs of about this size.
+        heartbeat_timeout: Seconds that a rank of this machine may be halted while this one waits.
     """
 
-    def __init__(self, comm: MPI.Comm, bytes_per_pack: int) -> None:
+    def __init__(self, comm: MPI.Comm, bytes_per_pack: int, heartbeat_timeout: float = 30.0) -> None:
         super().__init__(comm.Get_size(), comm.Get_rank(), bytes_per_pack)
         self._comm = comm.Dup()
         self._barriers = comm.Dup()
         self._failures = comm.Dup()
         self._failed = False
+        self._waiting = False
         self._traffic = Traffic(0, 0)
         self._buffers: dict[tuple[int, Any], list[np.ndarray[Any, Any]]] = {}
         self._comm.Barrier()
         _remove_names()
+        self._heartbeat_timeout = heartbeat_timeout
+        places = self._comm.allgather((socket.gethostname(), os.getpid()))
+        # Of other machines mpiexec tells; of a halted rank nobody does.
+        self._neighbours = {
+            rank: place for rank, place in enumerate(places)
+            if rank != self.index and place[0] == places[self.index][0]
+        }  # fmt: skip
+        self._halted: dict[int, float] = {}
+        self._looked = 0.0
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)
@@ -134,10 +150,26 @@ class MpiCollectives(Collectives):
         while not MPI.Request.Testall(sent) and time.monotonic() < end:
             os.sched_yield()
 
+    def behind(self) -> list[int]:
+        return [] if self._waiting else [self.index]
+
+    def moved_on(self) -> None:
+        pass  # nobody was told
+
     def abandon(self) -> None:
         if self._failed:
             time.sleep(1.0)  # the peers say what they know
             MPI.COMM_WORLD.Abort(1)  # else MPI would wait for them at the end, for ever
+
+    def _look_for_halted(self, now: float) -> None:
+        for rank, (host, pid) in self._neighbours.items():
+            if process_state(pid) not in ("T", "t"):
+                self._halted.pop(rank, None)
+            elif now - self._halted.setdefault(rank, now) > self._heartbeat_timeout:
+                self._failed = True  # who does not run cannot say it
+                what = f"its process {pid} on {host} was halted (SIGSTOP, or a debugger) for "
+                message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
+                raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
 
     def _count(self, array: np.ndarray[Any, Any]) -> None:
         self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + array.nbytes)
@@ -169,6 +201,13 @@ class MpiCollectives(Collectives):
 
     def _finish(self, request: MPI.Request, timeout: float = float("inf")) -> None:
         end = time.monotonic() + timeout
+        self._waiting = True
+        try:
+            self._wait(request, end, timeout)
+        finally:
+            self._waiting = False
+
+    def _wait(self, request: MPI.Request, end: float, timeout: float) -> None:
         tests = 0
         while not request.Test():
             tests += 1
@@ -176,5 +215,9 @@ class MpiCollectives(Collectives):
             if tests % _TESTS == 0:
                 if self._failures.Iprobe():
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
-                if time.monotonic() > end:
+                now = time.monotonic()
+                if now - self._looked > _LOOK:
+                    self._looked = now
+                    self._look_for_halted(now)
+                if now > end:
                     raise tf.errors.DeadlineExceededError(None, None, f"not all came within {timeout:g} s")

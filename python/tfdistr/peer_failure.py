@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
 
@@ -10,8 +11,15 @@ from tfdistr.errors import PEER_MARK, WorkerFailedError
 _ADDED = re.compile(
     r"\nThe error could be from a previous operation| \[type\.googleapis\.com|\nAdditional GRPC error"
     r"|\n\t? ?\[\[|\n\t? ?\[Op:| \[Op:"
+    r"|\nTraceback \(most recent call last\):\s+File [^\n]*script_ops"  # of a function in the graph
 )
 _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
+
+
+# Whom TensorFlow could not reach, or did not hear of any more.
+_TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
+_SILENT = re.compile(r"stopped sending heartbeats\):\n" + _TASK)
+_UNREACHED = re.compile(r"(?:remote target|Error reported from) " + _TASK)
 
 
 def report(worker: int, error: BaseException) -> str:
@@ -43,3 +51,33 @@ def reported_failure(error: BaseException) -> WorkerFailedError | None:
             return WorkerFailedError(f"Worker {worker} failed: {message}", worker=worker, host="unknown")
         chain = chain.__cause__ or chain.__context__
     return None
+
+
+def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedError | None:
+    """The worker that is gone, if the error says which.
+
+    Args:
+        error: What TensorFlow raised.
+        tasks: The addresses of the workers in order, by their names such as "worker 0".
+    """
+    names = list(tasks)
+    chain: BaseException | None = error
+    while chain is not None:
+        found = _UNREACHED.search(str(chain)) or _SILENT.search(str(chain))
+        name = f"{found[1]} {found[2]}" if found else ""
+        if name in names:
+            address = tasks[name]
+            why = "does not answer any more: it was killed or halted, or its machine or network has failed"
+            return WorkerFailedError(
+                f"Worker {names.index(name)} failed: {address} {why}.",
+                worker=names.index(name),
+                host=address.rpartition(":")[0],
+                fix="Look at its log, and at that of its machine (dmesg says whether memory was the reason).",
+            )
+        chain = chain.__cause__ or chain.__context__
+    return None
+
+
+def pass_on(lost: WorkerFailedError) -> str:
+    """What a worker that lost another one tells its peers: not all of them notice as soon."""
+    return f"{PEER_MARK} worker {lost.worker}: {lost.message.partition(': ')[2]}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.optional import data_frame, figure
+from tfdistr.ownership import open_own
 
 if TYPE_CHECKING:
     import keras
@@ -121,7 +122,8 @@ def save_training(training: Training, run_dir: Path) -> None:
 
 def load_history(run_dir: Path) -> dict[str, list[float]]:
     """The history that ``save_training`` wrote."""
-    history: dict[str, list[float]] = json.loads((run_dir / _SUMMARY).read_text())["history"]
+    with open_own(run_dir / _SUMMARY) as file:
+        history: dict[str, list[float]] = json.load(file)["history"]
     return history
 
 
@@ -135,9 +137,9 @@ def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
     if not model.built:
         import tensorflow as tf
 
-        spec = json.loads((run_dir / _SUMMARY).read_text())["inputs"]
-        model(_zeros(spec, tf))
-    with np.load(run_dir / _WEIGHTS, allow_pickle=False) as state:
+        with open_own(run_dir / _SUMMARY) as file:
+            model(_zeros(json.load(file)["inputs"], tf))
+    with open_own(run_dir / _WEIGHTS) as file, np.load(file, allow_pickle=False) as state:
         weights = sum(name.startswith("weight_") for name in state.files)
         model.set_weights([state[f"weight_{i}"] for i in range(weights)])
         if model.optimizer is not None:

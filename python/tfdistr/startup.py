@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr.agreement import versions
 from tfdistr.cluster import split_address
 from tfdistr.errors import ClusterStartError
+from tfdistr.preflight import meet
 
 #: What the user is told where the ring takes the place of NCCL.
 NO_NCCL = (
     "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
     'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
 )
+# Seconds that TensorFlow's own servers have at least to find each other.
+_TO_REGISTER = 10.0
 _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
 _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
@@ -31,7 +36,8 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
 
     Raises:
-        ClusterStartError: TensorFlow is in use already.
+        ClusterStartError: TensorFlow is in use already, the port cannot be had, or workers are missing.
+        JobMismatchError: The workers were given other addresses, or have other versions of packages.
     """
     training = training_jobs(resolver)
     if not training or resolver.task_type not in training:
@@ -42,11 +48,16 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
             fix="Make the strategy first: right after the imports, before data and models.",
         )
-    bypass_proxy(address for job in training for address in resolver.cluster_spec().job_tasks(job))
+    spec = resolver.cluster_spec()
+    bypass_proxy(address for job in training for address in spec.job_tasks(job))
+    began = time.monotonic()
+    if sum(training.values()) > 1:
+        tasks = {f"{job} {i}": spec.task_address(job, i) for job in training for i in range(training[job])}
+        meet(tasks, f"{resolver.task_type} {resolver.task_id}", versions(), start_timeout)
     _private.configure_coordination(
         training,
         leader=f"/job:{_leader_job(training)}/replica:0/task:0",
-        register_timeout=start_timeout,
+        register_timeout=max(start_timeout - (time.monotonic() - began), min(start_timeout, _TO_REGISTER)),
         heartbeat_timeout=heartbeat_timeout,
     )
 

@@ -25,6 +25,7 @@ class Kind:
         options: The options of the class that ``distributed_fit()`` takes for it.
         one_process: Whether it trains in one process.
         servers: Whether it needs parameter servers.
+        client: Whether the chief trains, and the workers, if there are any, only compute for it.
     """
 
     module: str
@@ -32,6 +33,7 @@ class Kind:
     options: tuple[str, ...] = ()
     one_process: bool = False
     servers: bool = False
+    client: bool = False
 
 
 STRATEGIES = {
@@ -41,6 +43,9 @@ STRATEGIES = {
     "parameter_server": Kind(
         "parameter_server.strategy", "parameter_server_strategy", ("update", "replicas_to_aggregate"),
         servers=True,
+    ),
+    "model_parallel": Kind(
+        "model_parallel.strategy", "ModelParallelStrategy", ("placement",), client=True
     ),
 }
 
@@ -53,10 +58,12 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
 
     Args:
         name: "multi_worker_mirrored" (every worker has a copy of the model, and each step is made by all),
-            "mirrored" (so do the devices of this process), "one_device" or "parameter_server" (for the chief
-            of servers that `tfdistr server` runs).
+            "mirrored" (so do the devices of this process), "one_device", "parameter_server" (for the chief
+            of servers that `tfdistr server` runs) or "model_parallel" (the layers of one model are on several
+            devices, or on workers that `tfdistr server` runs).
         options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``,
-            ``MirroredStrategy`` and ``OneDeviceStrategy``; "parameter_server" takes ``start_timeout``.
+            ``MirroredStrategy``, ``OneDeviceStrategy`` and ``ModelParallelStrategy``; "parameter_server"
+            takes ``start_timeout``.
 
     Raises:
         ArgumentError: There is no strategy of that name, it has no such option, or a device is not there.
@@ -86,7 +93,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def check_fits(name: str, workers: int, ps: int, where: str) -> None:
+def check_fits(name: str, workers: int, ps: int, where: str, *, peers: bool = False) -> None:
     """See that a strategy can train on a cluster.
 
     Args:
@@ -94,13 +101,15 @@ def check_fits(name: str, workers: int, ps: int, where: str) -> None:
         workers: Number of processes that train.
         ps: Number of parameter servers.
         where: What says so.
+        peers: Whether they all train: ranks of MPI, or workers without a chief.
 
     Raises:
         ArgumentError: It cannot.
     """
 
     def fits(kind: Kind) -> bool:
-        return kind.servers == (ps > 0) and not (workers > 1 and kind.one_process)
+        one = kind.one_process and workers > 1
+        return kind.servers == (ps > 0) and not one and not (kind.client and peers)
 
     kind = STRATEGIES[name]
     if fits(kind):
@@ -109,6 +118,8 @@ def check_fits(name: str, workers: int, ps: int, where: str) -> None:
         rule = f"The strategy {name!r} needs parameter servers."
     elif ps:
         rule = f"The strategy {name!r} has no use for parameter servers."
+    elif kind.client:
+        rule = f"The strategy {name!r} trains in one process; ranks of MPI cannot compute for it."
     else:
         rule = f"The strategy {name!r} trains in one process."
     servers = f" and {ps} parameter server{'s' * (ps != 1)}" if ps or kind.servers else ""
@@ -122,6 +133,8 @@ def check_fits(name: str, workers: int, ps: int, where: str) -> None:
 
 def count_shares(name: str, workers: int, options: Mapping[str, Any]) -> int:
     """Into how many shares a batch is split: one for each worker, or for each device of a mirrored one."""
+    if STRATEGIES[name].client:
+        return 1
     if name != "mirrored":
         return workers
     devices = options.get("devices")

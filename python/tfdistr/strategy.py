@@ -24,14 +24,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr.agreement import agree, versions
 from tfdistr.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of
-from tfdistr.cluster import cluster_from_env
 from tfdistr.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
 from tfdistr.mpi import chooses_mpi
-from tfdistr.peer_failure import report
+from tfdistr.peer_failure import pass_on, report, reported_failure
+from tfdistr.preflight import cluster_to_join
 from tfdistr.replica import OneReplica
 from tfdistr.startup import NO_NCCL, prepare, start_error, usable
 
@@ -49,6 +50,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     and ``predict`` on every worker with the same arguments and the same dataset (batched with the global
     batch size). Each worker then takes its rows of each batch, and the weights, the metrics and the
     predictions are those of one worker. With no TF_CONFIG it is a strategy for one worker.
+
+    Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with a ``seed``
+    of its own or without. Else several workers draw a global seed in common, which enters every order.
 
     Args:
         communication: What carries the collectives: "ring" or "nccl" of TensorFlow (where there is no GPU,
@@ -93,10 +97,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
             communication = "auto"  # of what is left to TensorFlow
-            collectives = _mpi_collectives(bytes_per_pack)
+            collectives = _mpi_collectives(bytes_per_pack, heartbeat_timeout)
             os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
         elif cluster_resolver is None:
-            config = cluster_from_env()
+            config = cluster_to_join()
             # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -227,22 +231,29 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         atexit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
-            self.report_failure(report(self.worker_index, error))
+            known = reported_failure(error)
+            self.report_failure(pass_on(known) if known else report(self.worker_index, error))
             self.extended.collectives.abandon()
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
 
     def _seed_pipelines(self) -> None:
-        """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed."""
+        """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.
+
+        One worker without a global seed gets another order from ``shuffle(seed=1)``, that of TensorFlow's
+        default global seed. That cannot be the global seed here: in functions, such as that of an
+        ``interleave``, TensorFlow counts the seeds of unseeded ops up from 0, so that they would repeat in
+        every run.
+        """
         if self.num_workers == 1 or _private.global_seed() is not None:
             return
         own = str(int.from_bytes(os.urandom(4), "little") >> 1)
         tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
 
 
-def _mpi_collectives(bytes_per_pack: int) -> Collectives | None:
-    """The collectives of MPI; None if this is the only rank."""
+def _mpi_collectives(bytes_per_pack: int, heartbeat_timeout: float) -> Collectives | None:
+    """The collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
     from tfdistr.mpi import world
 
     comm = world()
@@ -250,4 +261,6 @@ def _mpi_collectives(bytes_per_pack: int) -> Collectives | None:
         return None
     from tfdistr.mpi_collectives import MpiCollectives
 
-    return MpiCollectives(comm, bytes_per_pack)
+    collectives = MpiCollectives(comm, bytes_per_pack, heartbeat_timeout)
+    agree(collectives, versions())
+    return collectives

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdistr import _private
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.first_look import has_known_shapes
@@ -20,14 +23,22 @@ from tfdistr.data.pipeline import WorkerData, make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.job import Job, Named
+from tfdistr.model_parallel.strategy import ModelParallelStrategy
+from tfdistr.recovery.checkpoint import CheckpointFolder
+from tfdistr.recovery.keeper import Keeper
+from tfdistr.recovery.run import checkpoints
+from tfdistr.recovery.told_to_end import ToldToEnd
 from tfdistr.strategy import MultiWorkerMirroredStrategy
-from tfdistr.training_loop import fit, fit_by_keras, runs_own_loop
+from tfdistr.training_loop import build, fit, fit_by_keras, runs_own_loop
 from tfdistr.warm_up import scale_learning_rate
+from tfdistr.watchdog import Watchdog
 
 #: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
 REPORT_INTERVAL = 0.25
 
 OnEvent = Callable[..., None]
+
+log = logging.getLogger("tfdistr")
 
 
 @dataclass(frozen=True)
@@ -47,18 +58,26 @@ class Training:
     seconds: float
 
 
-def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
+def train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None = None) -> Training:
     """Train the job's model as this worker.
 
     Args:
         job: What to train.
         strategy: What ``make_strategy()`` has made; None to train in this process alone.
         on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
+        run_dir: Folder with the checkpoints of the job, if it has some; the chief's is used.
 
     Raises:
+        JobStoppedError: The job was told to end, and has saved what there is.
         ArgumentError: The model function or the callbacks are not what they must be.
         DataShardError: The data cannot be split over the workers.
+        StepTimeoutError: This worker has made no step for too long.
     """
+    with Watchdog(job.step_timeout, strategy):
+        return _build_and_train(job, strategy, on_event, run_dir)
+
+
+def _build_and_train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None) -> Training:
     if isinstance(strategy, MultiWorkerMirroredStrategy):
         strategy.gradient_dtype = job.gradient_dtype
     keras.utils.set_random_seed(job.seed)
@@ -67,7 +86,24 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
         warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
         callbacks = make_callbacks(job)
     context = _context(job, strategy)
-    data = make_data(_source(job.data), context, job.steps_per_epoch)
+    with ToldToEnd(active=job.recovery.every is not None) as told:
+        keeper = _keeper(job, strategy, model, told, on_event, run_dir)
+        return _train(job, strategy, on_event, model, [*warm_up, *callbacks], context, keeper)
+
+
+def _train(
+    job: Job,
+    strategy: Any,
+    on_event: OnEvent,
+    model: keras.Model,
+    callbacks: list[keras.callbacks.Callback],
+    context: WorkerContext,
+    keeper: Keeper | None,
+) -> Training:
+    first = keeper.first_step if keeper else 0
+    data = make_data(_source(job.data), context, job.steps_per_epoch, first)
+    if isinstance(strategy, ModelParallelStrategy):
+        strategy.place(model, data.dataset)
     validation = None
     if job.validation is not None:
         in_order = replace(context, shuffle=False, drop_remainder=False)
@@ -76,7 +112,7 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
         )
     weigh = weigh_classes(job.class_weight, data.dataset.element_spec) if job.class_weight else None
     reporter = Reporter(on_event, data.steps, chief=strategy is None or strategy.is_chief)
-    callbacks = [*warm_up, *callbacks, reporter]
+    callbacks = [*callbacks, reporter]
     if strategy is None and not has_known_shapes(data.dataset):
         # Under a strategy, a batch is read to build the model, which moves on an iteration-dependent
         # shuffle. Here it is not; the order of the examples must be the same.
@@ -86,14 +122,78 @@ def train(job: Job, strategy: Any, on_event: OnEvent) -> Training:
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
         model, data, epochs=job.epochs, validation=validation, callbacks=callbacks,
-        on_steps=reporter.on_steps, weigh=weigh,
+        on_steps=reporter.on_steps, weigh=weigh, keeper=keeper,
     )  # fmt: skip
+    seconds = time.monotonic() - started
+    if isinstance(strategy, ModelParallelStrategy) and strategy.config is not None:
+        model = copy_here(job, model, data.dataset, callbacks)
     return Training(
-        model=model,
-        history=history_of(history),
-        inputs=input_spec(data.dataset),
-        seconds=time.monotonic() - started,
+        model=model, history=history_of(history), inputs=input_spec(data.dataset), seconds=seconds
     )
+
+
+def copy_here(
+    job: Job, model: keras.Model, dataset: tf.data.Dataset, callbacks: Sequence[keras.callbacks.Callback]
+) -> keras.Model:
+    """A copy of the trained model, with its variables in this process, for those that would be gone.
+
+    Args:
+        job: The job.
+        model: The model that was trained.
+        dataset: Batches that it was trained with.
+        callbacks: Callbacks that the user may still have: their model is the copy then.
+    """
+    keras.utils.set_random_seed(job.seed)
+    copy = build_model(job)
+    build(copy, dataset)
+    for mine, theirs in zip(_state(copy), _state(model), strict=True):
+        mine.assign(theirs.numpy())
+    for callback in callbacks:
+        keras.callbacks.Callback.set_model(callback, copy)
+    return copy
+
+
+def _state(model: keras.Model) -> list[keras.Variable]:
+    """All variables but those of metrics: the weights, the random numbers, and what the optimizer keeps."""
+    return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]
+
+
+def _keeper(
+    job: Job, strategy: Any, model: keras.Model, told: ToldToEnd, on_event: OnEvent, run_dir: Path | None
+) -> Keeper | None:
+    """What keeps the checkpoints of a job; None if it has none.
+
+    Raises:
+        ArgumentError: The user asked for checkpoints, and the model cannot have them.
+    """
+    every = job.recovery.every
+    if every is None:
+        return None
+    extended = strategy.extended if strategy else None
+    collectives = getattr(extended, "collectives", None)
+    received = None
+    if collectives is None and strategy is not None and strategy.num_workers > 1:
+        received = "workers with several devices each"
+    elif _private.replaces_fit(model):
+        received = "a model with a fit() of its own"
+    elif every != "epoch" and not runs_own_loop(model):
+        received = f"checkpoint_every={every}, and a model that Keras's own loop trains"
+    if received is not None and job.recovery.asked:
+        raise ArgumentError(
+            "Checkpoints need a model that Keras's fit() trains, on one device of each worker; those within "
+            "an epoch need the loop of distributed_fit().",
+            received=received,
+            fix='Pass checkpoint_every="epoch" where the model has another loop or several devices; where it '
+            "has a fit() of its own, leave `checkpoint_every` and `resume` out.",
+        )
+    if received is not None:
+        log.warning("There are no checkpoints, as this is %s: restarts begin from the beginning.", received)
+        return None
+    chief = strategy is None or strategy.is_chief
+    assert run_dir is not None or not chief
+    folder = checkpoints(run_dir) if chief and run_dir is not None else CheckpointFolder(Path())
+    others = extended.watch.variables if extended and collectives else ()
+    return Keeper(folder, every, told, collectives=collectives, others=others, on_event=on_event)
 
 
 def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
@@ -177,6 +277,8 @@ def input_spec(dataset: tf.data.Dataset) -> Any:
 
 class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the progress of training. The chief's metrics are shown for the job."""
+
+    remembers = False  # a checkpoint has nothing of it
 
     def __init__(self, on_event: OnEvent, steps: int | None, *, chief: bool) -> None:
         super().__init__()

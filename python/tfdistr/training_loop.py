@@ -20,7 +20,9 @@ from tfdistr import _private
 from tfdistr.callbacks import wants_batches
 from tfdistr.data.first_look import batch_of_zeros, has_known_shapes
 from tfdistr.data.pipeline import WorkerData
+from tfdistr.recovery.keeper import Keeper
 from tfdistr.replica import OneReplica
+from tfdistr.watchdog import progress
 
 #: Seconds that one call of TensorFlow with many steps may take: between two calls Python gets its turn, for
 #: the display of progress and for interrupts.
@@ -51,6 +53,7 @@ def fit(
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
     weigh: Step | None = None,
+    keeper: Keeper | None = None,
 ) -> dict[str, list[Any]]:
     """Train ``model`` as its own ``fit`` would.
 
@@ -62,6 +65,10 @@ def fit(
         callbacks: Keras callbacks.
         on_steps: Called as steps of the training are done.
         weigh: What is done with each batch of the training before its step, in the graph.
+        keeper: What keeps checkpoints; ``data`` begins with its first step.
+
+    Raises:
+        JobStoppedError: The job was told to end.
 
     Returns:
         Values of the logs by name, one for each epoch.
@@ -70,7 +77,7 @@ def fit(
     calls = extended.calls if extended else None
     if calls:
         calls.prepare(model, callbacks)
-    if extended:
+    if extended or (keeper and keeper.found):
         build(model, data.dataset)
     listed = keras.callbacks.CallbackList(
         callbacks, add_history=True, epochs=epochs, steps=data.steps, verbose=0, model=model
@@ -79,15 +86,23 @@ def fit(
         validated = validation.steps if validation else "none"
         fields = {"steps_per_epoch": data.steps, "validation_steps": validated}
         calls.ready(model, listed, data.dataset, fields, training=True)
-    train = _Phase(model, "train", data, listed, weigh)
+    train = _Phase(model, "train", data, listed, weigh, keeper)
     test = _Phase(model, "test", validation, listed) if validation else None
     model.stop_training = False
+    if keeper:
+        keeper.before_training(listed.callbacks, epochs)
     listed.on_train_begin()
-    logs: dict[str, Any] = {}
-    for epoch in range(_private.initial_epoch(model), epochs):
+    first, done = keeper.begin(model, listed.callbacks) if keeper else (0, 0)
+    logs = last_logs(model)
+    for epoch in range(max(first, _private.initial_epoch(model)), epochs):
+        if model.stop_training:  # so the checkpoint says
+            break
         reset_metrics(model)
         listed.on_epoch_begin(epoch)
-        logs = train.run(on_steps)
+        if keeper and done:
+            keeper.restore(model, listed.callbacks)
+        logs = train.run(on_steps, epoch, done)
+        done = 0
         if test:
             listed.on_test_begin()
             reset_metrics(model)
@@ -95,6 +110,8 @@ def fit(
             listed.on_test_end(found)
             logs |= {f"val_{name}": value for name, value in found.items()}
         listed.on_epoch_end(epoch, logs)
+        if keeper:
+            keeper.after_epoch(model, listed.callbacks, epoch, train.done)
         if model.stop_training:
             break
     if isinstance(model.optimizer, keras.optimizers.Optimizer):
@@ -112,15 +129,43 @@ def fit_by_keras(
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
     weigh: Step | None = None,
+    keeper: Keeper | None = None,
 ) -> dict[str, list[Any]]:
-    """The same by the model's own ``fit``."""
+    """The same by the model's own ``fit``, with checkpoints after epochs."""
 
     class Listener(keras.callbacks.Callback):  # type: ignore[misc]
         decides = False  # so it needs no metrics of other workers
 
+        remembers = False
+        done = 0
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            if keeper:
+                keeper.begin(self.model, kept)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.done = 0
+
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.done = batch + 1
+            progress()
             on_steps(batch + 1, logs)
 
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            progress()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if keeper:
+                keeper.after_epoch(self.model, kept, epoch, self.done)
+
+    begins: dict[str, int] = {}
+    kept = callbacks
+    if keeper:
+        kept = [keras.callbacks.History(), *callbacks]  # so that it comes before the listener
+        keeper.before_training(kept, epochs)
+        begins["initial_epoch"] = epochs if keeper.ended else keeper.start.epoch
+        if keeper.found:
+            build(model, data.dataset)
     history = model.fit(
         data.dataset.map(lambda *batch: weigh(batch)) if weigh else data.dataset,
         epochs=epochs,
@@ -128,8 +173,9 @@ def fit_by_keras(
         validation_data=validation.dataset if validation else None,
         validation_steps=validation.steps if validation else None,
         shuffle=False,  # the data is; Keras would warn
-        callbacks=[*callbacks, Listener()],
+        callbacks=[*kept, Listener()],
         verbose=0,
+        **begins,
     )
     return dict(history.history)
 
@@ -143,6 +189,10 @@ class _Phase:
         data: The batches.
         callbacks: All callbacks.
         weigh: What is done with a batch before its step.
+        keeper: What keeps checkpoints.
+
+    Attributes:
+        done: How many steps of the epoch are done.
     """
 
     def __init__(
@@ -152,31 +202,40 @@ class _Phase:
         data: WorkerData,
         callbacks: keras.callbacks.CallbackList,
         weigh: Step | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        self.done = 0
+        self._keeper = keeper
+        self._callbacks = callbacks
         self._model = model
         self._kind = kind
         self._data = data
-        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh)
+        first = keeper.first_step if keeper else 0
+        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, first)
         self._execution = int(model.steps_per_execution)
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
         self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
 
-    def run(self, on_steps: OnSteps) -> dict[str, Any]:
-        """Make the steps of one epoch and return its logs."""
+    def run(self, on_steps: OnSteps, epoch: int = 0, done: int = 0) -> dict[str, Any]:
+        """Make the steps of one epoch, of which ``done`` are made already, and return its logs."""
         stop = "stop_training" if self._kind == "train" else "stop_evaluating"
         if self._kind == "test":
             self._model.stop_evaluating = False
         total = self._data.steps
         if self._kind == "test" or total is None:  # else the training goes on in its data
             self._steps.rewind()
-        done, logs = 0, {}
+        logs: Any = {}
+        if self._keeper:
+            self._keeper.begin_epoch(done, self._execution)
         while total is None or done < total:
             wanted = self._execution if self._by_batch else max(self._execution, self._steps.pace)
             wanted = wanted if total is None else min(wanted, total - done)
+            wanted = min(wanted, self._keeper.until(done)) if self._keeper else wanted
             if self._by_batch:
                 self._batch_begins(done)
             made, last = self._steps.run(wanted)
+            progress()
             if made:
                 done, logs = done + made, last
                 if self._by_batch:
@@ -184,6 +243,9 @@ class _Phase:
                 on_steps(done, logs)
             if made < wanted or getattr(self._model, stop):
                 break
+            if self._keeper and done != total:
+                self._keeper.after_steps(self._model, self._callbacks.callbacks, epoch, done)
+        self.done = done
         extended = _own_extended(self._model)
         if extended is None or extended.collectives is None:
             return _private.metrics_or_logs(self._model, logs)
@@ -199,16 +261,19 @@ class Steps:
         step: Its ``train_step`` or ``test_step``.
         data: The batches.
         weigh: What is done with a batch before.
+        first: The number of the first step, counted over all epochs, with which ``data.dataset`` begins.
 
     Attributes:
         pace: How many steps may be asked for, so that they take about ``CALL_SECONDS``.
     """
 
-    def __init__(self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None) -> None:
+    def __init__(
+        self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None, first: int = 0
+    ) -> None:
         self.pace = 1
         self._data = data
         self._spec = data.dataset.element_spec
-        self._next = 0
+        self._next = first
         self._iterator: Iterator[Any] | None = None
         # Without a known end, or eagerly, Python looks at each batch.
         self._each_alone = data.steps is None or model.run_eagerly
@@ -297,6 +362,11 @@ class Steps:
             shape_invariants=(tf.TensorShape([]), shapes),
         )
         return outputs
+
+
+def last_logs(model: keras.Model) -> dict[str, Any]:
+    """The logs of the last epoch that the model's history has."""
+    return {name: values[-1] for name, values in model.history.history.items() if values}
 
 
 def _bytes(batch: Any) -> int:

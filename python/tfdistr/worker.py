@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfdistr.errors import STOPPED_STATUS, JobStoppedError
 from tfdistr.events import EventWriter, events_path
 from tfdistr.launch.carrier import carrier_path
 from tfdistr.launch.cores import take_cores
+from tfdistr.launch.loopback import restore_preload
 from tfdistr.launch.process import die_with_parent
 from tfdistr.mpi import finish
 from tfdistr.peer_failure import is_peer_failure, report
+from tfdistr.watchdog import on_failure
 
 log = logging.getLogger("tfdistr")
 
@@ -33,6 +36,8 @@ def run_worker(
 ) -> int:
     """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
 
+    It is 0 where the training is done, and ``STOPPED_STATUS`` where a SIGTERM has ended it.
+
     Args:
         run_dir: The run directory of the job.
         index: Index of this worker.
@@ -40,6 +45,7 @@ def run_worker(
         foreign: Returns the class of an error and its call stack in the other language, if it is from there.
     """
     die_with_parent()
+    restore_preload()
     events = EventWriter(run_dir, index)
     log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
@@ -64,14 +70,22 @@ def run_worker(
         from tfdistr.strategies import make_strategy
         from tfdistr.training import train
 
-        name, options = Job.load_strategy(Path(run_dir))
+        name, options = Job.load_strategy(Path(run_dir), functions)
         strategy = make_strategy(name, **options)
+
+        def last_words(error: BaseException, text: str) -> None:
+            events.write(
+                "failed", error_type=type(error).__name__, message=str(error), traceback=None,
+                language="python", peer=False,
+            )  # fmt: skip
+
+        on_failure(last_words)
         if strategy.is_chief:
             log.info(carrier_path(run_dir).read_text())
         job = Job.load(Path(run_dir), functions)
         log.info("cores: %s", ", ".join(map(str, cores)))
         events.write("ready")
-        trained = train(job, strategy, events.write)
+        trained = train(job, strategy, events.write, Path(run_dir))
         if strategy.is_chief:
             from tfdistr.result import save_training
 
@@ -80,6 +94,11 @@ def run_worker(
         strategy.leave()
         finish()
         return 0
+    except JobStoppedError as stopped:  # after the same step on all workers
+        events.write("stopped", message=stopped.message, fix=stopped.fix)
+        strategy.leave()
+        finish()
+        return STOPPED_STATUS
     except BaseException as error:
         text = "".join(traceback.format_exception(error))
         name, language = type(error).__name__, "python"

@@ -39,17 +39,18 @@ def run_cluster(
     commands = [[sys.executable, str(PROGRAMS / program), *arguments] for arguments in each]
     if mpi:
         ranks = [word for command in commands for word in (":", "-n", "1", *command)]
-        return _run([[str(MPIEXEC), *ranks[1:]]], [os.environ | {"TF_CONFIG": ""}], timeout)
+        return run_commands([[str(MPIEXEC), *ranks[1:]]], [os.environ | {"TF_CONFIG": ""}], timeout)
     environments = [os.environ | {"TF_CONFIG": ""}]
     if workers > 1:
         plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
         environments = [os.environ | environment for environment in plan.environments()]
-    return _run(commands, environments, timeout)
+    return run_commands(commands, environments, timeout)
 
 
-def _run(
+def run_commands(
     commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], timeout: float
 ) -> list[Ended]:
+    """Start all commands, each with its environment, wait for them, and leave none behind."""
     began = time.monotonic()
     processes = [
         subprocess.Popen(
@@ -73,3 +74,28 @@ def _run(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     return ended
+
+
+class Processes:
+    """Processes that are ended with the context."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        environment = {**os.environ, "TF_CONFIG": "", "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})}
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()

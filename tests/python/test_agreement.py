@@ -23,6 +23,9 @@ class Exchange:
     def exchange(self, text: str) -> list[str]:
         return [text, *self._peers]
 
+    def barrier(self, name: str, timeout: float) -> None:
+        assert timeout <= 5
+
 
 def test_workers_that_agree_get_all_notes():
     assert agree(Exchange({"a": "1"}, {"a": "1"}), {"a": 1}, note=0) == [0, 1, 2]

@@ -33,7 +33,8 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(name):
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy(name)
     assert str(caught.value).splitlines() == [
-        "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server'.",
+        "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server', "
+        "'model_parallel'.",
         f"Received: {name!r}",
         "Fix: Use name='multi_worker_mirrored'.",
     ]

@@ -165,3 +165,16 @@ def test_a_tensorflow_dataset_is_refused():
         make_source(tf.data.Dataset.range(3), name="validation_data")
     assert caught.value.received == "_RangeDataset"
     assert caught.value.fix.startswith("Pass validation_data=lambda ctx: dataset,")
+
+
+@pytest.mark.parametrize(
+    ("x", "rule"),
+    [
+        (["", b"\x80"], "`x` must be what NumPy makes arrays of."),
+        ({0: [1.0], "a": [2.0]}, "`x` must name its arrays by text."),
+    ],
+)
+def test_what_is_no_array_and_has_no_name_is_refused(x, rule):
+    with pytest.raises(ArgumentError) as caught:
+        make_source(x)
+    assert caught.value.message == rule

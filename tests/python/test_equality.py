@@ -32,7 +32,8 @@ ON_DEVICES = {
         "compiled_train_step", "masked_tokens", "synchronized_batch_normalization", "global_clipnorm",
         "loss_scale", "ragged", "text_and_numbers"],
     "distributed_fit": [
-        "custom_train_step", "two_outputs_loss_weights", "class_weight", "sample_weight", "one_example"],
+        "custom_train_step", "two_outputs_loss_weights", "class_weight", "sample_weight", "one_example",
+        "mixed_bfloat16", "steps_per_epoch", "early_stopping_restores"],
 }  # fmt: skip
 PAIRS = [(way, name) for way, names in FAST.items() for name in names]
 

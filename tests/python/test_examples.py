@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from clusters import MPIEXEC, _run
+from clusters import MPIEXEC, run_commands
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
@@ -26,7 +26,7 @@ Task = tuple[str, list[str], dict[str, str]]
 def outputs(*tasks: Task) -> list[str]:
     """What processes that are started together print."""
     commands = [[sys.executable, str(EXAMPLES / script), *arguments] for script, arguments, _ in tasks]
-    ended = _run(commands, [os.environ | env for *_, env in tasks], 150)
+    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 150)
     for task in ended:
         assert task.status == 0, task.output[-3000:]
     return [task.output for task in ended]
@@ -112,7 +112,7 @@ def test_sentences_by_fit_and_by_a_loop_on_one_worker_and_on_two(tmp_path):
     plan = tfdistr.tf_config(worker=addresses(2))
     fit_two, fit_other = outputs(*(task("fit", "fit-2", env) for env in plan.environments()))
     rank = ["-n", "1", sys.executable, str(EXAMPLES / "sentences.py"), "loop", str(tmp_path / "loop-2")]
-    (ranks,) = _run([[str(MPIEXEC), *rank, ":", *rank]], [os.environ | ALONE], 150)
+    (ranks,) = run_commands([[str(MPIEXEC), *rank, ":", *rank]], [os.environ | ALONE], 150)
     assert ranks.status == 0, ranks.output[-3000:]
 
     expected = history(fit_one)

@@ -49,7 +49,7 @@ MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
 CLASSES = "`class_weight` must map the numbers of classes to weights."
 
 DEVICES = "`{}` must name devices that this process has, each once."
-FITTING = "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored'."
+FITTING = "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored', 'model_parallel'."
 WITH_SERVERS = "Change the cluster, or pass a strategy that fits it: 'parameter_server'."
 
 # The arguments that differ from a valid call; then message, received and fix of the error.
@@ -61,7 +61,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",
      "Call model.compile(optimizer=..., loss=...) in the function."),
     ({"strategy": "central"}, "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', "
-     "'parameter_server'.", "'central'", "Use strategy='multi_worker_mirrored'."),
+     "'parameter_server', 'model_parallel'.", "'central'", "Use strategy='multi_worker_mirrored'."),
     ({"strategy": "mirrored", "device": "cpu:0"},
      "Beside its own arguments, distributed_fit() with 'mirrored' has the options 'devices'.", "'device'",
      "Leave it out, or correct its name."),
@@ -81,7 +81,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"strategy": "parameter_server"}, "The strategy 'parameter_server' needs parameter servers.",
      "1 worker and 0 parameter servers, by no cluster and no TF_CONFIG",
      "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored', 'mirrored', "
-     "'one_device'."),
+     "'one_device', 'model_parallel'."),
     ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2)},
      "The strategy 'parameter_server' needs parameter servers.",
      "2 workers and 0 parameter servers, by the cluster", FITTING),

@@ -11,10 +11,14 @@ import tfdistr
 
 PUBLIC = {
     "ArgumentError", "ClusterConfig", "ClusterConfigError", "ClusterPlan", "ClusterStartError",
-    "Comparison", "DataShardError", "FitResult", "JobMismatchError", "LocalCluster", "MirroredStrategy",
+    "Comparison", "DataShardError", "Diagnosis", "FitResult", "JobMismatchError", "JobStoppedError",
+    "LocalCluster",
+    "MirroredStrategy",
+    "ModelParallelStrategy",
     "MpiCluster", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding", "Task",
     "TfdistrError", "WarmUp", "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
-    "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "is_chief",
+    "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
+    "is_chief",
     "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "regularization_loss",
     "scaled_learning_rate", "steps_per_epoch", "tf_config",
 }  # fmt: skip

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from clusters import _run
+from clusters import run_commands
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
@@ -33,7 +33,7 @@ def test_the_ring_takes_its_place_and_the_chief_says_so():
     plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(2)])
     tasks = [{"TF_CONFIG": ""}, *plan.environments()]
     environments = [os.environ | task | {"CUDA_VISIBLE_DEVICES": ""} for task in tasks]
-    alone, chief, other = _run([[sys.executable, "-c", PROGRAM]] * 3, environments, 120)
+    alone, chief, other = run_commands([[sys.executable, "-c", PROGRAM]] * 3, environments, 120)
     for process, total, warnings in ((alone, 2.0, 1), (chief, 4.0, 1), (other, 4.0, 0)):
         assert process.status == 0, process.output[-3000:]
         assert f"the sum is {total}\n" in process.output

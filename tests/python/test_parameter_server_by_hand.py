@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -26,32 +23,6 @@ from tfdistr.parameter_server.strategy import join_servers
 pytestmark = pytest.mark.timeout(240)
 BOUND = 1e-6
 COMMAND = [sys.executable, "-m", "tfdistr"]
-
-
-class Processes:
-    """Processes that are ended with the test."""
-
-    def __init__(self) -> None:
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        environment = {**os.environ, "TF_CONFIG": "", "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})}
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
-
-
-@pytest.fixture
-def processes() -> Iterator[Processes]:
-    processes = Processes()
-    yield processes
-    for process in processes.started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
 
 
 def test_a_cluster_that_is_started_by_hand(processes, tmp_path):

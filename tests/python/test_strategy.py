@@ -18,6 +18,7 @@ import tensorflow as tf
 from clusters import PROGRAMS, run_cluster
 
 import tfdistr
+from tfdistr import _private
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.launch.ports import free_ports
 from tfdistr.startup import bypass_proxy, start_error
@@ -76,6 +77,40 @@ def test_every_example_goes_to_one_worker(found, policy):
     ids = [worker["split"][policy] for worker in found]
     assert sorted(ids[0] + ids[1]) == list(range(6 if policy == "default" else 12))
     assert all(ids)
+
+
+@pytest.mark.parametrize("seed", ["drawn", "set"])
+@pytest.mark.parametrize("shuffle", ["seed=1", "no seed", "inside"])
+def test_workers_shuffle_alike(found, seed, shuffle):
+    assert sorted(in_order(found, seed, shuffle)) == list(range(12))
+
+
+def test_with_a_global_seed_the_order_is_that_of_one_worker(found):
+    before = _private.global_seed()
+    tf.random.set_seed(5)
+    try:
+        numbers = tf.data.Dataset.range(12)
+        alone = {"seed=1": numbers.shuffle(12, seed=1), "no seed": numbers.shuffle(12)}
+        for shuffle, dataset in alone.items():
+            assert in_order(found, "set", shuffle) == [int(number) for number in dataset]
+    finally:
+        tf.random.set_seed(before)
+
+
+def test_without_one_the_order_is_another_in_every_run(found):
+    before = _private.global_seed()
+    tf.random.set_seed(87654321)  # TensorFlow's default, which would repeat what is shuffled in functions
+    try:
+        inside = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(12).shuffle(12))
+        assert in_order(found, "drawn", "inside") != [int(number) for number in inside]
+    finally:
+        tf.random.set_seed(before)
+
+
+def in_order(found, seed: str, shuffle: str) -> list[int]:
+    """What two workers read of batches of 4, as one would."""
+    shares = [np.reshape(worker["orders"][seed][shuffle], [-1, 2]) for worker in found]
+    return np.concatenate(shares, axis=1).ravel().tolist()
 
 
 def test_a_policy_of_the_user_is_respected(found):
@@ -156,7 +191,8 @@ def test_a_worker_that_is_missing_is_named(started, case, this, other):
     rule, received, fix, after = output.splitlines()
     assert rule == "The workers of the cluster must find each other within 4 s."
     assert received == (
-        f"Received: worker {this} ({addresses[this]}): waited for worker {other} ({addresses[other]})"
+        f"Received: worker {this} ({addresses[this]}): waited for worker {other} ({addresses[other]}), "
+        "where nobody listens"
     )
     assert fix == (
         "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, "
@@ -169,7 +205,7 @@ def test_a_port_that_is_taken_is_named(started):
     _, address, output = started["port taken"]
     assert output.splitlines()[:3] == [
         "Each worker must be able to listen on the port of its address.",
-        f"Received: worker 1 ({address}): Could not start gRPC server",
+        f"Received: worker 1 ({address}): another process listens on its port",
         "Fix: Another process has this worker's port: end it, or give the worker another address.",
     ]
 

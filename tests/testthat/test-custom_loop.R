@@ -13,7 +13,7 @@ test_that("what no strategy can be made of is an error", {
   }
   refused(
     make_strategy("central"),
-    "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server'."
+    "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server', "
   )
   refused(make_strategy(timeout = 3), "Received: 'timeout'")
   refused(make_strategy(communication = "carrier pigeon"), "`communication` must be one of")

@@ -11,6 +11,7 @@ from tfdistr.errors import TfdistrError
 from .coordination import (
     configure_coordination,
     context_initialized,
+    delete_key,
     failed_tasks,
     get_key,
     report_error,
@@ -23,10 +24,12 @@ from .keras_loop import (
     build,
     call_on_this_thread,
     changes_keras_loop,
+    global_seed_generator,
     initial_epoch,
     keras_builds_model,
     keras_call,
     metrics_or_logs,
+    replaces_fit,
     seed_generators,
 )
 from .keras_step import (
@@ -53,29 +56,39 @@ from .r_functions import (
 from .strategy import (
     MirroredExtended,
     MultiWorkerExtended,
+    OneDeviceExtended,
+)
+from .variables import (
+    device_of,
+    make_again,
 )
 
 __all__ = [
     "KerasCall",
     "MirroredExtended",
     "MultiWorkerExtended",
+    "OneDeviceExtended",
     "all_layers",
     "build",
     "call_on_this_thread",
     "changes_keras_loop",
     "configure_coordination",
     "context_initialized",
+    "delete_key",
     "dense_slices",
+    "device_of",
     "failed_tasks",
     "function_of_r",
     "get_key",
     "global_seed",
+    "global_seed_generator",
     "has_unseeded_shuffle",
     "initial_epoch",
     "keras_builds_model",
     "keras_call",
     "keras_step",
     "loss_shares",
+    "make_again",
     "map_function",
     "metrics_or_logs",
     "node_inputs",
@@ -83,6 +96,7 @@ __all__ = [
     "nodes_after",
     "optimizer_step",
     "overridden",
+    "replaces_fit",
     "report_error",
     "reshuffles",
     "seed_generators",

@@ -61,6 +61,11 @@ def set_key(key: str, value: str) -> None:
     _context.context().set_config_key_value(key, value)
 
 
+def delete_key(key: str) -> None:
+    """Remove a value from the coordination service, so that another can take its place."""
+    _context.context().delete_config_key_value(key)
+
+
 def get_key(key: str, timeout: float) -> str:
     """Read a value from the coordination service, waiting up to ``timeout`` seconds for it."""
     return str(_context.context().get_config_key_value(key, int(timeout * 1000)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 from keras.src.utils.python_utils import pythonify_logs as _pythonify_logs
 
 _CALLS = {
@@ -83,6 +84,11 @@ def changes_keras_loop(model: keras.Model) -> bool:
     )
 
 
+def replaces_fit(model: keras.Model) -> bool:
+    """Whether the author of a model has written a ``fit`` of his own."""
+    return "fit" in vars(model) or type(model).fit is not keras.Model.fit
+
+
 def initial_epoch(model: keras.Model) -> int:
     """The epoch with which ``fit`` begins: that which ``BackupAndRestore`` has restored, if it has."""
     return int(model._initial_epoch or 0)
@@ -101,6 +107,11 @@ def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:
 def all_layers(model: keras.Model) -> list[keras.Layer]:
     """The model's layers, those inside of layers included (``Model.layers`` has the outer ones)."""
     return list(model._flatten_layers(include_self=False))
+
+
+def global_seed_generator() -> keras.random.SeedGenerator:
+    """The generator for random numbers of Keras that are drawn without a seed; it has no public name."""
+    return _global_seed_generator()
 
 
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.distribute import mirrored_strategy as _mirrored
+from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import values as _values
 
 
@@ -21,6 +22,20 @@ class _Tells:
     def _num_replicas_in_sync(self) -> int:
         told = self.replicas_to_tell
         return int(super()._num_replicas_in_sync) if told is None else told  # type: ignore[misc]
+
+
+class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
+    """TensorFlow's object behind ``OneDeviceStrategy``; new variables may be on other devices."""
+
+    #: The device of new variables; None for that of the strategy.
+    device_of_new: str | None = None
+
+    def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+        if self.device_of_new is None or kwargs.get("colocate_with") is not None:
+            return super()._create_variable(next_creator, **kwargs)
+        kwargs.pop("colocate_with", None)
+        with tf.device(self.device_of_new):
+            return next_creator(**kwargs)
 
 
 class MirroredExtended(_Tells, _mirrored.MirroredExtended):  # type: ignore[misc]

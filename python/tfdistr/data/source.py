@@ -76,10 +76,23 @@ def as_arrays(value: Any, name: str) -> Tree:
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
         return from_columns({str(column): value[column].to_numpy() for column in value.columns}, name)
     if isinstance(value, Mapping):
+        if any(not isinstance(key, str) for key in value):
+            raise ArgumentError(
+                f"`{name}` must name its arrays by text.",
+                received=f"the name {next(key for key in value if not isinstance(key, str))!r}",
+                fix="Use the names of the model's inputs.",
+            )
         return {key: as_arrays(part, name) for key, part in value.items()}
     if isinstance(value, tuple | list) and not _is_numbers(value):
         return tuple(as_arrays(part, name) for part in value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # bytes that are no text, among text; a part that is no array
+        raise ArgumentError(
+            f"`{name}` must be what NumPy makes arrays of.",
+            received=f"{type(value).__name__}: {error}",
+            fix="Convert it to a NumPy array of numbers or of text.",
+        ) from error
     if array.ndim == 0:
         raise ArgumentError(
             f"`{name}` must be arrays, a data frame, a data set of load_dataset(), or a function.",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.mpi import no_mpi
@@ -17,6 +18,7 @@ from .gpus import visible_gpus
 from .local import LocalCluster
 from .mpi import LocalMpi, MpiCluster
 from .mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
+from .parameter_servers import LocalServers
 
 # In a process of its own: this one may not have started MPI, nor loaded its library.
 _LIBRARY = (
@@ -35,7 +37,7 @@ class Carrier:
     """
 
     communication: str
-    cluster: LocalCluster | LocalMpi | MpiCluster
+    cluster: LocalCluster | LocalServers | LocalMpi | MpiCluster
     reason: str
 
     def __str__(self) -> str:
@@ -78,6 +80,31 @@ def choose_carrier(cluster: LocalCluster | MpiCluster, communication: str) -> Ca
     asked = communication == "mpi"
     reason = "the caller asked for it" if asked else "MPI is here, and the workers see no GPU"
     return Carrier("mpi", LocalMpi(cluster), reason)
+
+
+def without_worker(cluster: Any, worker: int, min_workers: int) -> Any:
+    """A cluster like this one without a worker that was lost; on other hosts, without its host.
+
+    Args:
+        cluster: What a ``Carrier`` has.
+        worker: The index of the worker.
+        min_workers: How many must be left.
+
+    Returns:
+        The cluster, or None if too few would be left.
+    """
+    if isinstance(cluster, LocalMpi):
+        left = without_worker(cluster.cluster, worker, min_workers)
+        return None if left is None else LocalMpi(left)
+    if isinstance(cluster, MpiCluster):
+        lost = worker // cluster.workers_per_host
+        hosts = [host for place, host in enumerate(cluster.hosts) if place != lost]
+        enough = hosts and len(hosts) * cluster.workers_per_host >= min_workers
+        return replace(cluster, hosts=hosts) if enough else None
+    if not isinstance(cluster, LocalCluster) or cluster.workers - 1 < min_workers:
+        return None
+    gpus = tuple(gpu for place, gpu in enumerate(cluster.gpus) if place != worker)
+    return replace(cluster, workers=cluster.workers - 1, gpus=gpus)
 
 
 def carrier_path(run_dir: str | os.PathLike[str]) -> Path:

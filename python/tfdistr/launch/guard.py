@@ -129,6 +129,9 @@ def rank(run_dir: str) -> int:
     say = functools.partial(_say, rank=int(index), host=host)
     try:
         with open(os.path.join(run_dir, SPEC)) as file:
+            for status in (os.stat(run_dir), os.fstat(file.fileno())):  # it says what is run
+                if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                    raise PermissionError(f"others can write to {run_dir}, or it is not this user's")
             spec = json.load(file)
         command = [*spec["command"], run_dir, index]
         env = {**os.environ, **spec["environments"][int(index)], "TFDISTR_PARENT_PID": str(os.getpid())}

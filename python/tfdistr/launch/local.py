@@ -10,11 +10,12 @@ from typing import Any
 
 from tfdistr._tf_config import show
 from tfdistr.arguments import flag, positive, whole
-from tfdistr.cluster import ClusterConfig, tf_config
+from tfdistr.cluster import ClusterConfig, split_address, tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 
 from .cores import check_cores, share_of
 from .gpus import one_gpu_each
+from .loopback import keep_to_loopback
 from .ports import free_ports
 from .process import PARENT, WorkerProcess, stop
 
@@ -29,7 +30,7 @@ class LocalCluster:
     """Workers on this machine, each a process of its own. Made by `local_cluster`, which see."""
 
     workers: int = 2
-    env: Mapping[str, str] | None = field(default=None, hash=False)
+    env: Mapping[str, str] | None = field(default=None, hash=False, repr=False)  # may hold secrets
     follow: bool = False
     start_timeout: float = 300.0
     cores_per_worker: int | None = None
@@ -75,10 +76,13 @@ class LocalCluster:
         env: Mapping[str, str],
     ) -> WorkerProcess:
         """Start one process of the cluster, with environment variables of its own."""
-        own = {PARENT: str(os.getpid()), **config.to_env()}
-        arguments = [*command, os.fspath(run_dir), str(index)]
+        whole = {**os.environ, **env, PARENT: str(os.getpid()), **config.to_env()}
+        loopback = keep_to_loopback(whole)
+        loopback.warn([split_address(each)[1] for addresses in config.jobs.values() for each in addresses])
+        arguments = loopback.command([*command, os.fspath(run_dir), str(index)])
+        env = loopback.environment(whole)
         try:
-            return WorkerProcess(index, arguments, env={**os.environ, **env, **own}, run_dir=run_dir)
+            return WorkerProcess(index, arguments, env=env, run_dir=run_dir, files=loopback.files)
         except OSError as error:
             worker = config.task.type == "worker"
             name = f"Worker {index} of {self.workers}" if worker else f"The process of {config.task}"
@@ -108,7 +112,8 @@ def local_cluster(
     """Describe a cluster of worker processes on this machine.
 
     Nothing is started yet. The workers listen on ports that are chosen when they start, talk to each other
-    over the loopback address, and end with the process that started them.
+    over the loopback address, and end with the process that started them. Other machines do not reach them,
+    nor anything else that listens in their processes: see SECURITY.md, also for how to change that.
 
     Args:
         workers: How many; the number must be whole and at least 1. With "gpus" one for each GPU that this
@@ -133,7 +138,7 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
-    gpus = one_gpu_each(check_env(env)) if workers == "gpus" else ()
+    gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
     count = len(gpus) if isinstance(workers, str) and gpus else workers
     return LocalCluster(count, env, follow, start_timeout, cores_per_worker, ps, gpus)  # type: ignore[arg-type]
 
@@ -156,30 +161,34 @@ def worker_defaults() -> dict[str, str]:
 
 
 def check_env(env: Any) -> dict[str, str]:
-    """``env``, if it maps names of environment variables to text."""
+    """``env``, if it maps names of environment variables to text. No error shows a value."""
     if env is not None and not isinstance(env, Mapping):
         raise ArgumentError(
             "`env` must map the names of environment variables to their values.",
-            received=show(env),
+            received=_kind(env),
             fix='Pass for example env={"OMP_NUM_THREADS": "1"}; in R, c(OMP_NUM_THREADS = "1").',
         )
     for name, value in (env or {}).items():
         if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
             raise ArgumentError(
                 "Each name in `env` must be the name of an environment variable.",
-                received=show(name),
+                received=show(name.partition("=")[0] + "=..." if "=" in str(name) else name),
                 fix='Write it like "OMP_NUM_THREADS", without a "=".',
             )
         if name in _OWN:
             raise ArgumentError(
                 f"`env` must not set {name}: the launcher gives each worker its own.",
-                received=show(value),
+                received=f"env with {name}",
                 fix=f"Leave {name} out. Workers at addresses of your own are started by hand.",
             )
         if not isinstance(value, str) or "\0" in value:
             raise ArgumentError(
                 f"`env` must give {name} a value that is text.",
-                received=show(value),
+                received="text with a null character" if isinstance(value, str) else _kind(value),
                 fix='Put it in quotes, like "1".',
             )
     return dict(env or {})
+
+
+def _kind(value: object) -> str:
+    return f"an object of class {type(value).__name__}"

@@ -14,10 +14,14 @@ from tfdistr.errors import ArgumentError
 
 from .cores import share_of
 from .local import LocalCluster, check_env, worker_defaults
+from .loopback import keep_to_loopback
 from .mpiexec import Mpiexec, Rank
+from .ports import free_ports
 
 # On one machine no worker need listen on the network, as those of MPICH (through UCX) would.
 _BY_MEMORY = {"UCX_TLS": "self,sm"}
+# Where MPICH's launcher takes its port. One that the system chose could not be closed on an old kernel.
+_PORTS = "MPIEXEC_PORT_RANGE"
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,14 @@ class MpiCluster:
 
     hosts: Sequence[str]
     workers_per_host: int = 1
-    env: Mapping[str, str] | None = field(default=None, hash=False)
+    env: Mapping[str, str] | None = field(default=None, hash=False, repr=False)  # may hold secrets
     follow: bool = False
     start_timeout: float = 300.0
     ssh: str | None = None
     cores_per_worker: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hosts", _hosts(self.hosts))
+        object.__setattr__(self, "hosts", check_hosts(self.hosts))
         object.__setattr__(self, "workers_per_host", whole("workers_per_host", self.workers_per_host))
         object.__setattr__(self, "env", check_env(self.env))
         timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
@@ -79,9 +83,13 @@ class LocalMpi:
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
         """Start every worker once; see `LocalCluster.start`."""
-        defaults = {name: value for name, value in _BY_MEMORY.items() if name not in os.environ}
+        port = free_ports(1)[0]
+        chosen = {**_BY_MEMORY, _PORTS: f"{port}:{min(port + 100, 65535)}"}
+        defaults = {name: value for name, value in chosen.items() if name not in os.environ}
         environments = [{**defaults, **self.cluster.environment(index)} for index in range(self.workers)]
-        return Mpiexec(command, run_dir, environments).ranks
+        loopback = keep_to_loopback({**os.environ, **environments[0]})
+        loopback.warn([environments[0].get(_PORTS, os.environ.get(_PORTS, "")).partition(":")[0]])
+        return Mpiexec(command, run_dir, environments, loopback=loopback).ranks
 
 
 def mpi_cluster(
@@ -127,7 +135,8 @@ def mpi_cluster(
     return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker)
 
 
-def _hosts(hosts: Any) -> tuple[str, ...]:
+def check_hosts(hosts: Any) -> tuple[str, ...]:
+    """``hosts``, if they can be reached by ssh as they are written."""
     rule = None
     if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
         rule = "`hosts` must be a list of at least one host."

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.tail import Tail
 
 from . import guard
+from .loopback import Loopback
 from .process import log_path
 
 _LAST_LINES = 10
@@ -53,6 +54,7 @@ def command_line(
     hosts: Sequence[str] = (),
     *,
     ssh: Sequence[str] = (),
+    env: Iterable[str] = (),
     root: bool = False,
 ) -> list[str]:
     """The command with which ``mpiexec`` starts so many ranks; their program follows.
@@ -63,6 +65,7 @@ def command_line(
         workers: Number of ranks, a multiple of the number of hosts.
         hosts: Where, with as many on each; this machine if there are none.
         ssh: The program that starts what runs on other hosts, and its options; by default ``ssh``.
+        env: The names of environment variables that ranks on other hosts are to have, too.
         root: Whether the user is root, which Open MPI allows only if it is told to.
 
     Raises:
@@ -81,7 +84,9 @@ def command_line(
         where = ["--host", ",".join(f"{host}:{each}" for host in hosts or ["localhost"])]
         agent = ["--mca", "plm_rsh_agent", shlex.join(ssh)] if ssh else []
         allow = ["--allow-run-as-root"] if root else []
-        return [mpiexec, *allow, "--bind-to", "none", "--oversubscribe", *where, *agent, "-n", str(workers)]
+        send = [word for name in env for word in ("-x", name)] if hosts else []  # MPICH sends all
+        return [mpiexec, *allow, "--bind-to", "none", "--oversubscribe", *where, *agent, *send,
+                "-n", str(workers)]  # fmt: skip
     raise ClusterStartError(
         "mpiexec must be that of MPICH or of Open MPI.",
         received=f"{mpiexec}, which says of itself: {(version.strip() or 'nothing').splitlines()[0]}",
@@ -167,6 +172,7 @@ class Mpiexec:
         environments: Environment variables for each worker, beside those of this process.
         hosts: The machines, with as many workers on each; this machine if there are none.
         ssh: The program that starts what runs on other hosts, and its options.
+        loopback: What keeps it from being reached from other machines, if it is to be kept from that.
 
     Raises:
         ClusterStartError: There is no mpiexec, or it is of an MPI that is not known.
@@ -180,6 +186,7 @@ class Mpiexec:
         *,
         hosts: Sequence[str] = (),
         ssh: Sequence[str] = (),
+        loopback: Loopback | None = None,
     ) -> None:
         mpiexec = find_mpiexec()
         if mpiexec is None:
@@ -187,7 +194,11 @@ class Mpiexec:
         workers = len(environments)
         folder = Path(run_dir)
         agent = _one_program(ssh, folder) if len(ssh) > 1 else ssh
-        line = command_line(mpiexec, version_of(mpiexec), workers, hosts, ssh=agent, root=os.getuid() == 0)
+        # Not in a file, nor in a command, which others see: the values may be secret.
+        common = dict(set.intersection(*(set(env.items()) for env in environments)))
+        line = command_line(
+            mpiexec, version_of(mpiexec), workers, hosts, ssh=agent, env=common, root=os.getuid() == 0
+        )
         self.failure: TfdistrError | None = None
         each = workers // max(len(hosts), 1)
         names = [hosts[index // each] if hosts else socket.gethostname() for index in range(workers)]
@@ -196,16 +207,18 @@ class Mpiexec:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         for rank in self.ranks:
             rank.log.write_bytes(b"")  # not that of an earlier run
-        spec = {"command": list(arguments), "environments": [dict(env) for env in environments]}
+        own = [{name: env[name] for name in env if name not in common} for env in environments]
+        spec = {"command": list(arguments), "environments": own}
         with open(os.open(folder / guard.SPEC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(spec, file)
         python = [sys.executable, "-I", "-S", guard.__file__]
         program = [*python, "run", str(os.getpid()), *line, *_NO_USR1, *python, "rank", os.fspath(folder)]
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)} | common
+        keep = loopback or Loopback("none")
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                program, env=inherited, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                keep.command(program), env=keep.environment(inherited), stdin=subprocess.DEVNULL,
+                stdout=output, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=keep.files,
             )  # fmt: skip
         self._output = Tail(self._log)
         self._lines: list[str] = []

@@ -1,4 +1,4 @@
-"""The processes of a cluster with parameter servers, on this machine."""
+"""The processes of a cluster with parameter servers, or of a chief and its workers, on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LocalServers:
     """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
 
     Args:
-        cluster: What `local_cluster` returned, with ``ps`` of at least 1.
+        cluster: What `local_cluster` returned.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -80,7 +80,8 @@ class LocalServers:
     def _role(self, task: Task) -> Role:
         if task.type == "worker":
             title = f"Worker {task.index} of {self._cluster.workers}"
-            return Role(title, str(task), replaceable=True)
+            # Without parameter servers it holds a part of the model.
+            return Role(title, str(task), replaceable=self._cluster.ps > 0)
         if task.type == "ps":
             return Role(f"The parameter server ps {task.index} of {self._cluster.ps}", str(task))
         return Role("The chief", str(task), leads=True)

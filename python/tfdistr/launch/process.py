@@ -56,6 +56,7 @@ class WorkerProcess:
         env: Its whole environment.
         run_dir: The directory of the run.
         cwd: Its working directory; by default that of this process.
+        files: Descriptors of files that it needs from this process.
 
     Attributes:
         host: The machine it runs on: this one.
@@ -76,6 +77,7 @@ class WorkerProcess:
         env: Mapping[str, str],
         run_dir: str | os.PathLike[str],
         cwd: str | os.PathLike[str] | None = None,
+        files: Sequence[int] = (),
     ) -> None:
         self.index = index
         self.host = socket.gethostname()
@@ -92,6 +94,7 @@ class WorkerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=files,
             )
         self.pid = self._process.pid
 
@@ -103,7 +106,7 @@ class WorkerProcess:
     @property
     def is_stopped(self) -> bool:
         """Whether it is halted (SIGSTOP), where the system says so: on Linux."""
-        return _state(self.pid) in ("T", "t")
+        return process_state(self.pid) in ("T", "t")
 
     def poll(self) -> int | None:
         """Look whether it has ended; if so, what it left behind in its process group is ended too."""
@@ -188,10 +191,10 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         pass  # somebody else's
-    return _state(pid) != "Z"
+    return process_state(pid) != "Z"
 
 
-def _state(pid: int) -> str | None:
+def process_state(pid: int) -> str | None:
     """The letter of a process's state, such as "R", or "Z" once it has ended; None where Linux is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]

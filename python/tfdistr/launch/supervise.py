@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfdistr.errors import ClusterStartError
+from tfdistr.errors import STOPPED_STATUS, ClusterStartError, JobStoppedError
 from tfdistr.events import EventReader, events_path
 from tfdistr.tail import Tail
 
@@ -80,6 +80,8 @@ def run_workers(
     run_dir: str | os.PathLike[str],
     on_event: OnEvent | None = None,
     port_retries: int = 5,
+    *,
+    heartbeat_timeout: float | None = None,
 ) -> list[WorkerStatus]:
     """Run one job: start the workers, wait for all of them, leave none behind.
 
@@ -90,6 +92,8 @@ def run_workers(
         on_event: Called with each event (see `tfdistr.events`), always on the calling thread.
         port_retries: How often to start again when another program took a worker's port meanwhile; the
             logs of the attempt are kept as ``worker-<index>.log.<attempt>``.
+        heartbeat_timeout: Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it;
+            by default `HALT_TIMEOUT`.
 
     Returns:
         One status a worker, when every process has ended with exit status 0 after it said "done".
@@ -98,6 +102,7 @@ def run_workers(
         WorkerFailedError: If a worker failed: the first one, with its traceback or the end of its
             output. Its attribute `workers` has the status of all.
         ClusterStartError: If a worker could not be started, or was not ready in time.
+        JobStoppedError: If the workers were told to end, and have saved what they had.
 
     Whatever else is raised meanwhile (KeyboardInterrupt, errors of `on_event`) passes through, after all
     workers were ended.
@@ -108,8 +113,11 @@ def run_workers(
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1
     while True:
-        generation = _Generation(cluster, command, Path(run_dir), notify)
+        halt = HALT_TIMEOUT if heartbeat_timeout is None else heartbeat_timeout
+        generation = _Generation(cluster, command, Path(run_dir), notify, halt)
         root = generation.run()
+        if root is None and generation.stopped is not None:
+            raise generation.stopped
         if root is None:
             return generation.statuses()
         if not root.port_in_use or attempt > port_retries:
@@ -124,7 +132,10 @@ def run_workers(
 class _Generation:
     """Workers that were started together, once."""
 
-    def __init__(self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent) -> None:
+    def __init__(
+        self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent, halt_timeout: float
+    ) -> None:
+        self._halt_timeout = halt_timeout
         indices = range(cluster.workers)
         self._roles: Sequence[Role] = getattr(cluster, "roles", None) or equal_workers(cluster.workers)
         self._replace_process: Callable[[int, Path], Worker] | None = getattr(cluster, "replace", None)
@@ -140,6 +151,8 @@ class _Generation:
         self._ready: set[int] = set()
         self._were_ready: set[int] = set()
         self._done: set[int] = set()
+        #: That the workers were told to end, and have saved what they had.
+        self.stopped: JobStoppedError | None = None
         self._failures: dict[int, Failure] = {}
         self._processes: list[Worker] = []
         self._halted: dict[int, float] = {}
@@ -165,7 +178,8 @@ class _Generation:
         self._follow()
         for process in self._processes:
             code = process.exit_code
-            if code is not None and not (code == 0 and process.index in self._done):
+            well = STOPPED_STATUS if self.stopped else 0
+            if code is not None and not (code == well and process.index in self._done):
                 self._ended(process, code)
         self._look_for_halted(running)
         waited = time.monotonic() - self._changed
@@ -183,7 +197,9 @@ class _Generation:
         worker, kind = event["worker"], event["event"]
         if kind == "failed":
             self._fail(Failure.reported(event, self._processes[worker].exit_code))
-        elif kind == "done":
+        elif kind in ("done", "stopped"):
+            if kind == "stopped":
+                self.stopped = JobStoppedError(event["message"], fix=event["fix"])
             self._done.add(worker)
             self._changed = self._changed if self._failures else time.monotonic()
         if kind != "started":
@@ -255,7 +271,7 @@ class _Generation:
             since = self._halted.setdefault(process.index, time.monotonic())
             if not process.is_stopped or len(self._processes) == 1:
                 del self._halted[process.index]
-            elif time.monotonic() - since > HALT_TIMEOUT:
+            elif time.monotonic() - since > self._halt_timeout:
                 self._fail(Failure.halted(process.index, time.time()))
 
     def _check_ready(self) -> None:

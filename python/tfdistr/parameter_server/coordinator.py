@@ -21,8 +21,9 @@ from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.job import Job
-from tfdistr.parameter_server.dispatch import Dispatcher, lost_server
+from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
+from tfdistr.parameter_server.lost import lost_server
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.step import Outcome, Step
 from tfdistr.parameter_server.strategy import dismiss_servers, join_servers
@@ -32,6 +33,7 @@ from tfdistr.training import (
     Reporter,
     Training,
     build_model,
+    copy_here,
     examples_of_epoch,
     history_of,
     input_spec,
@@ -189,11 +191,8 @@ class _Chief:
                 model.optimizer.finalize_variable_values(model.trainable_weights)
         listed.on_train_end(logs)
         self._tell(0.0)
-        copy = self._copy()
-        for callback in listed.callbacks:  # which the user may still have, when the servers are gone
-            keras.callbacks.Callback.set_model(callback, copy)
         return ServersTraining(
-            model=copy,
+            model=copy_here(job, model, data.dataset, listed.callbacks),
             history=history_of(dict(model.history.history)),
             inputs=input_spec(data.dataset),
             seconds=time.monotonic() - started,
@@ -237,15 +236,6 @@ class _Chief:
             "not_computed": report.not_computed,
         }
 
-    def _copy(self) -> keras.Model:
-        """The trained model, with its variables in this process."""
-        keras.utils.set_random_seed(self._job.seed)
-        model = build_model(self._job)
-        build(model, self._data.dataset)
-        for mine, theirs in zip(_state(model), _state(self._model), strict=True):
-            mine.assign(theirs.numpy())
-        return model
-
 
 def note_batch_normalization(model: keras.Model) -> None:
     """Say that shares of a batch are normalized one by one."""
@@ -270,11 +260,6 @@ def _refuse_calls(model: keras.Model) -> None:
 
     for name in ("fit", "evaluate", "predict"):
         setattr(model, name, refuse)
-
-
-def _state(model: keras.Model) -> list[keras.Variable]:
-    """All variables but those of metrics: the weights, the random numbers, and what the optimizer keeps."""
-    return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]
 
 
 class _Phase:

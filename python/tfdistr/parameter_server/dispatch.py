@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import re
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr._private.remote_calls import schedule
-from tfdistr.cluster import ClusterConfig, split_address
-from tfdistr.errors import WorkerFailedError
-from tfdistr.parameter_server.strategy import servers_of
 
-_PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
 _WAIT = 0.2  # seconds after which an error of the coordinator is noticed
 
 
@@ -89,19 +84,3 @@ class Dispatcher:
             to, key, result = self._results.get()
             self._kept[id(to)].append((key, result))
         return [result for _, result in self._kept.pop(id(owner), ())]
-
-
-def lost_server(error: BaseException, config: ClusterConfig) -> WorkerFailedError | None:
-    """The error that names the parameter server which is gone, if ``error`` is about one."""
-    found = _PS.search(str(error))
-    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError) or found is None:
-        return None
-    index = int(found[1])
-    address = config.jobs["ps"][index]
-    task = next(t for t in servers_of(config) if (t.type, t.index) == ("ps", index))
-    return WorkerFailedError(
-        f"The parameter server ps {index} at {address} is gone, and with it the variables that it held.",
-        worker=servers_of(config).index(task),
-        host=split_address(address)[0],
-        fix="See in its log why it ended, and train again.",
-    )

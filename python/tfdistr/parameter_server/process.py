@@ -16,6 +16,7 @@ import traceback
 from tfdistr.cluster import cluster_from_env
 from tfdistr.events import EventWriter, events_path
 from tfdistr.launch.cores import take_cores
+from tfdistr.launch.loopback import restore_preload
 from tfdistr.launch.process import die_with_parent
 from tfdistr.parameter_server.server import serve
 from tfdistr.worker import log_to
@@ -24,6 +25,7 @@ from tfdistr.worker import log_to
 def run_server(run_dir: str, index: int) -> int:
     """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process."""
     die_with_parent()
+    restore_preload()
     events = EventWriter(run_dir, index)
     log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tfdistr.arguments import positive
 from tfdistr.cluster import ClusterConfig, split_address
@@ -43,7 +43,7 @@ def serve(
 
     Args:
         config: The cluster, and the task that this process is. It has a chief, whose address tells whether
-            the chief is there.
+            the chief is there. Without parameter servers it is one for ``strategy="model_parallel"``.
         start_timeout: Seconds that the chief may take to come.
         chief_timeout: Seconds for which the chief may be gone; after that it is not waited for any longer.
         on_ready: Called once the server listens.
@@ -60,7 +60,7 @@ def serve(
         >>> config = tf_config(chief="a:2222", worker=["b:2222"], ps=["c:2222"], type="ps", index=0)
         >>> serve(config)  # doctest: +SKIP
     """
-    check_servers(config)
+    check_servers(config, needed=("chief",))
     if config.task.type not in SERVERS:
         raise ClusterConfigError(
             "A server is a task of the job ps or worker.",
@@ -84,9 +84,13 @@ def serve(
     time.sleep(_LAST_ANSWER)
 
 
-def check_servers(config: ClusterConfig) -> None:
-    """Refuse a cluster that has not all that parameter servers need."""
-    missing = [job for job in ("chief", *SERVERS) if job not in config.jobs]
+def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERVERS)) -> None:
+    """Refuse a cluster that has not all that parameter servers need.
+
+    Raises:
+        ClusterConfigError: A job of those that are ``needed`` is not there.
+    """
+    missing = [job for job in needed if job not in config.jobs]
     if missing:
         raise ClusterConfigError(
             "A cluster with parameter servers has a chief, workers and at least one ps.",

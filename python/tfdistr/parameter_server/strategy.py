@@ -38,7 +38,7 @@ def join_servers(
             received=f"the task {config.task} in TF_CONFIG",
             fix="Run `tfdistr server` in the processes of workers and parameter servers.",
         )
-    _wait_for_all(config, start_timeout)
+    wait_for_servers(config, start_timeout)
     if not _private.context_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -90,8 +90,12 @@ def servers_of(config: ClusterConfig) -> list[Task]:
     return [Task(job, index) for job in SERVERS for index in range(len(config.jobs.get(job, ())))]
 
 
-def _wait_for_all(config: ClusterConfig, timeout: float) -> None:
-    """Wait until every server listens: TensorFlow would wait for ever, and name none."""
+def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
+    """Wait until every server listens: TensorFlow would wait for ever, and name none.
+
+    Raises:
+        ClusterStartError: One did not come within ``timeout`` seconds.
+    """
     addresses = {task: config.jobs[task.type][task.index] for task in servers_of(config)}
     bypass_proxy(addresses.values())
     until = time.monotonic() + timeout

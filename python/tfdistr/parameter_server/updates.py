@@ -15,6 +15,7 @@ from tfdistr._private import overridden
 from tfdistr.data.by_index import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import Batch
+from tfdistr.parameter_server.packing import Packing
 from tfdistr.parameter_server.step import Outcome, Step
 
 _PLACE = tf.TensorSpec([3], tf.int64)
@@ -68,16 +69,17 @@ class OneByOne:
         self._dispatcher, self._report = dispatcher, report
         # Each worker has one at hand when it is done with another.
         self._at_a_time = 2 * workers
+        self._packing = Packing()
 
         @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
-        def make(place: tf.Tensor) -> Outcome:
+        def make(place: tf.Tensor) -> Any:
             made = batch(place)
             outcome = step(made, made.worker)
             if model is not None:
                 apply_gradients(model, outcome.gradients, step.trained)
                 for variable, value in zip(step.updated, outcome.updates, strict=True):
                     variable.value.assign(value)  # of two at the same time, the last one counts
-            return outcome._replace(gradients=[], updates=[])
+            return self._packing.pack(outcome._replace(gradients=[], updates=[]))
 
         self._make = make.get_concrete_function()
 
@@ -90,7 +92,8 @@ class OneByOne:
                 begin(sent)
                 self._dispatcher.send(self._make, (first + sent, 1, 0), self)
                 sent += 1
-            _, outcome = self._dispatcher.receive(self)
+            _, packed = self._dispatcher.receive(self)
+            outcome = self._packing.unpack(packed)
             done += 1
             if self._report is not None:
                 self._report.global_step += 1
@@ -129,10 +132,11 @@ class Together:
         self._dispatcher, self._workers, self._report = dispatcher, workers, report
         self._wanted, self._arrays = wanted, arrays
         self._current = -1
+        self._packing = Packing()
 
         @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
-        def make(place: tf.Tensor) -> Outcome:
-            return step(batch(place), place[2])
+        def make(place: tf.Tensor) -> Any:
+            return self._packing.pack(step(batch(place), place[2]))
 
         @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
         def apply(gradients: list[list[Any]], updates: list[list[Any]], rows: list[tf.Tensor]) -> None:
@@ -165,7 +169,8 @@ class Together:
         came: dict[int, Outcome] = {}
         empty = 0  # where the rows of a batch are not known before
         while len(came) < self._wanted and len(came) + empty < shares:
-            (of, share), outcome = self._dispatcher.receive(self)
+            (of, share), packed = self._dispatcher.receive(self)
+            outcome = packed and self._packing.unpack(packed)
             if of != number:
                 self._drop(outcome)
             elif float(outcome.rows) == 0:
@@ -183,8 +188,8 @@ class Together:
     def settle(self) -> None:
         """Take in what comes too late after the last step."""
         self._current = -1
-        for outcome in self._dispatcher.finish(self):
-            self._drop(outcome)
+        for packed in self._dispatcher.finish(self):
+            self._drop(packed and self._packing.unpack(packed))
 
     def _drop(self, outcome: Outcome | None) -> None:
         if outcome is None:

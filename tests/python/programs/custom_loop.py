@@ -153,6 +153,27 @@ def split() -> object:
     return given
 
 
+def orders() -> object:
+    """What shuffles give: with the seed that the workers drew, and with one that the user set."""
+
+    def shuffled() -> dict[str, list[int]]:
+        numbers = tf.data.Dataset.range(12)
+        pipelines = {
+            "seed=1": numbers.shuffle(12, seed=1),
+            "no seed": numbers.shuffle(12),
+            "inside": tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(12).shuffle(12)),
+        }
+        return {name: rows(dataset.batch(4)) for name, dataset in pipelines.items()}
+
+    def rows(dataset: tf.data.Dataset) -> list[int]:
+        local = strategy.experimental_distribute_dataset(dataset)
+        return [number for batch in local for number in batch.numpy().tolist()]
+
+    drawn = shuffled()
+    keras.utils.set_random_seed(5)
+    return {"drawn": drawn, "set": shuffled()}
+
+
 def fit_on_files() -> object:
     """Keras's fit, where TensorFlow splits the dataset by files."""
 
@@ -169,7 +190,7 @@ def fit_on_files() -> object:
     return model.fit(dataset, epochs=2, verbose=0, shuffle=False).history["loss"]
 
 
-for part in (values, from_the_chief, trained, split, fit_on_files):
+for part in (values, from_the_chief, trained, split, orders, fit_on_files):
     found[part.__name__] = part()
 if INDEX == 0:
     try:

@@ -1,0 +1,425 @@
+"""``doctor()``: what would keep a cluster from starting, as it is seen from this machine, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tfdistr
+from tfdistr._tf_config import split_address
+from tfdistr.arguments import positive
+from tfdistr.cluster import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.launch.gpus import visible_gpus
+from tfdistr.launch.mpi import check_hosts
+from tfdistr.launch.mpiexec import find_mpiexec
+from tfdistr.optional import data_frame
+from tfdistr.peers import absence, greeting_of, listening_socket, lookup
+
+#: Seconds that clocks may differ by; logs of several workers could not be compared then.
+CLOCKS = 2.0
+_OK, _BAD, _NONE = "ok", "FAIL", "-"
+_RETICULATE = (1, 41)
+_COLUMNS = ["check", "status", "found", "fix"]
+_TENSORFLOW = (
+    "import json, os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'; import tensorflow as tf; "
+    "print(json.dumps([d.name for d in tf.config.list_physical_devices('GPU')]))"
+)
+_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+_R = 'v <- function(p) tryCatch(as.character(packageVersion(p)), error = function(e) ""); cat(as.character(' \
+     'getRversion()), v("reticulate"), v("tfdistr"), sep = "\\n")'  # fmt: skip
+
+
+_THERE = (
+    "import json, time; from importlib.metadata import distributions as d; "
+    'print(json.dumps([time.time(), next((p.version for p in d() if p.name == "tfdistr"), "")]))'
+)
+#: Seconds that TensorFlow may take to import, from a disk that is slow.
+_IMPORT = 120.0
+
+
+class Row(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        check: What.
+        status: "ok", "FAIL", or "-" where it could not be checked or does not matter.
+        found: What was found.
+        fix: What to do; "" if nothing.
+    """
+
+    check: str
+    status: str
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What ``doctor()`` has found.
+
+    Attributes:
+        rows: One for each thing that was looked at.
+    """
+
+    rows: Sequence[Row]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing has failed."""
+        return all(row.status != _BAD for row in self.rows)
+
+    def columns(self) -> dict[str, list[str]]:
+        """The rows by column."""
+        return {name: [getattr(row, name) for row in self.rows] for name in _COLUMNS}
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas data frame."""
+        return data_frame(list(self.rows), _COLUMNS)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def table(self, *, color: bool = False) -> str:
+        """The rows as text.
+
+        Args:
+            color: Whether those that failed are red, by the codes of terminals.
+        """
+        widths = [max(len(row[i]) for row in self.rows) for i in range(2)]
+        lines = []
+        for row in self.rows:
+            line = f"{row.check:{widths[0]}}  {row.status:{widths[1]}}  {row.found}"
+            lines.append(f"\033[31m{line}\033[0m" if color and row.status == _BAD else line)
+            if row.fix:
+                lines.append(f"{'':{sum(widths) + 4}}Fix: {row.fix}")
+        failed = sum(row.status == _BAD for row in self.rows)
+        summary = f"{failed} of {len(self.rows)} checks failed." if failed else "All is well."
+        return "\n".join([*lines, summary])
+
+
+def doctor(
+    config: Any = None,
+    *,
+    hosts: Sequence[str] | None = None,
+    timeout: float = 20.0,
+    rscript: str | None = None,
+) -> Diagnosis:
+    """Look, from this machine, for what would keep a cluster from starting.
+
+    It looks at the form of TF_CONFIG, at whether the names of all tasks resolve, whether the port of this
+    task is free and those of its peers can be reached, the clocks, the versions of all that matters, the
+    GPUs, R and reticulate. Nothing is changed, TensorFlow is not imported into this process, and no check
+    takes longer than ``timeout`` (the import of TensorFlow, in a process of its own, may take 2 minutes).
+    Start it on each machine; workers that wait for their peers answer, too.
+
+    Args:
+        config: The cluster: TF_CONFIG as text, as a mapping or as a ``ClusterConfig``; by default the
+            environment variable.
+        hosts: Instead, hosts for ``mpi_cluster()``, which must let this user in by ssh.
+        timeout: Seconds that each check may take.
+        rscript: The path of Rscript; by default the one on PATH.
+
+    Returns:
+        A ``Diagnosis`` with ``rows`` (check, status, found, fix), ``ok`` and ``to_frame()``; ``print()``
+        shows a table.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+
+    Example:
+        >>> found = tfdistr.doctor({"cluster": {"worker": ["127.0.0.1:2222"]},
+        ...                         "task": {"type": "worker", "index": 0}})
+        >>> found.rows[0].status
+        'ok'
+    """
+    seconds = positive("timeout", timeout, of=" of seconds", example="20.0")
+    if hosts is not None and config is not None:
+        raise ArgumentError(
+            "Give `config` or `hosts`, not both.", received="config and hosts", fix="Leave one of them out."
+        )
+    checks: list[Callable[[], list[Row]]] = []
+    if hosts is not None:
+        checks = [partial(_host, host, seconds) for host in check_hosts(hosts)]
+    else:
+        rows, cluster = _syntax(config)
+        checks.append(lambda: rows)
+        if cluster is not None:
+            checks.append(lambda: _addresses(cluster, seconds))
+    checks += [_packages, lambda: _mpi(seconds), lambda: _gpus(seconds), lambda: _r(rscript, seconds)]
+    with ThreadPoolExecutor(8) as pool:
+        return Diagnosis([row for rows in pool.map(lambda check: check(), checks) for row in rows])
+
+
+# --- The cluster
+
+
+def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
+    try:
+        cluster = cluster_from_env() if config is None else parse_tf_config(config)
+    except ClusterConfigError as error:
+        found = error.message + (f" Received: {error.received}" if error.received is not None else "")
+        return [Row("TF_CONFIG", _BAD, found, error.fix or "")], None
+    if cluster is None:
+        return [Row("TF_CONFIG", _NONE, "not set: one process, local_cluster() or mpi_cluster()")], None
+    jobs = ", ".join(f"{len(members)} {job}" for job, members in cluster.jobs.items() if members)
+    return [Row("TF_CONFIG", _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
+
+
+def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:
+    own = str(cluster.task)
+    tasks = {f"{job} {i}": a for job, members in cluster.jobs.items() for i, a in enumerate(members)}
+    loopback = [n for n, a in tasks.items() if split_address(a)[0] in ("localhost", "127.0.0.1", "::1")]
+    rows: list[Row] = []
+    if 0 < len(loopback) < len(tasks):
+        rows.append(
+            Row("addresses", _BAD, f"{', '.join(loopback)}: an address that means another machine on each",
+                "Give each task the address by which the other machines reach it.")
+        )  # fmt: skip
+
+    async def look() -> list[list[Row]]:
+        looks = [_own(own, tasks[own], timeout)]
+        looks += [_peer(name, address, timeout) for name, address in tasks.items() if name != own]
+        return list(await asyncio.gather(*looks))
+
+    return [*rows, *(row for found in _in_a_loop(look) for row in found)]
+
+
+async def _own(name: str, address: str, timeout: float) -> list[Row]:
+    check = f"own port, {address}"
+    host, port = split_address(address)
+    try:
+        (await listening_socket(host, port)).close()
+    except OSError as error:
+        greeting: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            async with asyncio.timeout(timeout):
+                greeting, _, writer = await greeting_of(address)
+            writer.close()
+        if greeting.get("task") == name:
+            return [Row(check, _OK, f"{name} waits there: {greeting['id']}")]
+        return [Row(check, _BAD, error.strerror or str(error), "End the process that has it (see: ss -ltnp), "
+                    "or give this task another address, on all workers.")]  # fmt: skip
+    try:
+        async with asyncio.timeout(timeout):
+            places = {place[0] for *_, place in await lookup(host, port)}
+    except OSError as error:
+        return [_unreachable(check, error)]
+    if not any(map(_is_here, places)):
+        found = f"free, but {', '.join(sorted(places))} is no address of this machine"
+        fix = "Right if a gateway forwards the port; else correct the address or the index."
+        return [Row(check, _NONE, found, fix)]
+    return [Row(check, _OK, "free")]
+
+
+async def _peer(name: str, address: str, timeout: float) -> list[Row]:
+    check = f"{name}, {address}"
+    try:
+        async with asyncio.timeout(timeout):
+            greeting, _, writer = await greeting_of(address)
+    except ConnectionRefusedError:
+        return [Row(check, _OK, "the machine is there; nobody listens yet")]
+    except OSError as error:
+        return [_unreachable(check, error)]
+    except ValueError:
+        return [Row(check, _OK, "something listens there, which is no worker that waits for its peers")]
+    writer.close()
+    if greeting["task"] != name:
+        return [Row(check, _BAD, f"{greeting['task']} waits there", "Give all workers the same addresses.")]
+    apart = float(greeting["time"]) - time.time()
+    clock = Row(f"clock of {name}", _OK, f"{apart:+.1f} s apart")
+    if abs(apart) > CLOCKS:
+        clock = clock._replace(status=_BAD, fix="Set the clocks by NTP: logs could not be compared.")
+    return [Row(check, _OK, f"{name} waits there: {greeting['id']}"), clock]
+
+
+def _unreachable(check: str, error: OSError) -> Row:
+    if isinstance(error, socket.gaierror):
+        fix = "Correct the name, or make it known to this machine (DNS, /etc/hosts)."
+    else:
+        fix = "See whether the machine is on, and whether a firewall lets this port through."
+    return Row(check, _BAD, absence(error).partition(" ")[2], fix)
+
+
+def _is_here(place: str) -> bool:
+    """Whether an IP address is one of this machine."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET) as one:
+            one.bind((place, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _in_a_loop(work: Callable[[], Any]) -> Any:
+    """What a coroutine gives, also where the caller's thread has a loop that runs."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(asyncio.run(work())))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _host(host: str, timeout: float) -> list[Row]:
+    """A host of mpi_cluster(): whether ssh lets this user in, and whether this Python is there."""
+    check = f"host {host}"
+    began = time.time()
+    said = _run(
+        ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout))}", host,
+         f"{sys.executable} -c '{_THERE}'"], timeout,
+    )  # fmt: skip
+    try:
+        there, version = json.loads(said.output.splitlines()[-1])
+    except (ValueError, IndexError, TypeError):
+        what = said.failure or "ssh says nothing"
+        fix = (
+            f"The same Python must be at this path on that host: {sys.executable}."
+            if said.status in (1, 126, 127) and said.started
+            else f"Let this user in without a password: ssh {host} true."
+        )
+        return [Row(check, _BAD, what, fix)]
+    rows = [Row(check, _OK, f"ssh lets this user in; tfdistr {version or 'not installed in Python'}")]
+    if version not in ("", tfdistr.__version__):
+        found = f"tfdistr {version}, here {tfdistr.__version__}"
+        rows = [Row(check, _BAD, found, "Install the same version.")]
+    apart = there - (began + time.time()) / 2
+    slack = CLOCKS + (time.time() - began) / 2
+    fix = "Set the clocks by NTP: logs could not be compared." if abs(apart) > slack else ""
+    return [*rows, Row(f"clock of {host}", _BAD if fix else _OK, f"{apart:+.1f} s apart", fix)]
+
+
+# --- What is installed
+
+
+def _packages() -> list[Row]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    rows = [Row("Python", _OK, f"{python}, {sys.executable}"), Row("tfdistr", _OK, tfdistr.__version__)]
+    for name, others in (("tensorflow", ["tensorflow-cpu"]), ("keras", []), ("numpy", [])):
+        version = next(filter(None, map(_version, [name, *others])), None)
+        if version is None:
+            rows.append(Row(name, _BAD, "not installed", f"pip install {name}"))
+        elif name == "keras" and not version.startswith("3."):
+            rows.append(Row(name, _BAD, version, "pip install 'keras>=3': older models cannot be trained."))
+        else:
+            rows.append(Row(name, _OK, version))
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    if backend != "tensorflow":
+        rows.append(Row("KERAS_BACKEND", _BAD, backend, "Unset it: tfdistr trains with TensorFlow."))
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        rows.append(Row("TF_USE_LEGACY_KERAS", _BAD, "set", "Unset it: tfdistr trains Keras 3 models."))
+    return rows
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _mpi(timeout: float) -> list[Row]:
+    version = _version("mpi4py")
+    if version is None:
+        return [Row("MPI", _NONE, "no mpi4py: TensorFlow's ring is used", "pip install 'tfdistr[mpi]'")]
+    said = _run([sys.executable, "-c", _MPI], timeout)
+    if said.failure:
+        return [Row("MPI", _BAD, f"mpi4py {version}: {said.failure}", "pip install 'tfdistr[mpi]'")]
+    launcher = find_mpiexec()
+    found = f"mpi4py {version}, {said.output.splitlines()[0].strip()}, {launcher or 'no mpiexec'}"
+    if launcher is None:
+        return [Row("MPI", _BAD, found, "pip install 'tfdistr[mpi]', or put mpiexec on PATH.")]
+    return [Row("MPI", _OK, " ".join(found.split()))]
+
+
+def _gpus(timeout: float) -> list[Row]:
+    """The GPUs that there are, and those that TensorFlow sees; it is asked in a process of its own."""
+    there = visible_gpus({})
+    said = _run([sys.executable, "-c", _TENSORFLOW], max(timeout, _IMPORT))
+    if said.failure:
+        fix = "Repair TensorFlow; see: python -c 'import tensorflow'"
+        return [Row("import tensorflow", _BAD, said.failure, fix)]
+    seen = json.loads(said.output.splitlines()[-1])
+    fix = "pip install 'tensorflow[and-cuda]'; see that the driver suits." if len(seen) < len(there) else ""
+    found = f"{len(there)} visible, TensorFlow sees {len(seen)}"
+    return [Row("import tensorflow", _OK, "works"), Row("GPUs", _BAD if fix else _OK, found, fix)]
+
+
+def _r(rscript: str | None, timeout: float) -> list[Row]:
+    program = rscript or shutil.which("Rscript")
+    if program is None:
+        return [Row("R", _NONE, "no Rscript on PATH; needed for R only")]
+    said = _run([program, "--no-init-file", "-e", _R], timeout)
+    lines = said.output.splitlines()
+    if said.failure or len(lines) < 1:
+        return [Row("R", _BAD, said.failure or "says nothing", f"See: {program} --version")]
+    version, reticulate, package = [*lines, "", ""][:3]
+    rows = [Row("R", _OK, f"{version}, {program}")]
+    if not reticulate:
+        rows.append(Row("reticulate", _NONE, "not installed; needed for R only"))
+    else:
+        numbers = tuple(int(part) for part in reticulate.replace("-", ".").split(".")[:2])
+        fix = "" if numbers >= _RETICULATE else "Install reticulate 1.41 or later: older ones lack NumPy 2."
+        rows.append(Row("reticulate", _BAD if fix else _OK, reticulate, fix))
+    if package and package != tfdistr.__version__:
+        found = f"{package}, in Python {tfdistr.__version__}"
+        rows.append(Row("R package tfdistr", _BAD, found, "Install the same version in both."))
+    elif package:
+        rows.append(Row("R package tfdistr", _OK, package))
+    return rows
+
+
+class _Said(NamedTuple):
+    output: str
+    failure: str | None
+    status: int | None
+    started: bool
+
+
+def _run(command: Sequence[str], timeout: float) -> _Said:
+    """Run a program; what it printed, or why it failed."""
+    quiet = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    try:
+        ended = subprocess.run(
+            list(command), capture_output=True, text=True, errors="replace", timeout=timeout, env=quiet,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return _Said("", f"no answer within {timeout:g} s", None, True)
+    except OSError as error:
+        return _Said("", f"{command[0]}: {error.strerror}", None, False)
+    last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
+    return _Said(ended.stdout, last if ended.returncode else None, ended.returncode, True)
+
+
+# --- The command
+
+
+def read_config(file: str) -> str:
+    """The TF_CONFIG of a file.
+
+    Raises:
+        ArgumentError: It cannot be read.
+    """
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ArgumentError(
+            "The file with TF_CONFIG must be one that can be read.",
+            received=f"{file}: {getattr(error, 'strerror', None) or error}",
+            fix="Write what tf_config(...)[0].to_json() gives into a file.",
+        ) from error

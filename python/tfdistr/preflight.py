@@ -1,0 +1,405 @@
+"""Before TensorFlow starts its servers, the workers of a cluster see whether all are there, and are alike.
+
+TensorFlow itself waits for a worker that is missing, and does not notice that two workers were given other
+addresses or other versions. Here each worker listens on the port of its address, which shows that it can be
+had, and the first one, the leader, hears from all others. They go on when all have come and agree. Whoever
+finds out first that this cannot be tells all that are there, so that they raise the same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from tfdistr._tf_config import load_json, split_address
+from tfdistr.cluster import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr.differences import mismatch
+from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
+from tfdistr.peers import (
+    LONGEST,
+    End,
+    absence,
+    greeting_of,
+    listening_socket,
+    lookup,
+    send,
+    tell,
+    this_process,
+)
+
+#: Seconds after which a worker that waits says for whom.
+WAITING_NOTE = 30.0
+#: Seconds for which a worker that cannot start goes on telling those that have not come yet.
+TELLING = 10.0
+_RETRY = 0.2
+_LOOK = 0.02
+_NEWS = 1.0  # seconds between two lines of the leader that say for whom it waits
+
+log = logging.getLogger("tfdistr")
+
+
+def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> None:
+    """Wait until all workers of the cluster are there, and see that they agree.
+
+    Args:
+        tasks: The address of each task, by its name ("worker 1"), the leader's first.
+        own: The name of this one.
+        fields: What must be the same on all workers, beside these addresses.
+        timeout: Seconds to wait.
+
+    Raises:
+        ClusterStartError: The port of this worker cannot be had, or there are two of one task, or not all
+            came. The error names them.
+        JobMismatchError: The workers differ.
+    """
+    meeting = _Meeting(tasks, own, fields, timeout)
+    # Not a daemon: while the error is shown, the peers that come later are told.
+    thread = threading.Thread(target=meeting.run, name="tfdistr-preflight")
+    thread.start()
+    try:
+        while not meeting.over.wait(0.1):
+            pass
+    except BaseException:
+        meeting.cancel()
+        raise
+    meeting.check()
+
+
+def cluster_to_join() -> ClusterConfig | None:
+    """The cluster that TF_CONFIG describes, as ``cluster_from_env`` gives it.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid. If only its task is not, the workers of the cluster, which
+            wait for this one, are told.
+    """
+    try:
+        return cluster_from_env()
+    except ClusterConfigError as error:
+        with contextlib.suppress(ClusterConfigError, KeyError, TypeError):
+            cluster = load_json(os.environ["TF_CONFIG"])["cluster"]
+            job = "chief" if "chief" in cluster else "worker"
+            jobs = parse_tf_config({"cluster": cluster, "task": {"type": job, "index": 0}}).jobs
+            peers = {f"{job} {i}": a for job in ("chief", "worker") for i, a in enumerate(jobs.get(job, ()))}
+            tell_of(error, peers)
+        raise
+
+
+def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> None:
+    """Tell workers that wait for each other, or that come in the next seconds, why this process cannot join.
+
+    It goes on in the background, also while the interpreter ends.
+
+    Args:
+        error: Why.
+        tasks: The address of each task, by its name.
+    """
+    end = replace(End.of(error), kind=ClusterStartError.kind)
+    end = replace(end, received=f"{end.received}, in {this_process()}")
+
+    async def tell_all() -> None:
+        told: set[str] = set()
+        until = time.monotonic() + TELLING
+        while len(told) < len(tasks) and time.monotonic() < until:
+            await tell({name: address for name, address in tasks.items() if name not in told}, end, told)
+            await asyncio.sleep(_RETRY)
+
+    threading.Thread(target=lambda: asyncio.run(tell_all()), name="tfdistr-preflight").start()
+
+
+class _Meeting:
+    """One worker's part in it. The leader decides, or whoever finds out first that they cannot start."""
+
+    def __init__(self, tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> None:
+        self.over = threading.Event()
+        self._tasks = dict(tasks)
+        self._own = own
+        self._leader = next(iter(self._tasks))
+        self._timeout = timeout
+        self._id = this_process()
+        addresses = {f"address of {name}": address for name, address in self._tasks.items()}
+        self._hello: dict[str, Any] = {"task": own, "id": self._id, "fields": {**addresses, **fields}}
+        self._failure: BaseException | None = None
+        # Of the leader: who has registered, and by which connection.
+        self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
+        self._writers: dict[str, asyncio.StreamWriter] = {}
+        self._strangers: list[asyncio.StreamWriter] = []  # that have not their like in this cluster
+        # Of the others: whom the leader waits for; None while they have no connection to it.
+        self._leader_waits: list[str] | None = None
+        self._unresolved = set(self._tasks)
+
+    # --- From other threads
+
+    def run(self) -> None:
+        """Run it all; ``over`` is set when the result is there."""
+        try:
+            asyncio.run(self._main())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # raised again by check()
+            self._failure = self._failure or error
+        finally:
+            self.over.set()
+
+    def cancel(self) -> None:
+        """End it."""
+        with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
+            self._loop.call_soon_threadsafe(self._running.cancel)
+
+    def check(self) -> None:
+        """Raise the error, if the workers cannot start."""
+        if self._failure:
+            raise self._failure
+
+    # --- In the loop
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        running = asyncio.current_task()
+        assert running is not None
+        self._running = running
+        self._decided: asyncio.Future[tuple[End | None, bool]] = self._loop.create_future()
+        try:
+            server = await self._listen()
+        except OSError as error:
+            await self._finish(await self._no_port(error), None, linger=True)
+            return
+        work = [asyncio.create_task(job) for job in (self._resolve(), self._note(), self._lead_or_join())]
+        linger = True
+        try:
+            end, heard = await asyncio.wait_for(asyncio.shield(self._decided), self._timeout)
+        except TimeoutError:
+            end, heard, linger = await self._too_late(), False, False
+            if self._decided.done():  # a peer was quicker
+                end, heard = self._decided.result()
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        await self._finish(end, server, heard=heard, linger=linger)
+
+    async def _finish(
+        self, end: End | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
+    ) -> None:
+        """Tell the peers of an end that they do not know of, and let the caller go on."""
+        told = {self._own}
+        if end and (not heard or self._own == self._leader):  # who has heard it may not know all addresses
+            for writer in (*self._writers.values(), *self._strangers):
+                send(writer, {"end": asdict(end)})
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+            told |= set(self._writers)
+            await tell(self._without(told), end, told)
+        # Not before: a peer that does not find this worker any more knows why.
+        if server:
+            server.close()
+        for writer in (*self._writers.values(), *self._strangers):
+            writer.close()
+        self._failure = end.error() if end else None
+        self.over.set()
+        until = time.monotonic() + TELLING
+        while end and linger and not heard and self._without(told) and time.monotonic() < until:
+            await asyncio.sleep(_RETRY)
+            await tell(self._without(told), end, told)
+
+    def _without(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: address for name, address in self._tasks.items() if name not in names}
+
+    def _decide(self, end: End | None, *, heard: bool = False) -> None:
+        if not self._decided.done():
+            self._decided.set_result((end, heard))
+
+    async def _listen(self) -> asyncio.Server:
+        host, port = split_address(self._tasks[self._own])
+        return await asyncio.start_server(self._serve, sock=await listening_socket(host, port), limit=LONGEST)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one that has connected to this worker."""
+        name = None
+        try:
+            send(writer, {"task": self._own, "id": self._id, "waits": self._missing(), "time": time.time()})
+            while line := await reader.readline():
+                message = json.loads(line)
+                if "end" in message:
+                    self._decide(End(**message["end"]), heard=True)
+                elif self._own == self._leader:
+                    name = self._register(message["hello"], writer)
+        except (OSError, ValueError, TypeError, KeyError):
+            pass  # not one of us, or it is gone
+        except asyncio.CancelledError:
+            pass  # all is over; asyncio would show it
+        finally:
+            if self._writers.get(str(name)) is writer and not self._decided.done():
+                del self._writers[str(name)], self._hellos[str(name)]
+            writer.close()
+
+    def _register(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> str:
+        name = str(hello["task"])
+        known = self._hellos.get(name)
+        if known and known["id"] != hello["id"]:
+            self._strangers.append(writer)
+            self._decide(self._duplicate(name, known["id"], hello["id"]))
+        elif name not in self._tasks:
+            error = mismatch([self._hello["fields"], hello["fields"]], [self._own, name])
+            assert error is not None  # it has an address more
+            self._strangers.append(writer)
+            self._decide(End.of(error))
+        else:
+            self._hellos[name], self._writers[name] = hello, writer
+        return name
+
+    async def _lead_or_join(self) -> None:
+        await (self._lead() if self._own == self._leader else self._join())
+
+    async def _lead(self) -> None:
+        said = 0.0
+        while self._missing():
+            await asyncio.sleep(_LOOK)
+            if time.monotonic() - said > _NEWS:
+                said = time.monotonic()
+                for writer in self._writers.values():
+                    send(writer, {"waits": self._missing()})
+        names = list(self._tasks)
+        error = mismatch([self._hellos[name]["fields"] for name in names], names)
+        if error is None:
+            for writer in self._writers.values():
+                send(writer, {"go": True})
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+        self._decide(End.of(error) if error else None)
+
+    async def _join(self) -> None:
+        """Register with the leader, as often as it takes."""
+        while True:
+            while self._unresolved:
+                await asyncio.sleep(_LOOK)
+            with contextlib.suppress(OSError, ValueError):  # too early; in the end it is said what it was
+                greeting, reader, writer = await greeting_of(self._tasks[self._leader])
+                try:
+                    if greeting["task"] == self._leader:
+                        send(writer, {"hello": self._hello})
+                        await self._hear(reader)
+                finally:
+                    self._leader_waits = None
+                    writer.close()
+            await asyncio.sleep(_RETRY)
+
+    async def _hear(self, leader: asyncio.StreamReader) -> None:
+        while line := await leader.readline():
+            message = json.loads(line)
+            if "waits" in message:
+                self._leader_waits = list(message["waits"])
+            elif "end" in message:
+                self._decide(End(**message["end"]), heard=True)
+            else:
+                self._decide(None)
+
+    async def _resolve(self) -> None:
+        """Look up the names of all tasks until each resolves."""
+
+        async def look(name: str) -> None:
+            host, port = split_address(self._tasks[name])
+            while name in self._unresolved:
+                try:
+                    await lookup(host, port)
+                    self._unresolved.discard(name)
+                except OSError:
+                    await asyncio.sleep(_NEWS)
+
+        await asyncio.gather(*map(look, self._tasks))
+
+    def _missing(self) -> list[str]:
+        """Whom this worker waits for, as far as it knows."""
+        if self._unresolved:
+            return [name for name in self._tasks if name in self._unresolved]
+        if self._own == self._leader:
+            return [name for name in self._tasks if name not in self._hellos]
+        return [self._leader] if self._leader_waits is None else self._leader_waits
+
+    async def _note(self) -> None:
+        """Say now and then for whom this worker waits."""
+        pause = WAITING_NOTE
+        while True:
+            await asyncio.sleep(pause)
+            if self._own == self._leader or self._leader_waits is None:  # else the leader says it
+                log.warning("%s waits for %s.", self._title(self._own), await self._reasons(self._missing()))
+            pause *= 2
+
+    async def _too_late(self) -> End:
+        missing = self._missing()
+        if missing == [self._leader] and not self._unresolved:  # others may be missing as well
+            others = [name for name in self._tasks if name not in (self._own, self._leader)]
+            there = await asyncio.gather(*map(self._is_there, others))
+            missing += [name for name, is_there in zip(others, there, strict=True) if not is_there]
+        return End(
+            ClusterStartError.kind,
+            f"The workers of the cluster must find each other within {self._timeout:g} s.",
+            f"{self._title(self._own)}: waited for {await self._reasons(missing)}",
+            "Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
+            "others can reach its address.",
+        )
+
+    async def _is_there(self, name: str) -> bool:
+        try:
+            greeting, _, writer = await greeting_of(self._tasks[name])
+        except (OSError, ValueError):
+            return False
+        writer.close()
+        return bool(greeting["task"] == name)
+
+    async def _reasons(self, missing: Sequence[str]) -> str:
+        reasons = await asyncio.gather(*map(self._reason, missing))
+        return "; ".join(self._title(name) + why for name, why in zip(missing, reasons, strict=True))
+
+    async def _reason(self, name: str) -> str:
+        """What is found at the address of a task that is missing."""
+        if name in self._unresolved:
+            return ", whose name does not resolve"
+        try:
+            greeting, _, writer = await greeting_of(self._tasks.get(name, ""))
+        except OSError as error:
+            return f", {absence(error)}"
+        except ValueError:
+            return ", where something else answers (has the cluster started already?)"
+        writer.close()
+        if greeting["task"] != name:
+            return f", where {greeting['task']} answers"
+        waits = [other for other in greeting["waits"] if other != name]
+        return f", which waits for {' and '.join(map(self._title, waits))}" if waits else ""
+
+    async def _no_port(self, error: OSError) -> End:
+        """Why this worker cannot listen on its port."""
+        in_use = error.errno == errno.EADDRINUSE
+        greeting: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            greeting, _, writer = await greeting_of(self._tasks[self._own])
+            writer.close()
+        if in_use and greeting.get("task") == self._own:
+            return self._duplicate(self._own, str(greeting.get("id")), self._id)
+        return End(
+            ClusterStartError.kind,
+            "Each worker must be able to listen on the port of its address.",
+            f"{self._title(self._own)}: "
+            + ("another process listens on its port" if in_use else str(error.strerror)),
+            "Another process has this worker's port: end it, or give the worker another address."
+            if in_use
+            else "Give the worker a port that this user may listen on.",
+        )
+
+    def _duplicate(self, name: str, first: str, second: str) -> End:
+        return End(
+            ClusterStartError.kind,
+            "Each task of the cluster must be one process.",
+            f"{self._title(name)} twice: {first}, and {second}",
+            "Give each process its own task in TF_CONFIG, and end those of an earlier run.",
+        )
+
+    def _title(self, name: str) -> str:
+        return f"{name} ({self._tasks.get(name, 'an unknown address')})"

@@ -1,0 +1,1 @@
+"""Checkpoints of a job, exact resume, and restarts after a failure."""

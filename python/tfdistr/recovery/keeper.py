@@ -1,0 +1,252 @@
+"""Keeps the checkpoints of a training, and brings it back to where it was."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.callbacks import Callback
+
+from tfdistr.collectives import Collectives
+from tfdistr.errors import ArgumentError
+
+from .callback_state import before_training, give_back, state_of
+from .checkpoint import Array, Checkpoint, CheckpointFolder, Position
+from .model_state import assign, random_state, set_random_state, values_of, variables_of
+from .ranks import Part, check_same, gather, pack, parts_of, share, unpack
+from .run import STOP
+from .told_to_end import ToldToEnd, stopped
+
+#: Seconds between two times that the workers ask each other whether one was told to end.
+ASK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint, as one worker has it.
+
+    Attributes:
+        position: Where the training was.
+        total: Number of steps that were made in all epochs together.
+        ended: Whether a callback had stopped the training.
+        values: The values of all variables, one for each.
+        notes: What callbacks remember, and the states of random numbers.
+        arrays: The arrays of ``notes``.
+    """
+
+    position: Position
+    total: int
+    ended: bool
+    values: list[Part]
+    notes: dict[str, Any]
+    arrays: list[Array]
+
+
+class Keeper:
+    """What the training loop asks when to save, and what saves. It does the same on all workers.
+
+    Args:
+        folder: The checkpoints of the run; the chief alone uses them.
+        every: How often one is written: after so many steps, or "epoch".
+        told: What notes SIGTERM.
+        collectives: What carries tensors to the peers; None without peers.
+        others: Variables that belong to the training beside those of the model.
+        on_event: Called as ``on_event("checkpoint", **fields)``.
+    """
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        every: int | str,
+        told: ToldToEnd,
+        *,
+        collectives: Collectives | None = None,
+        others: Sequence[tf.Variable] = (),
+        on_event: Callable[..., None] = lambda kind, **fields: None,
+    ) -> None:
+        self.every = every
+        self._folder = folder
+        self._told = told
+        self._collectives = collectives
+        self._is_chief = collectives is None or collectives.index == 0
+        self._others = others
+        self._on_event = on_event
+        self.found = self._load()
+        #: Where the training begins.
+        self.start = self.found.position if self.found else Position(0, 0)
+        #: Steps that were made before this epoch.
+        self.total = (self.found.total if self.found else 0) - self.start.step
+        # After how many steps, over all epochs, the last checkpoint was written.
+        self._saved = self.first_step
+        self._execution = 1
+        self._pace, self._asked_at, self._asked = 1, 0, time.monotonic()
+        self._next = 0
+
+    @property
+    def first_step(self) -> int:
+        """The number of the first step to be made, counted over all epochs."""
+        return self.total + self.start.step
+
+    @property
+    def ended(self) -> bool:
+        """Whether the training was at its end already, because a callback had stopped it."""
+        return self.found is not None and self.found.ended
+
+    def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
+        """Prepare callbacks, which open their files next.
+
+        Raises:
+            ArgumentError: The training was further than ``epochs``.
+        """
+        made = self.start.epoch + (self.start.step > 0)
+        if made > epochs:
+            raise ArgumentError(
+                "`epochs` must be at least as many as the run has begun.",
+                received=f"epochs={epochs}, where the checkpoint is at {self.start}",
+                fix=f"Pass epochs={made} or more, or begin anew in another `run_dir`.",
+            )
+        if self.found:
+            before_training(callbacks, self.found.notes["callbacks"])
+
+    def begin(self, model: keras.Model, callbacks: Sequence[Callback]) -> Position:
+        """Begin, once callbacks have: see that all workers have the same weights, those of the checkpoint.
+
+        What a checkpoint within an epoch has is given to model and callbacks again when this epoch has begun.
+
+        Returns:
+            Where the training begins.
+
+        Raises:
+            ArgumentError: The checkpoint is that of another model.
+            JobMismatchError: The workers have different weights.
+        """
+        if self.found:
+            self.restore(model, callbacks)
+        self._check_same(model)
+        return self.start
+
+    def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
+        """Give model and callbacks, whose training has begun, what the checkpoint has.
+
+        Raises:
+            ArgumentError: It is that of another model.
+        """
+        found = self.found
+        assert found is not None
+        assign(variables_of(model, self._others), found.values)
+        give_back(callbacks, found.notes["callbacks"], found.arrays)
+        set_random_state(found.notes["random"], found.arrays)
+        if found.ended:
+            model.stop_training = True
+
+    def _check_same(self, model: keras.Model) -> None:
+        if self._collectives is None:
+            return
+        own = [v.value.values[0] if isinstance(v.value, tf.distribute.DistributedValues) else v.value
+               for v in model.trainable_variables]  # fmt: skip
+        check_same(self._collectives, [variable.read_value().numpy() for variable in own])
+
+    def begin_epoch(self, done: int, execution: int = 1) -> None:
+        """Note that an epoch begins, of which ``done`` steps are made."""
+        self._execution = execution
+        self._plan(done)
+
+    def until(self, done: int) -> int:
+        """How many steps may be made before ``after_steps`` is to be called."""
+        return max(1, self._next - done)
+
+    def after_steps(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
+        """Save, if it is time to, after ``done`` steps of an epoch that is not over.
+
+        Raises:
+            JobStoppedError: A worker was told to end; what there is was saved.
+        """
+        if done < self._next:
+            return
+        told, _ = self._ask(model, done)
+        if told or self._due() <= done:
+            self._save(model, callbacks, Position(epoch, done), done, ended=False)
+        if told:
+            raise stopped(Position(epoch, done), self._folder.path.parent)
+        self._plan(done)
+
+    def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
+        """Save, if it is time to, after an epoch of ``done`` steps.
+
+        Raises:
+            JobStoppedError: A worker was told to end; what there is was saved.
+        """
+        told, ended = self._ask(model, done)
+        position = Position(epoch + 1, 0)
+        if told or ended or self.every == "epoch" or self._due() <= done:
+            self._save(model, callbacks, position, done, ended=ended)
+        self.total += done
+        if told:
+            raise stopped(position, self._folder.path.parent)
+
+    def _due(self) -> float:
+        """After how many steps of this epoch a checkpoint is due."""
+        if not isinstance(self.every, int):
+            return math.inf
+        return (self._saved // self.every + 1) * self.every - self.total
+
+    def _plan(self, done: int) -> None:
+        self._asked_at, self._asked = done, time.monotonic()
+        following = min(done + self._pace, self._due())
+        self._next = math.ceil(following / self._execution) * self._execution
+
+    def _ask(self, model: keras.Model, done: int) -> tuple[bool, bool]:
+        """Whether a worker was told to end, and whether one stops. All must call it after the same steps."""
+        made, seconds = done - self._asked_at, time.monotonic() - self._asked
+        pace = min(max(1, 2 * made), max(1, int(made * ASK_SECONDS / max(seconds, 1e-9))))
+        told = self._told.told or (self._is_chief and (self._folder.path / STOP).exists())
+        ended = bool(model.stop_training)
+        if self._collectives is not None:
+            # Also how many steps it takes each: the next time must be the same for all.
+            own = np.zeros(self._collectives.num_workers + 2, np.int64)
+            own[self._collectives.index], own[-2], own[-1] = pace, told, ended
+            (together,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])
+            *paces, telling, ending = together.numpy().tolist()
+            pace, told, ended = min(paces), telling > 0, ending > 0
+        self._pace = max(1, pace)
+        return told, ended
+
+    def _save(
+        self, model: keras.Model, callbacks: Sequence[Callback], position: Position, done: int, *, ended: bool
+    ) -> None:
+        began = time.monotonic()
+        values = values_of(variables_of(model, self._others))
+        arrays: list[Array] = []
+        notes: dict[str, Any] = {"callbacks": state_of(callbacks, arrays), "random": random_state(arrays)}
+        notes["kinds"], content = pack(arrays)
+        notes["ended"] = ended
+        gathered = gather(self._collectives, values, [json.dumps(notes).encode(), content])
+        if self._is_chief:
+            self._folder.save(Checkpoint(self._folder.job, position, self.total + done, arrays=gathered))
+        self._saved = self.total + done
+        seconds = time.monotonic() - began
+        self._on_event("checkpoint", epoch=position.epoch, step=position.step, seconds=seconds)
+
+    def _load(self) -> Found | None:
+        newest = self._folder.newest() if self._is_chief else None
+        header = {"position": newest.position, "total": newest.total} if newest else None
+        own = dict(newest.arrays) if newest else None
+        text, arrays = share(self._collectives, own, json.dumps(header))
+        if (told := json.loads(text)) is None:
+            return None
+        worker, workers = 0, 1
+        if self._collectives is not None:
+            worker, workers = self._collectives.index, self._collectives.num_workers
+        *values, notes, content = parts_of(arrays, worker, workers)
+        state = json.loads(notes.own.tobytes())
+        return Found(
+            Position(*told["position"]), told["total"], state["ended"], values, state,
+            unpack(state["kinds"], content.own),
+        )  # fmt: skip

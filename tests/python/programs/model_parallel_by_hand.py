@@ -1,0 +1,41 @@
+"""The chief of workers that were started by hand: model_parallel_by_hand.py OUTPUT [EPOCHS]."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfdistr
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(101, 8)).astype("float32")
+Y = (X[:, :4].sum(1) > 0).astype("int32")
+ARGUMENTS: dict[str, Any] = {"epochs": 2, "batch_size": 32, "seed": 1, "verbose": 0}
+PLACEMENT = {"first": "worker 0", "second": "/job:worker/task:1"}
+
+
+def model() -> keras.Model:
+    layers = [keras.layers.Dense(16, "relu", name="first"), keras.layers.Dense(2, name="second")]
+    made = keras.Sequential([keras.Input((8,)), *layers])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    return made
+
+
+if __name__ == "__main__":
+    arguments = ARGUMENTS | {"epochs": int(sys.argv[2])} if len(sys.argv) > 2 else ARGUMENTS
+    tell = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print("epoch_end", flush=True))
+    fit = tfdistr.distributed_fit(
+        model, X, Y, strategy="model_parallel", placement=PLACEMENT, callbacks=[tell], **arguments
+    )
+    # The workers are gone: the models are ones of this process.
+    assert tell.model is fit.model
+    predicted = fit.model.predict(X[:5], verbose=0)
+    weights = {f"weight_{i}": weight for i, weight in enumerate(fit.model.get_weights())}
+    np.savez(f"{sys.argv[1]}/result.npz", predicted=predicted, workers=fit.params["workers"], **weights)
+    sys.stdout.flush()
+    os._exit(0)

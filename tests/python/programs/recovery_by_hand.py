@@ -1,0 +1,61 @@
+"""Trains with checkpoints as one of several workers that were started by hand.
+
+Usage: recovery_by_hand.py WHAT FOLDER   (each worker has a folder of its own in it)
+
+WHAT: "train", "told" (the last worker tells itself to end in epoch 2), "resume", or "noise" (the last worker
+has other weights).
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+
+import tfdistr
+from tfdistr.errors import JobMismatchError
+
+what, folder = sys.argv[1], Path(sys.argv[2])
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+
+
+class Tells(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if what == "told" and index == 1 and epoch == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def on_train_begin(self, logs=None):
+        if what == "noise" and index == 1:
+            # Not through the strategy, which would give all workers the same.
+            weights = self.model.layers[0].kernel.value
+            weights.values[0].assign_add(np.ones(weights.shape, "float32"))
+
+
+def model():
+    made = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(),
+                             keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])  # fmt: skip
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(170, 4)).astype("float32")
+y = (x[:, 0] * x[:, 1] > 0).astype("int64")
+try:
+    fit = tfdistr.distributed_fit(
+        model, x, y, batch_size=8, epochs=4, seed=1, callbacks=[Tells()], checkpoint_every=5,
+        run_dir=folder / str(index), resume=what == "resume", verbose=0,
+    )  # fmt: skip
+except JobMismatchError as error:
+    print(f"refused: {json.dumps(str(error))}", flush=True)
+else:
+    own = [np.asarray(variable.value.values[0]) if hasattr(variable.value, "values") else np.asarray(variable)
+           for variable in [*fit.model.variables, *fit.model.optimizer.variables]]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(fit.history).encode() + b"".join(value.tobytes() for value in own))
+    print(f"trained: {digest.hexdigest()}", flush=True)

@@ -1,0 +1,274 @@
+"""Before TensorFlow starts, the workers see whether all are there, and alike; if not, all say the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError, JobMismatchError
+from tfdistr.launch.ports import free_ports
+from tfdistr.preflight import cluster_to_join, meet, tell_of
+
+pytestmark = pytest.mark.timeout(60)
+
+PROGRAM = Path(__file__).parent / "programs" / "meet.py"
+START_FIX = (
+    "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
+    "others can reach its address."
+)
+
+
+def addresses(count: int) -> dict[str, str]:
+    return {f"worker {i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(count))}
+
+
+@contextmanager
+def started(workers: Sequence[dict[str, Any]]) -> Iterator[list[subprocess.Popen[str]]]:
+    processes = [
+        subprocess.Popen([sys.executable, str(PROGRAM), json.dumps(w)], stdout=subprocess.PIPE, text=True)
+        for w in workers
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def outcomes(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    texts = [process.communicate(timeout=40)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return [json.loads(text) for text in texts]
+
+
+def run(tasks: dict[str, str], *which: int, timeout: float = 20, **others: dict[str, Any]) -> list[str]:
+    """What the workers say; ``others`` has what is different for one of them."""
+    each = [
+        {"tasks": tasks, "own": f"worker {i}", "timeout": timeout} | others.get(f"of_{i}", {}) for i in which
+    ]
+    with started(each) as processes:
+        return [outcome["said"] for outcome in outcomes(processes)]
+
+
+def test_all_go_on_when_all_are_there_and_their_ports_are_free_again():
+    tasks = addresses(4)
+    assert run(tasks, 0, 1, 2, 3, of_0={"wait": 1}) == ["all are there"] * 4
+    for address in tasks.values():
+        with socket.create_server(("", int(address.rpartition(":")[2]))):
+            pass
+
+
+def test_a_worker_that_comes_after_one_that_was_killed_takes_its_place():
+    tasks = addresses(3)
+    each = [{"tasks": tasks, "own": f"worker {i}", "timeout": 20} for i in range(3)]
+    with started(each[:2]) as first:
+        time.sleep(1)
+        first[1].send_signal(signal.SIGKILL)
+        first[1].wait()
+        with started(each[1:]) as others:
+            assert [outcome["said"] for outcome in outcomes([first[0], *others])] == ["all are there"] * 3
+
+
+@pytest.mark.parametrize("there", [(0, 2), (2,), (1, 2), (0,)])
+def test_those_that_are_missing_are_named_exactly_and_alike(there):
+    tasks = addresses(3)
+    for said in run(tasks, *there, timeout=3):
+        rule, received, fix = said.splitlines()
+        assert rule == "ClusterStartError: The workers of the cluster must find each other within 3 s."
+        who, _, missing = received.partition(": waited for ")
+        assert who in [f"Received: worker {i} ({tasks[f'worker {i}']})" for i in there]
+        assert sorted(missing.split("; ")) == [
+            f"worker {i} ({tasks[f'worker {i}']}), where nobody listens" for i in range(3) if i not in there
+        ]
+        assert fix == START_FIX
+
+
+def test_who_has_waited_longest_ends_it_for_all():
+    tasks = addresses(3)
+    each = [{"tasks": tasks, "own": f"worker {i}", "timeout": (30, 2)[i]} for i in range(2)]
+    with started(each) as processes:
+        ended = outcomes(processes)
+    assert ended[0]["said"] == ended[1]["said"]
+    assert ended[0]["said"].splitlines()[1].endswith(
+        f"waited for worker 2 ({tasks['worker 2']}), where nobody listens"
+    )
+    assert ended[0]["seconds"] < 15
+
+
+def test_a_name_that_does_not_resolve_is_named_on_every_worker():
+    tasks = addresses(3) | {"worker 2": "no-such-host.invalid:2222"}
+    for said in run(tasks, 0, 1, timeout=3):
+        assert said.splitlines()[1].endswith(
+            "waited for worker 2 (no-such-host.invalid:2222), whose name does not resolve"
+        )
+    tasks = addresses(3)
+    of_1 = {"tasks": tasks | {"worker 2": "no-such-host.invalid:2222"}, "timeout": 3}
+    for said in run(tasks, 0, 1, 2, of_1=of_1):
+        assert said.splitlines()[1].endswith(
+            "waited for worker 2 (no-such-host.invalid:2222), whose name does not resolve"
+        )
+
+
+def test_a_port_that_is_in_use_ends_it_for_all_at_once():
+    with socket.create_server(("", 0)) as server:
+        tasks = addresses(3) | {"worker 1": f"127.0.0.1:{server.getsockname()[1]}"}
+        began = time.monotonic()
+        said = run(tasks, 0, 1, 2, timeout=60, of_0={"wait": 2})  # who comes later is told, too
+    assert time.monotonic() - began < 10
+    assert said == [
+        "ClusterStartError: Each worker must be able to listen on the port of its address.\n"
+        f"Received: worker 1 ({tasks['worker 1']}): another process listens on its port\n"
+        "Fix: Another process has this worker's port: end it, or give the worker another address."
+    ] * 3
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may listen on any port")
+def test_a_port_that_is_not_for_this_user():
+    with pytest.raises(ClusterStartError, match=r"Permission denied\nFix: Give the worker a port"):
+        meet(addresses(1) | {"worker 1": "127.0.0.1:1"}, "worker 1", {}, 5)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_two_processes_with_one_task_are_named(elsewhere):
+    tasks = addresses(3)  # of which one does not come: else those that come first may go on
+    theirs = tasks | ({"worker 1": addresses(1)["worker 0"]} if elsewhere else {})
+    each = [{"tasks": tasks, "own": "worker 1", "timeout": 20}]
+    each += [{"tasks": theirs, "own": "worker 1", "timeout": 20, "wait": 1}]
+    each += [{"tasks": tasks, "own": "worker 0", "timeout": 20, "wait": 2}]
+    with started(each) as processes:
+        said = {outcome["said"] for outcome in outcomes(processes)}
+        pids = [process.pid for process in processes]
+    (text,) = said
+    rule, received, fix = text.splitlines()
+    assert rule == "ClusterStartError: Each task of the cluster must be one process."
+    assert received.startswith("Received: worker 1 (127.0.0.1:")
+    assert all(f"process {pid} on {socket.gethostname()}" in received for pid in pids[:2])
+    assert fix == "Fix: Give each process its own task in TF_CONFIG, and end those of an earlier run."
+
+
+def test_a_wrong_address_that_nobody_needs_is_noticed():
+    tasks = addresses(3)
+    wrong = {"tasks": tasks | {"worker 2": "127.0.0.1:9"}}
+    said = run(tasks, 0, 1, 2, of_1=wrong)
+    assert said == [
+        "JobMismatchError: All workers must run the same job.\n"
+        f"Received: address of worker 2: {tasks['worker 2']} on worker 0 and worker 2, "
+        "127.0.0.1:9 on worker 1\n"
+        "Fix: Run the same program with the same arguments, data and package versions on every worker."
+    ] * 3
+
+
+def test_other_versions_are_noticed():
+    tasks = addresses(2)
+    versions = [{"fields": {"version of TensorFlow": version}} for version in ("2.21.0", "2.20.0")]
+    for said in run(tasks, 0, 1, of_0=versions[0], of_1=versions[1]):
+        assert said.splitlines()[1] == (
+            "Received: version of TensorFlow: 2.21.0 on worker 0, 2.20.0 on worker 1"
+        )
+
+
+def test_a_worker_of_a_larger_cluster_is_noticed():
+    tasks = addresses(3)
+    smaller = {name: tasks[name] for name in ("worker 0", "worker 1")}
+    said = run(tasks, 0, 2, of_0={"tasks": smaller}, timeout=30)
+    assert said == [
+        "JobMismatchError: All workers must run the same job.\n"
+        f"Received: address of worker 2: nothing on worker 0, {tasks['worker 2']} on worker 2\n"
+        "Fix: Run the same program with the same arguments, data and package versions on every worker."
+    ] * 2
+
+
+def test_an_address_of_another_worker_and_what_is_no_worker_are_named():
+    with socket.create_server(("", 0)) as silent:
+        tasks = addresses(3)
+        swapped = tasks | {"worker 0": tasks["worker 1"], "worker 1": tasks["worker 0"]}
+        said = run(tasks, 1, 2, of_1={"timeout": 20}, of_2={"tasks": swapped}, timeout=3)
+        assert all(f"worker 0 ({tasks['worker 1']}), where worker 1 answers" in text for text in said)
+        tasks |= {"worker 0": f"127.0.0.1:{silent.getsockname()[1]}"}
+        (said,) = run(tasks, 1, timeout=3)
+    expected = ", where something else answers (has the cluster started already?)"
+    assert f"worker 0 ({tasks['worker 0']}){expected}" in said
+
+
+def test_what_is_sent_by_others_is_ignored():
+    tasks = addresses(2)
+    port = int(tasks["worker 0"].rpartition(":")[2])
+
+    def disturb() -> None:
+        texts = [b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"end": 1}\n', b'{"hello": {}}\n', b"\xff" * 2_000_000]
+        for text in texts:
+            for _ in range(200):
+                try:
+                    with socket.create_connection(("127.0.0.1", port), 5) as sent:
+                        sent.sendall(text)
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+                except OSError:
+                    break  # it hung up
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    assert run(tasks, 0, 1, of_1={"wait": 2}) == ["all are there"] * 2
+    thread.join()
+
+
+def test_a_process_that_cannot_join_tells_those_that_wait():
+    tasks = addresses(2)
+    with started([{"tasks": tasks, "own": "worker 0", "timeout": 15, "wait": 0.5}]) as (process,):
+        tell_of(ArgumentError("The index must be there.", received=7, fix="Pass 1."), tasks)
+        (outcome,) = outcomes([process])
+    assert outcome["said"].splitlines() == [
+        "ClusterStartError: The index must be there.",
+        f"Received: 7, in process {os.getpid()} on {socket.gethostname()}",
+        "Fix: Pass 1.",
+    ]
+
+
+def test_an_interrupt_ends_it(monkeypatch):
+    with started([{"tasks": addresses(2), "own": "worker 0", "timeout": 15}]) as (process,):
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) != 0
+
+
+def test_it_works_where_a_loop_runs_already():
+    import asyncio
+
+    async def cell() -> None:
+        meet(addresses(1), "worker 0", {}, 5)
+
+    asyncio.run(cell())
+
+
+def test_the_error_is_that_of_a_mismatch_here_too():
+    tasks = addresses(2)
+    other = {"tasks": tasks, "own": "worker 1", "timeout": 30, "fields": {"job": "b"}}
+    with started([other]), pytest.raises(JobMismatchError, match="job: a on worker 0, b on worker 1"):
+        meet(tasks, "worker 0", {"job": "a"}, 30)
+
+
+def test_a_task_that_is_not_in_the_cluster_is_told_to_its_peers(monkeypatch):
+    tasks = addresses(2)
+    cluster = {"cluster": {"worker": list(tasks.values())}, "task": {"type": "worker", "index": 2}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    with started([{"tasks": tasks, "own": "worker 0", "timeout": 30, "wait": 1}]) as processes:
+        with pytest.raises(ClusterConfigError) as caught:
+            cluster_to_join()
+        (outcome,) = outcomes(processes)
+    assert outcome["said"].startswith(f"ClusterStartError: {caught.value.message}\nReceived: ")
+    assert f", in process {os.getpid()} on {socket.gethostname()}\nFix: " in outcome["said"]
+    assert outcome["seconds"] < 5

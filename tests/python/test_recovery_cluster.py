@@ -1,0 +1,136 @@
+"""Workers that are killed, halted and told to end: the job goes on, and ends as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clusters import PROGRAMS, Ended, run_cluster
+
+from tfdistr.events import EventReader
+from tfdistr.recovery.checkpoint import CheckpointFolder
+from tfdistr.recovery.run import checkpoint_folder
+
+CHAOS = Path(__file__).parents[1] / "chaos" / "chaos.py"
+
+
+@pytest.mark.timeout(600)
+def test_a_little_chaos_changes_no_bit():
+    chaos = runpy.run_path(str(CHAOS))
+    said: list[str] = []
+    faults = ["kill the chief", "kill during a save", "halt", "delete"]
+    found = chaos["run"](faults, workers=2, communication="ring", seed=1, say=said.append)
+    assert found is None, said
+    assert len([line for line in said if line.endswith(".partial")]) == 1
+
+
+# --- Told to end
+
+
+def start_job(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    program = [sys.executable, str(PROGRAMS / "recovery_job.py"), str(folder), *arguments]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def until_a_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until there is a checkpoint that was not there before."""
+    kept = CheckpointFolder(checkpoint_folder(folder))
+    before = set(kept.positions())
+    end = time.monotonic() + 150
+    while not set(kept.positions()) - before:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "no checkpoint"
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("communication", ["ring", "mpi"])
+def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, communication):
+    job = None
+    try:
+        for told in ("a worker", "the launcher"):
+            job = start_job(tmp_path, communication)
+            until_a_checkpoint(tmp_path, job)
+            events = EventReader(tmp_path, 2).poll()
+            started = [event["pid"] for event in events if event["event"] == "started"]
+            os.kill(started[1] if told == "a worker" else job.pid, signal.SIGTERM)
+            output, _ = job.communicate(timeout=60)
+            assert job.returncode == 75, output
+            assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+            kinds = [event["event"] for event in EventReader(tmp_path, 2).poll()]
+            assert kinds.count("stopped") == 2
+        job = start_job(tmp_path, communication)
+        output, _ = job.communicate(timeout=200)
+        assert job.returncode == 0, output
+    finally:
+        if job is not None and job.poll() is None:
+            job.kill()
+            job.wait()
+    check_equals_one_process(tmp_path)
+
+
+def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) -> None:
+    """Compare with a training in this process, which rounds otherwise than two workers."""
+    expected = runpy.run_path(str(PROGRAMS / "recovery_job.py"))["train"](run_dir=folder / "here", **given)
+    with np.load(folder / "found.npz") as found:
+        np.testing.assert_allclose(found["loss"], expected.history["loss"], rtol=0, atol=bound)
+        for number, weight in enumerate(expected.model.get_weights()):
+            np.testing.assert_allclose(found[f"arr_{number}"], weight, rtol=0, atol=bound)
+
+
+# --- Lost for good
+
+
+@pytest.mark.timeout(400)
+def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path):
+    job = start_job(tmp_path, "ring", "lost")
+    try:
+        output, _ = job.communicate(timeout=300)
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.wait()
+    assert job.returncode == 0, output
+    assert "Warning: The job goes on without worker 2 on" in output
+    assert "with 2 of its workers." in " ".join(output.split())
+    check_equals_one_process(tmp_path, bound=1e-6, epochs=3)
+
+
+# --- Started by hand
+
+
+def by_hand(what: str, folder: Path) -> list[Ended]:
+    return run_cluster("recovery_by_hand.py", 2, [what, str(folder)], timeout=150)
+
+
+@pytest.mark.timeout(600)
+def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_path):
+    told = by_hand("told", tmp_path / "run")
+    assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
+    assert os.listdir(tmp_path / "run") == ["0"]  # the other's folder is not needed
+    assert CheckpointFolder(checkpoint_folder(tmp_path / "run" / "0")).positions()
+    resumed, full = by_hand("resume", tmp_path / "run"), by_hand("train", tmp_path / "full")
+    for mine, other in zip(resumed, full, strict=True):
+        digests = [re.search(r"trained: (\w+)", worker.output) for worker in (mine, other)]
+        assert all(digests), mine.output[-3000:]
+        assert digests[0][1] == digests[1][1]
+
+
+def test_workers_that_begin_with_other_weights_are_refused(tmp_path):
+    for worker in by_hand("noise", tmp_path):
+        refused = re.search(r"refused: (.*)", worker.output)
+        assert refused, worker.output[-3000:]
+        assert json.loads(refused[1]).splitlines() == [
+            "All workers must begin with the same weights.",
+            "Received: other weights than those of worker 0 on worker 1",
+            "Fix: Remove what changes weights before training on some workers only, such as a callback.",
+        ]

@@ -1,0 +1,82 @@
+dropout_model <- function() {
+  keras <- reticulate::import("keras")
+  model <- keras$Sequential(list(
+    keras$layers$Dense(8L, activation = "relu"), keras$layers$Dropout(0.3), keras$layers$Dense(1L)
+  ))
+  model$compile("adam", "mse")
+  model
+}
+inputs <- matrix(sin(1:240), ncol = 3)
+targets <- inputs[, 1] - inputs[, 2]
+
+# Fails once, in the epoch of that number, if there is no such file yet; R functions run in the worker.
+fails_once <- function(file, epoch) {
+  force(file)
+  function() {
+    callbacks <- reticulate::import("keras")$callbacks
+    list(callbacks$LambdaCallback(on_epoch_begin = function(number, logs) {
+      if (number == epoch && !file.exists(file)) {
+        file.create(file)
+        stop("the disk is full")
+      }
+    }))
+  }
+}
+
+test_that("a run in this process goes on where it failed", {
+  run <- withr::local_tempfile()
+  train <- function(...) {
+    distributed_fit(
+      dropout_model, inputs, targets,
+      seed = 3, epochs = 3, batch_size = 16, checkpoint_every = 2, verbose = 0, ...
+    )
+  }
+  expected <- train(run_dir = withr::local_tempfile())
+  failing <- fails_once(withr::local_tempfile(), 2)
+  expect_error(train(run_dir = run, callbacks = failing), "the disk is full")
+  fit <- train(run_dir = run, callbacks = failing, resume = TRUE)
+  expect_identical(fit$history, expected$history)
+  expect_identical(fit$model$get_weights(), expected$model$get_weights())
+  expect_identical(fit$params$checkpoint_every, 2L)
+
+  expect_error(train(run_dir = run), "new or empty folder", class = "tfdistr_error_argument")
+  expect_error(
+    train(run_dir = run, resume = TRUE, shuffle = FALSE), "shuffle=False, where the run has True",
+    class = "tfdistr_error_argument"
+  )
+})
+
+test_that("workers with R functions are started again from the last checkpoint", {
+  run <- withr::local_tempfile()
+  train <- function(run, ...) {
+    distributed_fit(
+      dropout_model, inputs, targets,
+      cluster = local_cluster(2), seed = 3, epochs = 3, batch_size = 16, run_dir = run, verbose = 0, ...
+    )
+  }
+  fit <- train(run, callbacks = fails_once(withr::local_tempfile(), 2), max_restarts = 1)
+  expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
+  expected <- distributed_fit(
+    dropout_model, inputs, targets,
+    cluster = local_cluster(2), seed = 3, epochs = 3, batch_size = 16, verbose = 0
+  )
+  expect_identical(fit$history, expected$history)
+  expect_identical(fit$model$get_weights(), expected$model$get_weights())
+  again <- train(run, resume = TRUE)
+  expect_identical(again$history, expected$history)
+})
+
+test_that("arguments are checked by the core", {
+  wrong <- function(...) distributed_fit(dropout_model, inputs, targets, ...)
+  expect_error(wrong(checkpoint_every = 1.5, run_dir = "run"), "`checkpoint_every` must be a whole number")
+  expect_error(wrong(min_workers = 3, cluster = local_cluster(2)), "`min_workers` must be at most the number")
+  expect_error(wrong(resume = TRUE), "`resume` needs `run_dir`", class = "tfdistr_error_argument")
+})
+
+test_that("a script that is told to end exits with status 75", {
+  run <- withr::local_tempfile()
+  script <- start_script("told-to-end.R", run)
+  script$process$wait(120000)
+  expect_identical(script$process$get_exit_status(), 75L)
+  expect_match(script$output(), "has saved what it has, at epoch 2, step", fixed = TRUE)
+})

@@ -1,0 +1,28 @@
+test_that("a worker that makes no step is named with R's calls", {
+  stuck <- function() repeat sum(1:1000)
+  otherwise <- small_model
+  model <- function() {
+    strategy <- reticulate::import("tensorflow")$distribute$get_strategy()
+    if (strategy$worker_index == 1L) stuck()
+    otherwise()
+  }
+  digits <- some_digits()
+  error <- expect_error(
+    distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2), verbose = 0, step_timeout = 8),
+    class = "tfdistr_error_worker_failed"
+  )
+  expect_identical(error$worker, 1L)
+  message <- conditionMessage(error)
+  expect_match(message, "must make a step within 8 s, which is `step_timeout`", fixed = TRUE)
+  expect_match(message, "R call stack (innermost last):", fixed = TRUE)
+  expect_match(message, "stuck()", fixed = TRUE)
+})
+
+test_that("the timeouts are checked", {
+  refused <- function(name) {
+    arguments <- stats::setNames(list(0), name)
+    call <- function() do.call(distributed_fit, c(list(small_model, matrix(0, 4, 2), 1:4), arguments))
+    expect_error(call(), paste0("`", name, "` must be a number of seconds"), class = "tfdistr_error_argument")
+  }
+  for (name in c("start_timeout", "heartbeat_timeout", "step_timeout")) refused(name)
+})
