@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import socket
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfdistr.arguments import COMMUNICATION, one_of
 from tfdistr.cluster import ClusterConfig
-from tfdistr.data.source import Arrays
-from tfdistr.errors import (
-    ArgumentError,
-    ClusterConfigError,
-    JobMismatchError,
-    JobStoppedError,
-    TfdistrError,
-    WorkerFailedError,
-)
-from tfdistr.job import Job
+from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.fit_here import fit_here
+from tfdistr.fit_on_cluster import fit_on_cluster
 from tfdistr.job_arguments import make_job
-from tfdistr.launch.carrier import Carrier, carrier_path, choose_carrier, without_worker
+from tfdistr.launch.carrier import choose_carrier
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi import MpiCluster
-from tfdistr.launch.parameter_servers import LocalServers
-from tfdistr.launch.process import log_path
-from tfdistr.launch.supervise import WorkerStatus, run_workers
 from tfdistr.model_parallel.places import check_placement, count_workers
 from tfdistr.mpi import chooses_mpi, world
-from tfdistr.ownership import take_folder
-from tfdistr.parameter_server.launch import check_job, fit_on_parameter_servers
-from tfdistr.parameter_server.lost import lost_server
 from tfdistr.parameter_server.options import ServerOptions
-from tfdistr.peer_failure import is_peer_failure, lost_worker, pass_on, report, reported_failure
 from tfdistr.preflight import cluster_to_join
 from tfdistr.progress import make_display
 from tfdistr.recovery.options import check_recovery
-from tfdistr.recovery.run import (
-    STOP,
-    Restarts,
-    checkpoint_folder,
-    is_run,
-    note_result,
-    take_up,
-    workers_of_result,
-)
-from tfdistr.recovery.told_to_end import ToldToEnd
-from tfdistr.result import FitResult, load_history, load_model
-from tfdistr.strategies import check_fits, check_options, count_shares, make_strategy
-
-if TYPE_CHECKING:
-    from tfdistr.strategy import MultiWorkerMirroredStrategy
+from tfdistr.recovery.run import take_up
+from tfdistr.result import FitResult
+from tfdistr.run_dir import make_run_dir
+from tfdistr.strategies import STRATEGIES, check_fits, check_options, count_shares
 
 
 def distributed_fit(
@@ -235,6 +203,7 @@ def destination(
         number of workers (of devices, if one worker has several).
     """
     chosen = check_options(strategy, options or {})
+    kind = STRATEGIES[strategy]
     one_of("communication", communication, COMMUNICATION)
     if cluster is None:
         if chooses_mpi(communication):
@@ -242,16 +211,16 @@ def destination(
             check_fits(strategy, workers, 0, "the launcher of this process", peers=True)
             return None, count_shares(strategy, workers, chosen)
         config = cluster_to_join()
-        if strategy == _CLIENT:
+        if kind.client:
             check_placement(chosen.get("placement"), None if config is None else count_workers(config))
             return config, 1
-        if strategy != _SERVERS:
+        if not kind.servers:
             _check_trains(config)
         workers = config.num_workers if config else 1
         servers = len(config.jobs.get("ps", ())) if config else 0
         where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
         check_fits(strategy, workers, servers, where, peers=config is not None and "chief" not in config.jobs)
-        if strategy == _SERVERS:
+        if kind.servers:
             ServerOptions(**chosen).check_workers(workers)
         return config, count_shares(strategy, workers, chosen)
     if not isinstance(cluster, LocalCluster | MpiCluster):
@@ -262,263 +231,13 @@ def destination(
         )
     peers = isinstance(cluster, MpiCluster)
     check_fits(strategy, cluster.workers, getattr(cluster, "ps", 0), "the cluster", peers=peers)
-    if strategy == _SERVERS:
+    if kind.servers:
         ServerOptions(**chosen).check_workers(cluster.workers)
-    elif strategy == _CLIENT:
+    elif kind.client:
         check_placement(chosen.get("placement"), cluster.workers)
     else:
         choose_carrier(cluster, communication)  # before anything is written or started
     return None, count_shares(strategy, cluster.workers, chosen)
-
-
-def fit_on_cluster(
-    job: Job,
-    cluster: LocalCluster | MpiCluster,
-    command: Sequence[str],
-    run_dir: Path,
-    on_event: Callable[[dict[str, Any]], None],
-    *,
-    build: Callable[[], Any] | None = None,
-) -> FitResult:
-    """Start the workers of ``cluster`` with ``command``, wait for them, and gather the result.
-
-    Args:
-        job: What to train.
-        cluster: Where.
-        command: Program and first arguments of a worker; run directory and index are appended.
-        run_dir: An empty folder, or that of the run that goes on.
-        on_event: Called on this thread with every event of the job.
-        build: Builds the model in this process; the job's own function by default.
-    """
-    recovery = job.recovery
-    if job.strategy == _SERVERS:
-        assert isinstance(cluster, LocalCluster)
-        try:
-            return fit_on_parameter_servers(
-                job, cluster, command, run_dir, on_event, options=ServerOptions(**job.options), build=build,
-                max_restarts=recovery.max_restarts,
-            )  # fmt: skip
-        except TfdistrError:
-            _temporary.discard(run_dir)
-            raise
-    if job.strategy == _CLIENT:
-        assert isinstance(cluster, LocalCluster)
-        carrier = Carrier("auto", LocalServers(cluster), "its servers compute parts of one graph")
-    else:
-        carrier = choose_carrier(cluster, job.communication)
-    job = replace(job, communication=carrier.communication, start_timeout=cluster.start_timeout)
-    rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
-    if rows is None:
-        job.save(run_dir)
-        carrier_path(run_dir).write_text(str(carrier))
-        restarts = Restarts(run_dir, recovery.max_restarts)
-        stop = checkpoint_folder(run_dir) / STOP
-        with ToldToEnd(stop.touch, active=recovery.every is not None):
-            carrier, statuses = _with_restarts(carrier, command, run_dir, on_event, restarts, job)
-        rows = _rows(statuses, carrier.cluster)
-        if recovery.every is not None:
-            note_result(run_dir, job.epochs, rows)
-    return FitResult(
-        history=load_history(run_dir),
-        params={**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers},
-        workers=rows,
-        run_dir=str(run_dir),
-        _make_model=lambda: load_model(build or job.model, run_dir),
-    )
-
-
-def _with_restarts(
-    carrier: Carrier,
-    command: Sequence[str],
-    run_dir: Path,
-    on_event: Callable[[dict[str, Any]], None],
-    restarts: Restarts,
-    job: Job,
-) -> tuple[Carrier, list[WorkerStatus]]:
-    """Run the workers, and start all of them again after a failure, or those that are left."""
-    for attempt in count(1):
-        try:
-            return carrier, run_workers(
-                carrier.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
-            )
-        except WorkerFailedError as error:
-            again, fewer = restarts.another(), None
-            if not again and job.recovery.min_workers is not None:
-                fewer = without_worker(carrier.cluster, error.worker, job.recovery.min_workers)
-            if not again and fewer is None:
-                _temporary.discard(run_dir)  # its logs say more
-                raise
-            for index in range(carrier.cluster.workers):
-                log = log_path(run_dir, index)
-                if log.exists():
-                    log.replace(f"{log}.failed-{attempt}")
-            reason = error.message.partition("\n")[0]
-            told = {"worker": error.worker, "time": time.time()}
-            on_event({"event": "restart", "reason": reason, **told})
-            if fewer is not None:
-                lost = f"worker {error.worker} on {error.host}"
-                message = f"The job goes on without {lost}, with {fewer.workers} of its workers."
-                on_event({"event": "warning", "message": message, **told})
-                carrier = replace(carrier, cluster=fewer)
-                restarts.begin_anew()
-        except TfdistrError:
-            _temporary.discard(run_dir)
-            raise
-    raise AssertionError  # count() has no end
-
-
-def _rows(statuses: Sequence[WorkerStatus], cluster: Any) -> list[dict[str, Any]]:
-    """What became of each process; with its task where the processes have different ones."""
-    rows = [vars(status) for status in statuses]
-    tasks = getattr(cluster, "tasks", None)
-    return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows
-
-
-def fit_here(
-    job: Job,
-    config: ClusterConfig | None,
-    on_event: Callable[[dict[str, Any]], None],
-    *,
-    on_seed: Callable[[int], None] = lambda seed: None,
-    run_dir: str | os.PathLike[str] | None = None,
-) -> FitResult:
-    """Train in this process: alone, or as the task of a cluster that TF_CONFIG describes.
-
-    Args:
-        job: What to train.
-        config: The cluster to join.
-        on_event: Called on this thread with every event of the job.
-        on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
-        run_dir: Folder for the checkpoints, if the job has some; the chief's is used.
-    """
-    if job.strategy == _SERVERS:
-        assert config is not None
-        return _fit_as_chief(job, config, on_event, on_seed)
-    strategy: Any = None
-    if job.strategy != "multi_worker_mirrored":
-        strategy = make_strategy(job.strategy, **job.strategy_options)
-    elif config is not None or chooses_mpi(job.communication):
-        strategy = _joined_strategy(config.to_json() if config else "", job)
-    from tfdistr.training import train
-
-    index = strategy.worker_index if strategy else 0
-    workers = strategy.num_workers if strategy else 1
-    if job.strategy == _CLIENT and config is not None:
-        workers = count_workers(config)
-
-    def send(kind: str, **fields: Any) -> None:
-        on_event({"event": kind, "worker": index, "time": time.time(), **fields})
-
-    folder: Path | None = None
-    try:
-        if strategy is not None:
-            _agree(job, strategy)
-        if job.recovery.every is not None and (strategy is None or strategy.is_chief):
-            folder = make_run_dir(run_dir, resume=job.recovery.resume)
-            job = take_up(job, folder, workers)
-        if strategy is not None:
-            job = replace(job, seed=_chiefs(job.seed, strategy))
-        on_seed(job.seed)
-        trained = train(job, strategy, send, folder)
-    except JobStoppedError:
-        raise
-    except Exception as error:
-        if strategy is not None and is_peer_failure(error):
-            lost = lost_server(error, config, "worker") if config and job.strategy == _CLIENT else None
-            known = reported_failure(error) or lost
-            if known is None and config is not None and job.strategy != _CLIENT:
-                names = map(str, config.training_tasks)
-                known = lost_worker(error, dict(zip(names, config.addresses, strict=True)))
-                if known is not None:
-                    strategy.report_failure(pass_on(known))
-            raise known or error from None
-        if strategy is not None and not isinstance(error, JobMismatchError):  # which all workers raise
-            strategy.report_failure(report(index, error))
-        raise
-    finally:
-        if job.strategy == _CLIENT:
-            strategy.leave()
-    worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
-              "seconds": trained.seconds, "log": None}  # fmt: skip
-    return FitResult(
-        history=trained.history,
-        params={**job.params, "workers": workers},
-        workers=[worker],
-        run_dir=None,
-        _make_model=lambda: trained.model,
-    )
-
-
-def _fit_as_chief(
-    job: Job,
-    config: ClusterConfig,
-    on_event: Callable[[dict[str, Any]], None],
-    on_seed: Callable[[int], None],
-) -> FitResult:
-    """Train as the chief of servers that were started by hand."""
-    on_seed(job.seed)
-    check_job(job)
-    from tfdistr.parameter_server.coordinator import train_on_servers
-
-    def send(kind: str, **fields: Any) -> None:
-        on_event({"event": kind, "worker": 0, "time": time.time(), **fields})
-
-    trained = train_on_servers(job, config, send, **job.options)
-    chief = {"index": 0, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
-             "seconds": trained.seconds, "log": None, "task": "chief 0"}  # fmt: skip
-    return FitResult(
-        history=trained.history,
-        params={**job.params, **trained.report, "workers": config.num_workers},
-        workers=[chief],
-        run_dir=None,
-        _make_model=lambda: trained.model,
-    )
-
-
-def make_run_dir(
-    run_dir: str | os.PathLike[str] | None, cluster: Any = None, *, resume: bool = False
-) -> Path:
-    """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
-
-    To ``resume``, it may be that of an earlier run.
-
-    That of a cluster of several hosts is in the working directory, which they are likelier to share.
-
-    Raises:
-        ArgumentError: ``run_dir`` is there and not empty, or others can write to it.
-    """
-    if run_dir is None:
-        parent = os.getcwd() if isinstance(cluster, MpiCluster) else None
-        folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
-        _temporary.add(folder)
-        return folder
-    folder = Path(run_dir).expanduser().absolute()
-    earlier = is_run(folder)
-    if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArgumentError(
-            "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder."
-            if resume
-            else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
-            received=str(folder),
-            fix="Name another folder, or pass resume=True to go on with the run in this one."
-            if earlier
-            else "Name another folder, or remove this one.",
-        )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    take_folder(folder)
-    return folder
-
-
-_SERVERS = "parameter_server"
-_CLIENT = "model_parallel"
-_temporary: set[Path] = set()
-_joined: dict[tuple[str, str], MultiWorkerMirroredStrategy] = {}
-
-
-@atexit.register
-def _remove_temporary() -> None:
-    for folder in _temporary:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_trains(config: ClusterConfig | None) -> None:
@@ -528,34 +247,3 @@ def _check_trains(config: ClusterConfig | None) -> None:
             received=f"the task {config.task} in TF_CONFIG",
             fix="Call it in the processes of the chief and the workers only.",
         )
-
-
-def _joined_strategy(config: str, job: Job) -> MultiWorkerMirroredStrategy:
-    """The strategy of this process: TensorFlow starts a server for it, once."""
-    from tfdistr.strategy import MultiWorkerMirroredStrategy
-
-    key = (config, job.communication)
-    if key not in _joined:
-        _joined[key] = MultiWorkerMirroredStrategy(**job.strategy_options)
-    return _joined[key]
-
-
-def _agree(job: Job, strategy: MultiWorkerMirroredStrategy) -> None:
-    """Refuse to train where the processes of the cluster were called with other arguments."""
-    from tfdistr.agreement import agree, versions
-
-    if strategy.num_workers > 1:
-        fields = {name: "none" if value is None else value for name, value in job.params.items()}
-        fields["seed"] = job.seed if job.seed_given else None
-        for name, source in (("examples", job.data), ("validation examples", job.validation)):
-            fields[name] = source.examples if isinstance(source, Arrays) else type(source).__name__
-        agree(strategy.extended.collectives, versions() | fields)
-
-
-def _chiefs(number: int, strategy: MultiWorkerMirroredStrategy) -> int:
-    """The chief's ``number``: where the user gave no seed, each process has drawn one of its own."""
-    import tensorflow as tf
-
-    if strategy.num_workers == 1:
-        return number
-    return int(strategy.gather(tf.constant([number], tf.int64), axis=0)[0])

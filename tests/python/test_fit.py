@@ -22,7 +22,7 @@ import tensorflow as tf
 from clusters import PROGRAMS, run_cluster
 
 import tfdistr
-from tfdistr import fit as module
+from tfdistr import run_dir as module
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 
 BOUND = 1e-6
@@ -209,7 +209,7 @@ def test_the_worker_that_failed_is_named(tmp_path, monkeypatch):
     assert "ValueError: only here" in Path(error.log).read_text()
     assert [worker.index for worker in error.workers] == [0, 1]
     assert not any(is_running(worker.pid) for worker in error.workers)
-    module._remove_temporary()
+    module.remove_temporary()
     assert Path(error.log).exists(), "the logs of a job that failed are kept"
 
 
@@ -236,7 +236,7 @@ def test_workers_that_do_not_start_in_time_are_named_and_their_logs_kept(tmp_pat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ClusterStartError, match=r"worker 0 \(log: .*worker-0\.log\)"):
         tfdistr.distributed_fit(model, X, Y, cluster=tfdistr.local_cluster(workers=1, start_timeout=0.5))
-    module._remove_temporary()
+    module.remove_temporary()
     assert list(tmp_path.glob("tfdistr-*/logs/worker-0.log"))
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr import fit as module
+from tfdistr import run_dir as module
 from tfdistr.arguments import flag, one_of, optional_whole, whole
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError, ClusterConfigError
-from tfdistr.fit import distributed_fit, make_run_dir
+from tfdistr.fit import distributed_fit
 from tfdistr.job import Named
 from tfdistr.job_arguments import make_job
+from tfdistr.run_dir import make_run_dir
 
 X = np.zeros((4, 2), "float32")
 Y = np.zeros((4, 1), "float32")
@@ -250,7 +251,7 @@ def test_a_temporary_run_directory_goes_at_exit_unless_it_is_kept():
     folder = make_run_dir(None)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (folder / "file").write_text("")
-    module._remove_temporary()
+    module.remove_temporary()
     assert not folder.exists()
 
 

@@ -15,7 +15,7 @@ from clusters import PROGRAMS, run_cluster
 import tfdistr
 from tfdistr.cluster import tf_config
 from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
-from tfdistr.fit import fit_on_cluster
+from tfdistr.fit_on_cluster import fit_on_cluster
 from tfdistr.job_arguments import make_job
 from tfdistr.launch.ports import free_ports
 from tfdistr.model_parallel.places import parse_place

@@ -18,9 +18,9 @@ import pytest
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.events import EventReader
-from tfdistr.fit import make_run_dir
 from tfdistr.launch import MpiCluster, WorkerStatus, mpi_cluster, run_workers
 from tfdistr.launch.mpiexec import command_line
+from tfdistr.run_dir import make_run_dir
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -24,7 +24,6 @@ import sockets
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.events import EventReader
-from tfdistr.fit import make_run_dir
 from tfdistr.job import load_value, save_value
 from tfdistr.launch import local_cluster, mpi_cluster
 from tfdistr.launch.guard import MARK, SPEC
@@ -35,6 +34,7 @@ from tfdistr.launch.mpiexec import command_line
 from tfdistr.launch.process import stop
 from tfdistr.ownership import check_own
 from tfdistr.result import load_history
+from tfdistr.run_dir import make_run_dir
 
 PROGRAM = Path(__file__).parent / "programs" / "until_told.py"
 #: What each job listens on: a server in each process; mpiexec, for its workers.

@@ -1,0 +1,163 @@
+"""A job in this process: alone, or as the task of a cluster that was started by hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.cluster import ClusterConfig
+from tfdistr.data.source import Arrays
+from tfdistr.errors import JobMismatchError, JobStoppedError
+from tfdistr.job import Job
+from tfdistr.model_parallel.places import count_workers
+from tfdistr.mpi import chooses_mpi
+from tfdistr.parameter_server.launch import check_job
+from tfdistr.parameter_server.lost import lost_server
+from tfdistr.peer_failure import is_peer_failure, lost_worker, pass_on, report, reported_failure
+from tfdistr.recovery.run import take_up
+from tfdistr.result import FitResult
+from tfdistr.run_dir import make_run_dir
+from tfdistr.strategies import STRATEGIES, make_strategy
+
+if TYPE_CHECKING:
+    from tfdistr.strategy import MultiWorkerMirroredStrategy
+
+_joined: dict[tuple[str, str], MultiWorkerMirroredStrategy] = {}
+
+
+def fit_here(
+    job: Job,
+    config: ClusterConfig | None,
+    on_event: Callable[[dict[str, Any]], None],
+    *,
+    on_seed: Callable[[int], None] = lambda seed: None,
+    run_dir: str | os.PathLike[str] | None = None,
+) -> FitResult:
+    """Train in this process: alone, or as the task of a cluster that TF_CONFIG describes.
+
+    Args:
+        job: What to train.
+        config: The cluster to join.
+        on_event: Called on this thread with every event of the job.
+        on_seed: Called with the seed, which is the chief's in a cluster, before the job's functions are.
+        run_dir: Folder for the checkpoints, if the job has some; the chief's is used.
+    """
+    kind = STRATEGIES[job.strategy]
+    if kind.servers:
+        assert config is not None
+        return _fit_as_chief(job, config, on_event, on_seed)
+    strategy: Any = None
+    if job.strategy != "multi_worker_mirrored":
+        strategy = make_strategy(job.strategy, **job.strategy_options)
+    elif config is not None or chooses_mpi(job.communication):
+        strategy = _joined_strategy(config.to_json() if config else "", job)
+    from tfdistr.training import train
+
+    index = strategy.worker_index if strategy else 0
+    workers = strategy.num_workers if strategy else 1
+    if kind.client and config is not None:
+        workers = count_workers(config)
+
+    def send(kind: str, **fields: Any) -> None:
+        on_event({"event": kind, "worker": index, "time": time.time(), **fields})
+
+    folder: Path | None = None
+    try:
+        if strategy is not None:
+            _agree(job, strategy)
+        if job.recovery.every is not None and (strategy is None or strategy.is_chief):
+            folder = make_run_dir(run_dir, resume=job.recovery.resume)
+            job = take_up(job, folder, workers)
+        if strategy is not None:
+            job = replace(job, seed=_chiefs(job.seed, strategy))
+        on_seed(job.seed)
+        trained = train(job, strategy, send, folder)
+    except JobStoppedError:
+        raise
+    except Exception as error:
+        if strategy is not None and is_peer_failure(error):
+            lost = lost_server(error, config, "worker") if config and kind.client else None
+            known = reported_failure(error) or lost
+            if known is None and config is not None and not kind.client:
+                names = map(str, config.training_tasks)
+                known = lost_worker(error, dict(zip(names, config.addresses, strict=True)))
+                if known is not None:
+                    strategy.report_failure(pass_on(known))
+            raise known or error from None
+        if strategy is not None and not isinstance(error, JobMismatchError):  # which all workers raise
+            strategy.report_failure(report(index, error))
+        raise
+    finally:
+        if kind.client:
+            strategy.leave()
+    worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
+              "seconds": trained.seconds, "log": None}  # fmt: skip
+    return FitResult(
+        history=trained.history,
+        params={**job.params, "workers": workers},
+        workers=[worker],
+        run_dir=None,
+        _make_model=lambda: trained.model,
+    )
+
+
+def _fit_as_chief(
+    job: Job,
+    config: ClusterConfig,
+    on_event: Callable[[dict[str, Any]], None],
+    on_seed: Callable[[int], None],
+) -> FitResult:
+    """Train as the chief of servers that were started by hand."""
+    on_seed(job.seed)
+    check_job(job)
+    from tfdistr.parameter_server.coordinator import train_on_servers
+
+    def send(kind: str, **fields: Any) -> None:
+        on_event({"event": kind, "worker": 0, "time": time.time(), **fields})
+
+    trained = train_on_servers(job, config, send, **job.options)
+    chief = {"index": 0, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
+             "seconds": trained.seconds, "log": None, "task": "chief 0"}  # fmt: skip
+    return FitResult(
+        history=trained.history,
+        params={**job.params, **trained.report, "workers": config.num_workers},
+        workers=[chief],
+        run_dir=None,
+        _make_model=lambda: trained.model,
+    )
+
+
+def _joined_strategy(config: str, job: Job) -> MultiWorkerMirroredStrategy:
+    """The strategy of this process: TensorFlow starts a server for it, once."""
+    from tfdistr.strategy import MultiWorkerMirroredStrategy
+
+    key = (config, job.communication)
+    if key not in _joined:
+        _joined[key] = MultiWorkerMirroredStrategy(**job.strategy_options)
+    return _joined[key]
+
+
+def _agree(job: Job, strategy: MultiWorkerMirroredStrategy) -> None:
+    """Refuse to train where the processes of the cluster were called with other arguments."""
+    from tfdistr.agreement import agree, versions
+
+    if strategy.num_workers > 1:
+        fields = {name: "none" if value is None else value for name, value in job.params.items()}
+        fields["seed"] = job.seed if job.seed_given else None
+        for name, source in (("examples", job.data), ("validation examples", job.validation)):
+            fields[name] = source.examples if isinstance(source, Arrays) else type(source).__name__
+        agree(strategy.extended.collectives, versions() | fields)
+
+
+def _chiefs(number: int, strategy: MultiWorkerMirroredStrategy) -> int:
+    """The chief's ``number``: where the user gave no seed, each process has drawn one of its own."""
+    import tensorflow as tf
+
+    if strategy.num_workers == 1:
+        return number
+    return int(strategy.gather(tf.constant([number], tf.int64), axis=0)[0])

@@ -1,0 +1,129 @@
+"""A job on workers that are started for it, watched, started again, and ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tfdistr.errors import TfdistrError, WorkerFailedError
+from tfdistr.job import Job
+from tfdistr.launch.carrier import Carrier, carrier_path, choose_carrier, without_worker
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi import MpiCluster
+from tfdistr.launch.parameter_servers import LocalServers
+from tfdistr.launch.process import log_path
+from tfdistr.launch.supervise import WorkerStatus, run_workers
+from tfdistr.parameter_server.launch import fit_on_parameter_servers
+from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.recovery.run import STOP, Restarts, checkpoint_folder, note_result, workers_of_result
+from tfdistr.recovery.told_to_end import ToldToEnd
+from tfdistr.result import FitResult, load_history, load_model
+from tfdistr.run_dir import keep_run_dir
+from tfdistr.strategies import STRATEGIES
+
+
+def fit_on_cluster(
+    job: Job,
+    cluster: LocalCluster | MpiCluster,
+    command: Sequence[str],
+    run_dir: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    *,
+    build: Callable[[], Any] | None = None,
+) -> FitResult:
+    """Start the workers of ``cluster`` with ``command``, wait for them, and gather the result.
+
+    Args:
+        job: What to train.
+        cluster: Where.
+        command: Program and first arguments of a worker; run directory and index are appended.
+        run_dir: An empty folder, or that of the run that goes on.
+        on_event: Called on this thread with every event of the job.
+        build: Builds the model in this process; the job's own function by default.
+    """
+    recovery = job.recovery
+    if STRATEGIES[job.strategy].servers:
+        assert isinstance(cluster, LocalCluster)
+        try:
+            return fit_on_parameter_servers(
+                job, cluster, command, run_dir, on_event, options=ServerOptions(**job.options), build=build,
+                max_restarts=recovery.max_restarts,
+            )  # fmt: skip
+        except TfdistrError:
+            keep_run_dir(run_dir)
+            raise
+    if STRATEGIES[job.strategy].client:
+        assert isinstance(cluster, LocalCluster)
+        carrier = Carrier("auto", LocalServers(cluster), "its servers compute parts of one graph")
+    else:
+        carrier = choose_carrier(cluster, job.communication)
+    job = replace(job, communication=carrier.communication, start_timeout=cluster.start_timeout)
+    rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
+    if rows is None:
+        job.save(run_dir)
+        carrier_path(run_dir).write_text(str(carrier))
+        restarts = Restarts(run_dir, recovery.max_restarts)
+        stop = checkpoint_folder(run_dir) / STOP
+        with ToldToEnd(stop.touch, active=recovery.every is not None):
+            carrier, statuses = _with_restarts(carrier, command, run_dir, on_event, restarts, job)
+        rows = _rows(statuses, carrier.cluster)
+        if recovery.every is not None:
+            note_result(run_dir, job.epochs, rows)
+    return FitResult(
+        history=load_history(run_dir),
+        params={**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers},
+        workers=rows,
+        run_dir=str(run_dir),
+        _make_model=lambda: load_model(build or job.model, run_dir),
+    )
+
+
+def _with_restarts(
+    carrier: Carrier,
+    command: Sequence[str],
+    run_dir: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    restarts: Restarts,
+    job: Job,
+) -> tuple[Carrier, list[WorkerStatus]]:
+    """Run the workers, and start all of them again after a failure, or those that are left."""
+    for attempt in count(1):
+        try:
+            return carrier, run_workers(
+                carrier.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
+            )
+        except WorkerFailedError as error:
+            again, fewer = restarts.another(), None
+            if not again and job.recovery.min_workers is not None:
+                fewer = without_worker(carrier.cluster, error.worker, job.recovery.min_workers)
+            if not again and fewer is None:
+                keep_run_dir(run_dir)  # its logs say more
+                raise
+            for index in range(carrier.cluster.workers):
+                log = log_path(run_dir, index)
+                if log.exists():
+                    log.replace(f"{log}.failed-{attempt}")
+            reason = error.message.partition("\n")[0]
+            told = {"worker": error.worker, "time": time.time()}
+            on_event({"event": "restart", "reason": reason, **told})
+            if fewer is not None:
+                lost = f"worker {error.worker} on {error.host}"
+                message = f"The job goes on without {lost}, with {fewer.workers} of its workers."
+                on_event({"event": "warning", "message": message, **told})
+                carrier = replace(carrier, cluster=fewer)
+                restarts.begin_anew()
+        except TfdistrError:
+            keep_run_dir(run_dir)
+            raise
+    raise AssertionError  # count() has no end
+
+
+def _rows(statuses: Sequence[WorkerStatus], cluster: Any) -> list[dict[str, Any]]:
+    """What became of each process; with its task where the processes have different ones."""
+    rows = [vars(status) for status in statuses]
+    tasks = getattr(cluster, "tasks", None)
+    return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows
