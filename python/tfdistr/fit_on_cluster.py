@@ -107,7 +107,7 @@ def _with_restarts(
                 log = log_path(run_dir, index)
                 if log.exists():
                     log.replace(f"{log}.failed-{attempt}")
-            reason = error.message.partition("\n")[0]
+            reason = error.message.partition("\n")[0].rstrip(".")
             told = {"worker": error.worker, "time": time.time()}
             on_event({"event": "restart", "reason": reason, **told})
             if fewer is not None:

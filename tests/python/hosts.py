@@ -111,6 +111,22 @@ class Hosts:
         statistics = "/sys/class/net/eth0/statistics/tx_bytes"
         return int(_run("ip", "netns", "exec", self.namespace(name), "cat", statistics))
 
+    def cut(self, name: str) -> None:
+        """Take a host from the network."""
+        _run("ip", "link", "set", f"{self.namespace(name)}v", "down")
+
+    def mend(self, name: str) -> None:
+        """Bring it back."""
+        _run("ip", "link", "set", f"{self.namespace(name)}v", "up")
+
+    def end_all(self, name: str) -> None:
+        """End what runs on a host, but for its ssh server, as if it were switched off."""
+        for line in self.processes():
+            pid = int(line.split()[0])
+            if str(pid) in _run("ip", "netns", "pids", self.namespace(name)).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+
     def processes(self) -> list[str]:
         """What runs on the hosts, but for their ssh servers."""
         listed = [_run("ip", "netns", "pids", self.namespace(name)) for name in self._names]

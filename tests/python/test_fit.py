@@ -161,7 +161,7 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     shown = [line.partition("  ")[0] for line in capsys.readouterr().out.splitlines()]
     assert shown[0] == "Epoch 1/3"
     assert re.fullmatch(
-        r"Starting the workers again: Worker 0 of 1 on .* failed: RuntimeError: the first time\.+", shown[1]
+        r"Starting the workers again: Worker 0 of 1 on .* failed: RuntimeError: the first time\.$", shown[1]
     )
     assert shown[2:] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
 

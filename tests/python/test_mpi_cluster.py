@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,6 +242,36 @@ def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
 
 def test_halted_workers_on_other_hosts_are_ended(job: Job) -> None:
     assert job.fail("fail_late,wait,halt,halt").worker == 0
+
+
+def test_a_host_that_is_lost_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
+    job.run_dir.mkdir()
+    times: dict[str, float] = {}
+
+    def cut(event: dict[str, Any]) -> None:
+        if (event["event"], event["worker"]) == ("ready", 1):
+            threading.Thread(target=lose).start()
+
+    def lose() -> None:
+        job.net.cut("b")
+        time.sleep(3)
+        job.net.mend("b")
+        time.sleep(8)  # longer than the launcher waits: it has heard of b again
+        times["lost"] = time.monotonic()
+        job.net.cut("b")
+
+    command = [sys.executable, str(FOLDER / "worker.py"), "wait"]
+    try:
+        with pytest.raises(WorkerFailedError) as caught:
+            run_workers(job.cluster("ab", each=1), command, job.run_dir, cut, heartbeat_timeout=6)
+        assert 4 < time.monotonic() - times["lost"] < 40
+    finally:
+        job.net.end_all("b")
+        job.net.mend("b")
+    message = str(caught.value)
+    assert re.match(r"Worker 1 of 2 on b gave no sign of life for \d+ s: its machine or network ", message)
+    assert message.endswith("host runs and can be reached, or pass a larger `heartbeat_timeout`.")
+    assert (caught.value.worker, caught.value.host) == (1, "b")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -36,6 +36,7 @@ class Failure:
         cause: What kind of failure.
         event: What it reported, if it did (see `tfdistr.events`, "failed").
         exit_code: Its exit status or minus the signal that ended it; None while it runs.
+        silence: Seconds for which it gave no sign of life, if that was it.
     """
 
     worker: int
@@ -43,6 +44,7 @@ class Failure:
     cause: Cause
     event: Mapping[str, Any] | None = None
     exit_code: int | None = None
+    silence: float | None = None
 
     @classmethod
     def reported(cls, event: Mapping[str, Any], exit_code: int | None) -> Failure:
@@ -60,6 +62,11 @@ class Failure:
     def halted(cls, worker: int, time: float) -> Failure:
         """Make one of a worker that a signal halted, so that its peers lost it."""
         return cls(worker, time, Cause.OWN)
+
+    @classmethod
+    def silent(cls, worker: int, time: float, seconds: float) -> Failure:
+        """Make one of a worker that gives no sign of life."""
+        return cls(worker, time, Cause.OWN, silence=seconds)
 
     @property
     def port_in_use(self) -> bool:
@@ -89,7 +96,13 @@ def worker_failed_error(
     """
     event = failure.event or {}
     traceback = str(event.get("traceback") or "").strip("\n") or None
-    said, fix = _reported(event, traceback) if event else _unexplained(failure.exit_code, done)
+    if event:
+        said, fix = _reported(event, traceback)
+    elif failure.silence is not None:
+        said = f"gave no sign of life for {failure.silence:.0f} s: its machine or network has failed."
+        fix = "See whether the host runs and can be reached, or pass a larger `heartbeat_timeout`."
+    else:
+        said, fix = _unexplained(failure.exit_code, done)
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on others."
     parts = [f"{title} on {process.host} {said}"]

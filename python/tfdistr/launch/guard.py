@@ -21,7 +21,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import IO, Any
 
 MARK = "tfdistr-rank "
@@ -31,6 +33,8 @@ SPEC = "ranks.json"
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 """The environment variables in which launchers tell a process its rank: MPICH, Open MPI, PMIx, Slurm."""
 _GRACE = 2  # seconds that a worker has to end by itself
+SIGN_OF_LIFE = 2.0
+"""Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
 _LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -144,11 +148,20 @@ def rank(run_dir: str) -> int:
         _linger()
         return 1
     say(pid=child.pid)
+    if spec["signs_of_life"]:
+        threading.Thread(target=_live, args=(say,), daemon=True).start()
     code, told = watch(child, forward=False, grace=_GRACE, say=say)
     say(exit_code=code)
     if code and not told:
         _linger()
     return code if code >= 0 else 128 - code
+
+
+def _live(say: Callable[[], None]) -> None:
+    """Give signs of life."""
+    while True:
+        time.sleep(SIGN_OF_LIFE)
+        say()
 
 
 def _linger() -> None:

@@ -123,12 +123,18 @@ class Rank:
         self.is_stopped = False
         self.failed: str | None = None
         self._job = job
+        self._heard: float | None = None
         self._started, self._ended = time.monotonic(), 0.0
 
     @property
     def seconds(self) -> float:
         """How long it ran, or has run until now."""
         return (time.monotonic() if self.exit_code is None else self._ended) - self._started
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its last sign of life, if it gives some."""
+        return 0.0 if self._heard is None or self.exit_code is not None else time.monotonic() - self._heard
 
     def poll(self) -> int | None:
         """Look whether it has ended."""
@@ -137,6 +143,8 @@ class Rank:
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Take in what its guard says."""
+        if self._job.signs_of_life:
+            self._heard = time.monotonic()
         self.pid = message.get("pid", self.pid)
         self.is_stopped = message.get("halted", self.is_stopped)
         if "failed" in message:
@@ -200,6 +208,8 @@ class Mpiexec:
             mpiexec, version_of(mpiexec), workers, hosts, ssh=agent, env=common, root=os.getuid() == 0
         )
         self.failure: TfdistrError | None = None
+        #: Whether ranks give signs of life: mpiexec does not tell of a machine that is lost.
+        self.signs_of_life = bool(hosts)
         each = workers // max(len(hosts), 1)
         names = [hosts[index // each] if hosts else socket.gethostname() for index in range(workers)]
         self.ranks = [Rank(self, index, name, folder) for index, name in enumerate(names)]
@@ -208,7 +218,7 @@ class Mpiexec:
         for rank in self.ranks:
             rank.log.write_bytes(b"")  # not that of an earlier run
         own = [{name: env[name] for name in env if name not in common} for env in environments]
-        spec = {"command": list(arguments), "environments": own}
+        spec = {"command": list(arguments), "environments": own, "signs_of_life": self.signs_of_life}
         with open(os.open(folder / guard.SPEC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(spec, file)
         python = [sys.executable, "-I", "-S", guard.__file__]

@@ -38,6 +38,8 @@ class Worker(Protocol):
     def seconds(self) -> float: ...
     @property
     def is_stopped(self) -> bool: ...
+    @property
+    def silent_for(self) -> float: ...
     def poll(self) -> int | None: ...
     def signal_group(self, number: signal.Signals) -> None: ...
     def reap(self) -> None: ...
@@ -107,6 +109,11 @@ class WorkerProcess:
     def is_stopped(self) -> bool:
         """Whether it is halted (SIGSTOP), where the system says so: on Linux."""
         return process_state(self.pid) in ("T", "t")
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its last sign of life: none, as the system tells when it ends."""
+        return 0.0
 
     def poll(self) -> int | None:
         """Look whether it has ended; if so, what it left behind in its process group is ended too."""

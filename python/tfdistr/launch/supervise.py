@@ -15,6 +15,7 @@ from tfdistr.events import EventReader, events_path
 from tfdistr.tail import Tail
 
 from .failures import Cause, Failure, root_cause, what_ended, worker_failed_error
+from .guard import SIGN_OF_LIFE
 from .process import Worker, log_path, stop
 from .roles import Role, equal_workers
 
@@ -256,7 +257,8 @@ class _Generation:
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
         found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
-        if found and root.exit_code is not None:  # until then it may write to its log
+        # Until it has ended it may write to its log.
+        if found and (root.exit_code is not None or root.silence is not None):
             return False
         if waited < PATIENCE:
             return True
@@ -268,6 +270,8 @@ class _Generation:
     def _look_for_halted(self, running: Sequence[Worker]) -> None:
         """Note a worker for which the others may wait for ever: MPI does not tell them."""
         for process in running:
+            if process.silent_for > max(self._halt_timeout, 2 * SIGN_OF_LIFE):
+                self._fail(Failure.silent(process.index, time.time(), process.silent_for))
             since = self._halted.setdefault(process.index, time.monotonic())
             if not process.is_stopped or len(self._processes) == 1:
                 del self._halted[process.index]

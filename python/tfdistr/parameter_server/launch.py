@@ -85,7 +85,7 @@ def fit_on_parameter_servers(
         except WorkerFailedError as error:
             if attempt == max_restarts:
                 raise
-            reason = error.message.partition("\n")[0]
+            reason = error.message.partition("\n")[0].rstrip(".")
             on_event({"event": "restart", "worker": error.worker, "time": time.time(), "reason": reason})
     rows = [{**vars(status), "task": str(task)} for status, task in zip(statuses, servers.tasks, strict=True)]
     for row, task in zip(rows, servers.tasks, strict=True):
