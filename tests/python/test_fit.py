@@ -163,13 +163,13 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert re.fullmatch(
         r"Starting the workers again: Worker 0 of 1 on .* failed: RuntimeError: the first time\.$", shown[1]
     )
-    assert shown[2:] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
+    assert shown[2:] == ["Epoch 2/3", "Epoch 3/3"]  # the first one is in a checkpoint
 
     here = tfdistr.distributed_fit(model, **arguments)
     assert restarted.history["loss"] == pytest.approx(here.history["loss"], abs=BOUND)
     for mine, other in zip(restarted.model.get_weights(), here.model.get_weights(), strict=True):
         np.testing.assert_allclose(mine, other, atol=BOUND)
-    assert restarted.params == here.params | {"workers": 1}
+    assert restarted.params == here.params | {"workers": 1, "checkpoint_every": "epoch"}
     (worker,) = restarted.workers
     assert (worker["index"], worker["status"]) == (0, "done")
     assert not is_running(worker["pid"])
@@ -178,7 +178,8 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert restarted.run_dir == str(run_dir)
     assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
     assert {path.name for path in run_dir.iterdir()} == {
-        "carrier.txt", "job.buffers", "job.pkl", "logs", "model.npz", "strategy.buffers", "strategy.pkl",
+        "carrier.txt", "checkpoints", "job.buffers", "job.pkl", "logs", "model.npz", "result.json", "run.json",
+        "strategy.buffers", "strategy.pkl",
         "training.json", "workers",
     }  # fmt: skip
     assert [path.name for path in (run_dir / "workers" / "0").iterdir()] == ["events.jsonl"]
