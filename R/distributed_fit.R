@@ -159,7 +159,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     }
   }
   if (is_r_function(placement)) {
-    options$placement <- part(placement, "placement")
+    options$placement <- part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
   }
   # Unlike dict(), it does not take a variable of that name for the key.
   options <- reticulate::py_dict(as.list(names(options)), unname(options))

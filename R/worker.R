@@ -59,7 +59,15 @@ load_functions <- function(run_dir) {
 worker_functions <- function(run_dir) {
   delayedAssign("functions", load_functions(run_dir))
   called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ...))
-  sapply(job_functions, called, simplify = FALSE)
+  calls <- sapply(job_functions, called, simplify = FALSE)
+  calls$placement <- of_layer(calls$placement)
+  calls
+}
+
+# A function of a layer whose parts, such as its name, are to be values of R.
+of_layer <- function(fun) {
+  force(fun)
+  function(layer) fun(reticulate::py_to_r(layer))
 }
 
 # Evaluates code of the user. An interrupt, by which the watchdog asks where it is, becomes an error: only

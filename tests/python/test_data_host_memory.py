@@ -121,13 +121,13 @@ def stored_order(batches: list[np.ndarray]) -> np.ndarray:
 
 def test_the_examples_are_in_memory_once(job):
     together = sum(found["pss"]["examples"] for found in job.found)
-    assert BYTES <= together <= BYTES + PAGES
+    assert abs(together - BYTES) <= PAGES  # of each mapping, the system says whole kB
     assert all(found["pss"]["examples"] < BYTES / 2 for found in job.found)
 
 
 def test_the_arrays_of_a_job_are_in_memory_once(job):
     together = sum(found["pss"]["arrays"] for found in job.found)
-    assert ARRAYS.nbytes <= together <= ARRAYS.nbytes + PAGES
+    assert abs(together - ARRAYS.nbytes) <= PAGES
     assert [found["total"] for found in job.found] == [ARRAYS.sum()] * WORKERS
 
 
