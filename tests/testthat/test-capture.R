@@ -94,7 +94,7 @@ test_that("Python's objects go along the way Python knows, convertible as they w
 
   withr::local_preserve_seed()
   loaded <- worker_functions(run_dir)
-  expect_named(loaded, c("model", "data", "validation", "callbacks"))
+  expect_named(loaded, job_functions)
   expect_identical(loaded$data("the context"), "the context")
   result <- loaded$model()
   expect_identical(result[[1L]], "[1]")
