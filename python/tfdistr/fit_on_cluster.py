@@ -17,8 +17,7 @@ from tfdistr.launch.mpi import MpiCluster
 from tfdistr.launch.parameter_servers import LocalServers
 from tfdistr.launch.process import log_path
 from tfdistr.launch.supervise import WorkerStatus, run_workers
-from tfdistr.parameter_server.launch import fit_on_parameter_servers
-from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_server.launch import WorkerSteps, check_job
 from tfdistr.recovery.run import STOP, Restarts, checkpoint_folder, note_result, workers_of_result
 from tfdistr.recovery.told_to_end import ToldToEnd
 from tfdistr.result import FitResult, load_history, load_model
@@ -45,20 +44,13 @@ def fit_on_cluster(
         on_event: Called on this thread with every event of the job.
         build: Builds the model in this process; the job's own function by default.
     """
-    recovery = job.recovery
-    if STRATEGIES[job.strategy].servers:
+    recovery, kind = job.recovery, STRATEGIES[job.strategy]
+    if kind.servers:
+        check_job(job)
+        on_event = steps = WorkerSteps(on_event)
+    if kind.servers or kind.client:
         assert isinstance(cluster, LocalCluster)
-        try:
-            return fit_on_parameter_servers(
-                job, cluster, command, run_dir, on_event, options=ServerOptions(**job.options), build=build,
-                max_restarts=recovery.max_restarts,
-            )  # fmt: skip
-        except TfdistrError:
-            keep_run_dir(run_dir)
-            raise
-    if STRATEGIES[job.strategy].client:
-        assert isinstance(cluster, LocalCluster)
-        carrier = Carrier("auto", LocalServers(cluster), "its servers compute parts of one graph")
+        carrier = Carrier("auto", LocalServers(cluster), "the chief has its servers compute")
     else:
         carrier = choose_carrier(cluster, job.communication)
     job = replace(job, communication=carrier.communication, start_timeout=cluster.start_timeout)
@@ -73,9 +65,13 @@ def fit_on_cluster(
         rows = _rows(statuses, carrier.cluster)
         if recovery.every is not None:
             note_result(run_dir, job.epochs, rows)
+    params = {**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers}
+    if kind.servers:
+        params |= {**steps.params(job), "ps": getattr(cluster, "ps", 0)}
+        rows = [row | steps.of(row["task"]) for row in rows]
     return FitResult(
         history=load_history(run_dir),
-        params={**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers},
+        params=params,
         workers=rows,
         run_dir=str(run_dir),
         _make_model=lambda: load_model(build or job.model, run_dir),

@@ -108,7 +108,7 @@ class Job:
         if self.strategy == "multi_worker_mirrored":
             names = ("communication", "start_timeout", "heartbeat_timeout")
             return {name: getattr(self, name) for name in names}
-        if self.strategy == "model_parallel":
+        if self.strategy in ("parameter_server", "model_parallel"):
             return {**self.options, "start_timeout": self.start_timeout}
         return dict(self.options)
 

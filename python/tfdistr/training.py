@@ -73,7 +73,8 @@ def train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None = Non
         DataShardError: The data cannot be split over the workers.
         StepTimeoutError: This worker has made no step for too long.
     """
-    with Watchdog(job.step_timeout, strategy):
+    title = "the chief" if isinstance(strategy, ModelParallelStrategy) and strategy.config else None
+    with Watchdog(job.step_timeout, strategy, title):
         return _build_and_train(job, strategy, on_event, run_dir)
 
 

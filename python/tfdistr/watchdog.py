@@ -33,7 +33,6 @@ _LOOK = 0.25
 _FRAMES = 12
 
 
-
 class _Process:
     """What is known of this process: the watchdog that runs, and whether it is a session that lives on."""
 
@@ -58,6 +57,7 @@ class Watchdog:
     Args:
         timeout: Seconds that a step may take; None for any time.
         strategy: The strategy; None if this process trains alone.
+        title: How this process is named in the error; by default as a worker, with its index.
 
     Raises:
         StepTimeoutError: No step was made for so long, and it was this worker that the others waited for.
@@ -67,8 +67,9 @@ class Watchdog:
         ...     train()  # calls progress() after each step
     """
 
-    def __init__(self, timeout: float | None, strategy: Any = None) -> None:
+    def __init__(self, timeout: float | None, strategy: Any = None, title: str | None = None) -> None:
         self._timeout = timeout
+        self._title = title
         self._strategy = strategy
         self._last = self._armed = time.monotonic()
         self._ended = threading.Event()
@@ -153,8 +154,8 @@ class Watchdog:
         index = self._index
         self._error = StepTimeoutError(
             f"Each worker must make a step within {self._timeout:g} s, which is `step_timeout`.",
-            received=f"worker {index} on {socket.gethostname()} (process {os.getpid()}) has made none for "
-            f"{waited:.0f} s{waits}. Its main thread, innermost last:\n{stack}",
+            received=f"{self._title or f'worker {index}'} on {socket.gethostname()} (process {os.getpid()}) "
+            f"has made none for {waited:.0f} s{waits}. Its main thread, innermost last:\n{stack}",
             fix="See there what it waits for; pass a larger `step_timeout` if a step, a callback or a "
             "validation takes so long.",
         )

@@ -56,21 +56,22 @@ def run_worker(
     scratch.mkdir(mode=0o700, exist_ok=True)
     tempfile.tempdir = str(scratch)
     try:
-        from tfdistr.parameter_server.launch import has_servers, train_as_chief
+        from tfdistr.job import Job
+        from tfdistr.strategies import STRATEGIES, make_strategy
 
-        if has_servers(Path(run_dir)):
-            chief = train_as_chief(Path(run_dir), events.write, functions)
+        name, options = Job.load_strategy(Path(run_dir), functions)
+        if STRATEGIES[name].servers:
+            from tfdistr.parameter_server.launch import train_as_chief
+
+            chief = train_as_chief(Path(run_dir), options, events.write, functions)
             from tfdistr.result import save_training
 
             save_training(chief, Path(run_dir))
             events.write("done", seconds=time.monotonic() - began)
             return 0
         cores = take_cores()
-        from tfdistr.job import Job
-        from tfdistr.strategies import make_strategy
         from tfdistr.training import train
 
-        name, options = Job.load_strategy(Path(run_dir), functions)
         strategy = make_strategy(name, **options)
 
         def last_words(error: BaseException, text: str) -> None:

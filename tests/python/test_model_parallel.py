@@ -102,6 +102,7 @@ def test_jit_compile_is_ignored_with_one_warning(found):
          "Pass cluster=local_cluster(workers=2), for example, "),
         ("by function, nonsense", "`placement` must give devices or tasks.", "7", FORM),
         ("not built", NOT_PLACED, "a model that is not built", FIRST),
+        ("placed", NOT_PLACED, "a model that was placed before", FIRST),
         ("trained", NOT_PLACED, "a model that was trained", FIRST),
         ("in the scope", NOT_PLACED, "a call in the scope", FIRST),
     ],

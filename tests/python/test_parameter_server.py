@@ -21,9 +21,10 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.events import EventReader
+from tfdistr.fit_on_cluster import fit_on_cluster
 from tfdistr.job import Named
 from tfdistr.job_arguments import make_job
-from tfdistr.parameter_server import ServerOptions, feed, fit_on_parameter_servers
+from tfdistr.parameter_server import ServerOptions, feed
 from tfdistr.parameter_server.coordinator import note_batch_normalization
 from tfdistr.parameter_server.embedding import PartitionedEmbedding
 from tfdistr.parameter_server.step import Step
@@ -53,11 +54,11 @@ class Servers:
         self, model: Callable[[], keras.Model], *data: Any, workers: int = 2, ps: int = 1,
         options: ServerOptions, **arguments: Any,
     ) -> FitResult:  # fmt: skip
-        job = make_job(model, *data, num_workers=workers, **arguments)
-        cluster = tfdistr.local_cluster(workers, ps=ps)
-        return fit_on_parameter_servers(
-            job, cluster, CHIEF, self.run_dir, self.events.append, options=options
+        job = make_job(
+            model, *data, num_workers=workers, strategy="parameter_server", options=vars(options), **arguments
         )
+        cluster = tfdistr.local_cluster(workers, ps=ps)
+        return fit_on_cluster(job, cluster, CHIEF, self.run_dir, self.events.append)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
@@ -326,6 +327,38 @@ def test_an_error_of_the_data_function_on_a_worker_is_said(servers):
     assert caught.value.message.startswith("The chief on ")
 
 
+def stands_still_on_worker() -> tf.data.Dataset:
+    """Examples that end the reading of a worker in its second epoch, without an error."""
+
+    def read(x: Any, y: Any) -> Any:
+        read.seen += 1
+        time.sleep(600 if read.seen > len(X) else 0)
+        return x, y
+
+    read.seen = 0
+
+    def slowly(x: tf.Tensor, y: tf.Tensor) -> Any:
+        x, y = tf.numpy_function(read, [x, y], [tf.float32, tf.int32])
+        return tf.ensure_shape(x, [8]), tf.ensure_shape(y, [])
+
+    return tf.data.Dataset.from_tensor_slices((X, Y)).map(slowly)
+
+
+def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
+    with pytest.raises(WorkerFailedError, match="StepTimeoutError") as caught:
+        servers.fit(
+            dense, stands_still_on_worker, workers=1, options=ServerOptions(), epochs=3, batch_size=32,
+            step_timeout=6.0,
+        )  # fmt: skip
+    text = str(caught.value)
+    assert "Each worker must make a step within 6 s, which is `step_timeout`." in text
+    assert "the chief on " in text
+    assert "Its main thread, innermost last:\n" in text
+    last = max(event["time"] for event in servers.events if event["event"] != "failed")
+    assert caught.value.worker == 2  # after the worker and the parameter server
+    assert time.time() - last < 30
+
+
 # --- Arguments
 
 
@@ -350,10 +383,10 @@ def test_numbers_of_parameter_servers_that_are_refused(ps):
 
 
 def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
-    job = make_job(dense, Named("data"), num_workers=2)
+    job = make_job(dense, Named("data"), num_workers=2, strategy="parameter_server")
     cluster = tfdistr.local_cluster(2, ps=1)
     with pytest.raises(ArgumentError, match="it cannot be a function of R"):
-        fit_on_parameter_servers(job, cluster, CHIEF, tmp_path, print, options=ServerOptions())
+        fit_on_cluster(job, cluster, CHIEF, tmp_path, print)
     monkeypatch.setattr(feed, "LARGEST_JOB", 1000)
     with pytest.raises(ArgumentError, match="must be at most 1 GiB"):
         feed.describe(make_job(dense, X, Y, num_workers=2), None, [4, None])

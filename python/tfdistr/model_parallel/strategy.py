@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+import weakref
 from typing import Any
 
 import keras
@@ -32,6 +32,7 @@ from tfdistr.training_loop import build
 
 log = logging.getLogger("tfdistr")
 
+_placed: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 _TABLES = (keras.layers.TextVectorization, keras.layers.StringLookup, keras.layers.IntegerLookup)
 
 
@@ -102,6 +103,8 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
             received = "a model that is not built"
         elif getattr(model.optimizer, "built", False):
             received = "a model that was trained"
+        elif model in _placed:
+            received = "a model that was placed before"
         elif tf.distribute.has_strategy():
             received = "a call in the scope"
         if received is not None:
@@ -117,6 +120,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
             with _private.overridden(model, "optimizer", None):  # which is built for the variables in place
                 build(model, data)
         places = self._places(model)
+        _placed.add(model)
         for layer, device in places.items():
             _compute_at(device, layer)
             with self.scope(), _private.overridden(self.extended, "device_of_new", device):
@@ -189,14 +193,13 @@ def _join(config: ClusterConfig, start_timeout: float) -> None:
 
 def _compute_at(device: str, layer: keras.Layer) -> None:
     """Have a layer compute on a device."""
-    call = _original(layer.call)
+    call = layer.call
 
     @functools.wraps(call)
     def placed(*args: Any, **kwargs: Any) -> Any:
         with tf.device(device):
             return call(*args, **kwargs)
 
-    placed.original = call  # type: ignore[attr-defined]
     layer.call = placed
 
 
@@ -207,8 +210,7 @@ def _compute_at_variables(model: keras.Model) -> None:
     """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
-    update = _original(inner.update_step)
-    scale_loss, apply = _original(optimizer.scale_loss), _original(optimizer.apply)
+    update, scale_loss, apply = inner.update_step, optimizer.scale_loss, optimizer.apply
     losses: list[tf.Tensor] = []
 
     def update_there(gradient: Any, variable: Any, *args: Any) -> Any:
@@ -230,18 +232,6 @@ def _compute_at_variables(model: keras.Model) -> None:
             grads = tf.compat.v1.gradients(losses.pop(), values, colocate_gradients_with_ops=True)
         return apply(grads, trainable_variables)
 
-    _replace(inner, "update_step", update, update_there)
+    inner.update_step = update_there
     if type(model).train_step is keras.Model.train_step:  # another one may do more with its gradients
-        _replace(optimizer, "scale_loss", scale_loss, keep_loss)
-        _replace(optimizer, "apply", apply, apply_gradients)
-
-
-def _original(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method as it was before a placement."""
-    found: Callable[..., Any] = getattr(method, "original", method)
-    return found
-
-
-def _replace(owner: Any, name: str, original: Callable[..., Any], method: Any) -> None:
-    method.original = original
-    setattr(owner, name, method)
+        optimizer.scale_loss, optimizer.apply = keep_loss, apply_gradients

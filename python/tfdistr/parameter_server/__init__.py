@@ -13,24 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .coordinator import train_on_servers as train_on_servers
-    from .launch import fit_on_parameter_servers as fit_on_parameter_servers
-    from .launch import has_servers as has_servers
     from .launch import train_as_chief as train_as_chief
     from .options import ServerOptions as ServerOptions
     from .server import serve as serve
 
 _MODULES = {
-    "has_servers": "launch",
     "train_as_chief": "launch",
     "ServerOptions": "options",
-    "fit_on_parameter_servers": "launch",
     "serve": "server",
     "train_on_servers": "coordinator",
 }
 __all__ = [
     "ServerOptions",
-    "fit_on_parameter_servers",
-    "has_servers",
     "serve",
     "train_as_chief",
     "train_on_servers",

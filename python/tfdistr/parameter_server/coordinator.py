@@ -41,6 +41,7 @@ from tfdistr.training import (
 )
 from tfdistr.training_loop import build
 from tfdistr.warm_up import scale_learning_rate
+from tfdistr.watchdog import Watchdog, progress
 
 log = logging.getLogger("tfdistr")
 
@@ -101,8 +102,9 @@ def train_on_servers(
     on_event("ready")
     chief = None
     try:
-        chief = _Chief(job, config, strategy, options, on_event, run_dir)
-        return chief.train()
+        with Watchdog(job.step_timeout, title="the chief"):
+            chief = _Chief(job, config, strategy, options, on_event, run_dir)
+            return chief.train()
     except tf.errors.OpError as error:
         lost = lost_server(error, config)
         if lost is None:
@@ -295,6 +297,7 @@ class _Phase:
 
         def end(done: int, outcomes: list[Outcome]) -> bool:
             nonlocal reported
+            progress()
             for outcome in outcomes:
                 self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]
             self._last = outcomes[-1].logs

@@ -103,10 +103,12 @@ def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
         addresses = {task: address for task, address in addresses.items() if not answers(address)}
         if addresses and time.monotonic() > until:
             missing = ", ".join(f"{task} ({address})" for task, address in addresses.items())
+            first = next(iter(addresses))
             raise ClusterStartError(
-                f"The workers and parameter servers must be there within {timeout:g} s.",
+                f"The servers of the cluster must be there within {timeout:g} s.",
                 received=f"no {missing}",
-                fix="Start each of them: tfdistr server --type ps --index 0 --cluster cluster.json.",
+                fix="Start each of them: "
+                f"tfdistr server --type {first.type} --index {first.index} --cluster cluster.json.",
             )
         if addresses:
             time.sleep(_LOOK)

@@ -7,9 +7,7 @@ from typing import Any
 
 from tfdistr.arguments import flag, optional_whole, whole
 from tfdistr.errors import ArgumentError
-
-#: Strategies whose training can be saved and gone on with.
-STRATEGIES = ("multi_worker_mirrored", "mirrored", "one_device")
+from tfdistr.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,13 @@ def check_recovery(
     fewest = _fewest(min_workers, cluster)
     every = _every(checkpoint_every)
     asked = goes_on or every is not None or fewest is not None
-    if not asked and (restarts == 0 or cluster is None or strategy not in STRATEGIES):
+    saved = [name for name, kind in STRATEGIES.items() if not (kind.servers or kind.client)]
+    if not asked and (restarts == 0 or cluster is None or strategy not in saved):
         return Recovery(max_restarts=restarts)
-    if strategy not in STRATEGIES:
+    if strategy not in saved:
         raise ArgumentError(
             "`checkpoint_every`, `resume` and `min_workers` are for the strategies "
-            f"{', '.join(map(repr, STRATEGIES))}.",
+            f"{', '.join(map(repr, saved))}.",
             received=f"strategy={strategy!r}",
             fix="Leave them out; keras.callbacks.ModelCheckpoint() saves weights under any strategy.",
         )

@@ -153,12 +153,14 @@ def where():
     }
 
 
-def place(make, scope=False, train=False, **placement):
-    strategy = tfdistr.make_strategy("model_parallel", placement=placement or HALVES)
+def place(make, scope=False, train=False, twice=False):
+    strategy = tfdistr.make_strategy("model_parallel", placement=HALVES)
     with strategy.scope():
         made = make()
         if scope:
             strategy.place(made)
+    if twice:
+        strategy.place(made)
     if train:
         made.fit(WORDS, Y, verbose=0)
     strategy.place(made)
@@ -200,6 +202,7 @@ if __name__ == "__main__":
         "by function, a task": refused(lambda: halves(placement=lambda layer: "worker 0")),
         "by function, nonsense": refused(lambda: halves(placement=lambda layer: 7)),
         "not built": refused(lambda: place(lambda: model(inputs=False))),
+        "placed": refused(lambda: place(model, twice=True)),
         "trained": refused(lambda: place(model, train=True)),
         "in the scope": refused(lambda: place(model, scope=True)),
     }
