@@ -13,7 +13,7 @@ from tfdistr.cluster import ClusterConfig
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.fit_here import fit_here
 from tfdistr.fit_on_cluster import fit_on_cluster
-from tfdistr.job_arguments import make_job
+from tfdistr.job_arguments import make_job, start_seconds
 from tfdistr.launch.carrier import choose_carrier
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi import MpiCluster
@@ -165,7 +165,7 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    config, num_workers = destination(cluster, strategy, communication, options)
+    config, num_workers = destination(cluster, strategy, communication, options, start_timeout)
     recovery = check_recovery(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster
     )
@@ -194,7 +194,11 @@ def distributed_fit(
 
 
 def destination(
-    cluster: Any, strategy: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
+    cluster: Any,
+    strategy: Any,
+    communication: Any = "auto",
+    options: Mapping[str, Any] | None = None,
+    start_timeout: Any = None,
 ) -> tuple[ClusterConfig | None, int]:
     """Where a job is to train.
 
@@ -207,7 +211,7 @@ def destination(
     one_of("communication", communication, COMMUNICATION)
     if cluster is None:
         if chooses_mpi(communication):
-            workers = int(world().Get_size())
+            workers = int(world(start_seconds(start_timeout)).Get_size())
             check_fits(strategy, workers, 0, "the launcher of this process", peers=True)
             return None, count_shares(strategy, workers, chosen)
         config = cluster_to_join()

@@ -104,10 +104,19 @@ def make_job(
         communication=one_of("communication", communication, COMMUNICATION),
         gradient_dtype=one_of("gradient_dtype", gradient_dtype, GRADIENT_DTYPES),
         recovery=recovery or Recovery(),
-        start_timeout=300.0 if start_timeout is None else _seconds("start_timeout", start_timeout),
+        start_timeout=start_seconds(start_timeout),
         heartbeat_timeout=_seconds("heartbeat_timeout", heartbeat_timeout),
         step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
     )
+
+
+def start_seconds(start_timeout: Any) -> float:
+    """Seconds within which all workers must have come.
+
+    Raises:
+        ArgumentError: It is no number of seconds.
+    """
+    return 300.0 if start_timeout is None else _seconds("start_timeout", start_timeout)
 
 
 def _seconds(name: str, value: Any) -> float:

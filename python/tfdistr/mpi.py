@@ -5,6 +5,7 @@ Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiColl
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 from tfdistr.cluster import cluster_from_env
 from tfdistr.errors import ClusterStartError
+from tfdistr.launch.process import PARENT
+from tfdistr.mpi_start import limit
 
 # What launchers tell their processes: the number of ranks, by MPICH and Slurm's PMI, and by Open MPI.
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
@@ -44,8 +47,10 @@ def chooses_mpi(communication: str) -> bool:
     )
 
 
-def world() -> Any:
+def world(start_timeout: float) -> Any:
     """The communicator of all ranks, which starts MPI.
+
+    This rank is ended if not all come to this within ``start_timeout`` seconds; see ``mpi_start``.
 
     Raises:
         ClusterStartError: mpi4py or an MPI library is missing, or its launcher is not that which has
@@ -63,7 +68,9 @@ def world() -> Any:
     if not MPI.Is_initialized():
         if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
             raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
-        MPI.Init_thread()
+        watched = ranks() > 1 and PARENT not in os.environ  # where that is set, a launcher of ours watches
+        with limit(start_timeout) if watched else contextlib.nullcontext():
+            MPI.Init_thread()
     size = MPI.COMM_WORLD.Get_size()
     if size != ranks() > 1:
         raise _other_mpi(f"{size} rank{'s' * (size > 1)} in the MPI of this process, which is {library}")

@@ -97,7 +97,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
             communication = "auto"  # of what is left to TensorFlow
-            collectives = _mpi_collectives(bytes_per_pack, heartbeat_timeout)
+            collectives = _mpi_collectives(bytes_per_pack, start_timeout, heartbeat_timeout)
             os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
         elif cluster_resolver is None:
             config = cluster_to_join()
@@ -252,11 +252,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
 
 
-def _mpi_collectives(bytes_per_pack: int, heartbeat_timeout: float) -> Collectives | None:
+def _mpi_collectives(
+    bytes_per_pack: int, start_timeout: float, heartbeat_timeout: float
+) -> Collectives | None:
     """The collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
     from tfdistr.mpi import world
 
-    comm = world()
+    comm = world(start_timeout)
     if comm.Get_size() == 1:
         return None
     from tfdistr.mpi_collectives import MpiCollectives

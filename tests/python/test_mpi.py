@@ -104,7 +104,7 @@ def test_mpi_is_chosen_if_its_launcher_has_started_this_process(monkeypatch):
 def test_a_missing_mpi4py_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(tfdistr.ClusterStartError) as caught:
-        world()
+        world(60)
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs mpi4py and an MPI library.',
         "Received: import of mpi4py halted; None in sys.modules",
@@ -117,7 +117,7 @@ def test_a_missing_mpi4py_is_said(monkeypatch):
 
 def start_rank(**environment: str) -> subprocess.CompletedProcess[str]:
     """Join MPI in a process to which the environment says that it is a rank."""
-    code = "from tfdistr.mpi import world; print(world().Get_size())"
+    code = "from tfdistr.mpi import world; print(world(60).Get_size())"
     return subprocess.run(
         [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60
     )
