@@ -11,9 +11,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.mpi import check_hosts
 from tfdistr.launch.mpiexec import find_mpiexec
 from tfdistr.optional import data_frame
-from tfdistr.peers import absence, greeting_of, listening_socket, lookup
+from tfdistr.peers import absence, greeting_of, listening_socket, lookup, no_port
 
 #: Seconds that clocks may differ by; logs of several workers could not be compared then.
 CLOCKS = 2.0
@@ -193,18 +192,19 @@ def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:
         )  # fmt: skip
 
     async def look() -> list[list[Row]]:
-        looks = [_own(own, tasks[own], timeout)]
+        # An evaluator that the cluster does not list has no port.
+        looks = [_own(own, tasks[own], tasks.values(), timeout)] if own in tasks else []
         looks += [_peer(name, address, timeout) for name, address in tasks.items() if name != own]
         return list(await asyncio.gather(*looks))
 
     return [*rows, *(row for found in _in_a_loop(look) for row in found)]
 
 
-async def _own(name: str, address: str, timeout: float) -> list[Row]:
+async def _own(name: str, address: str, tasks: Collection[str], timeout: float) -> list[Row]:
     check = f"own port, {address}"
     host, port = split_address(address)
     try:
-        (await listening_socket(host, port)).close()
+        (await listening_socket(address, tasks)).close()
     except OSError as error:
         greeting: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
@@ -213,8 +213,7 @@ async def _own(name: str, address: str, timeout: float) -> list[Row]:
             writer.close()
         if greeting.get("task") == name:
             return [Row(check, _OK, f"{name} waits there: {greeting['id']}")]
-        return [Row(check, _BAD, error.strerror or str(error), "End the process that has it (see: ss -ltnp), "
-                    "or give this task another address, on all workers.")]  # fmt: skip
+        return [Row(check, _BAD, *no_port(error))]
     try:
         async with asyncio.timeout(timeout):
             places = {place[0] for *_, place in await lookup(host, port)}
@@ -266,13 +265,10 @@ def _is_here(place: str) -> bool:
     return True
 
 
-def _in_a_loop(work: Callable[[], Any]) -> Any:
+def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """What a coroutine gives, also where the caller's thread has a loop that runs."""
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(asyncio.run(work())))
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work()).result()
 
 
 def _host(host: str, timeout: float) -> list[Row]:

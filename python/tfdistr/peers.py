@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ from tfdistr.errors import ClusterStartError, JobMismatchError, TfdistrError
 LONGEST = 1 << 20
 _ANSWER = 2.0  # seconds that a peer may take to answer
 _LOOKUP = 10.0  # seconds that a name may take to resolve
+#: What to do where another process has the port of a task.
+PORT_IN_USE = "Another process has this worker's port: end it, or give the worker another address."
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,34 @@ def absence(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "which does not answer"
     return f"which cannot be reached ({error.strerror or error})"
+
+
+def no_port(error: OSError) -> tuple[str, str]:
+    """What it means that this process cannot listen on its port, and what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens on its port", PORT_IN_USE
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return str(error.strerror), "Give the worker a port that this user may listen on."
+    return str(error.strerror or error), "Give the worker an address and a port that it can listen on."
+
+
+def no_port_error(worker: str, found: str, fix: str) -> ClusterStartError:
+    """The error of a worker that cannot listen on its port."""
+    return ClusterStartError(
+        "Each worker must be able to listen on the port of its address.",
+        received=f"{worker}: {found}",
+        fix=fix,
+    )
+
+
+def absence_error(worker: str, found: str, timeout: float) -> ClusterStartError:
+    """The error of a worker that has waited for its peers too long."""
+    return ClusterStartError(
+        f"The workers of the cluster must find each other within {timeout:g} s.",
+        received=f"{worker}: {found}",
+        fix="Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
+        "others can reach its address.",
+    )
 
 
 def this_process() -> str:
@@ -112,7 +143,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
         try:
             async with asyncio.timeout(_ANSWER):
                 greeting = json.loads(await reader.readline())
-            if not (isinstance(greeting, dict) and {"task", "id", "waits", "time"} <= set(greeting)):
+            if not _is_greeting(greeting):
                 raise ValueError("no greeting")
         except BaseException as error:
             writer.close()
@@ -121,6 +152,16 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
             raise
         return greeting, reader, writer
     raise failure
+
+
+def _is_greeting(message: Any) -> bool:
+    return (
+        isinstance(message, dict)
+        and all(isinstance(message.get(name), str) for name in ("task", "id"))
+        and isinstance(message.get("time"), (int, float))
+        and isinstance(message.get("waits"), list)
+        and all(isinstance(name, str) for name in message["waits"])
+    )
 
 
 async def tell(tasks: Mapping[str, str], end: End, told: set[str]) -> None:
@@ -137,25 +178,41 @@ async def tell(tasks: Mapping[str, str], end: End, told: set[str]) -> None:
     await asyncio.gather(*map(one, tasks))
 
 
-async def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens as TensorFlow's server will, or for a loopback address on that only.
+async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:
+    """A socket that listens as TensorFlow's server will, or on loopback only where all tasks are there.
+
+    The own name alone does not tell: Debian has a machine resolve its name to 127.0.1.1, others do not.
+
+    Args:
+        own: The address of this task.
+        tasks: The addresses of all tasks.
 
     Raises:
         OSError: The port cannot be had.
     """
-    families = {}
-    with contextlib.suppress(OSError):  # who cannot resolve its name will not be the only one
-        families = {place[0]: family for family, _, _, _, place in await lookup(host, port)}
-    local = families and all(ipaddress.ip_address(place.partition("%")[0]).is_loopback for place in families)
-    everywhere = bind("::" if socket.has_dualstack_ipv6() else "", port)
-    if not local:
-        everywhere.listen()
-        return everywhere
-    everywhere.close()
-    place, family = next(iter(families.items()))
-    only_here = bind(place, port, family)
-    only_here.listen()
-    return only_here
+    host, port = split_address(own)
+    local = await _all_on_loopback({host, *(split_address(address)[0] for address in tasks)})
+    listens = bind("::" if socket.has_dualstack_ipv6() else "", port)
+    if local:
+        listens.close()
+        family, _, _, _, place = (await lookup(host, port))[0]
+        listens = bind(place[0], port, family)
+    listens.listen()
+    return listens
+
+
+async def _all_on_loopback(hosts: Iterable[str]) -> bool:
+    for one in asyncio.as_completed(map(_on_loopback, hosts)):
+        if not await one:
+            return False  # whatever the others are, whose lookups may hang
+    return True
+
+
+async def _on_loopback(host: str) -> bool:
+    with contextlib.suppress(OSError):  # who cannot resolve a name will not be the only one
+        places = [place[0].partition("%")[0] for *_, place in await lookup(host, 0)]
+        return all(ipaddress.ip_address(place).is_loopback for place in places)
+    return False
 
 
 def bind(host: str, port: int, family: int | None = None) -> socket.socket:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -28,9 +27,12 @@ from tfdistr.peers import (
     LONGEST,
     End,
     absence,
+    absence_error,
     greeting_of,
     listening_socket,
     lookup,
+    no_port,
+    no_port_error,
     send,
     tell,
     this_process,
@@ -43,6 +45,8 @@ TELLING = 10.0
 _RETRY = 0.2
 _LOOK = 0.02
 _NEWS = 1.0  # seconds between two lines of the leader that say for whom it waits
+# What comes of reading what a stranger sends, or one that is gone.
+_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
 
 log = logging.getLogger("tfdistr")
 
@@ -70,6 +74,7 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
             pass
     except BaseException:
         meeting.cancel()
+        thread.join()  # then the port is free again: the session may live on, and call once more
         raise
     meeting.check()
 
@@ -115,6 +120,15 @@ def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> None:
     threading.Thread(target=lambda: asyncio.run(tell_all()), name="tfdistr-preflight").start()
 
 
+def _is_hello(message: Any) -> bool:
+    return (
+        isinstance(message, dict)
+        and all(isinstance(message.get(name), str) for name in ("task", "id"))
+        and isinstance(message.get("fields"), dict)
+        and all(isinstance(value, str) for value in message["fields"].values())
+    )
+
+
 class _Meeting:
     """One worker's part in it. The leader decides, or whoever finds out first that they cannot start."""
 
@@ -128,6 +142,7 @@ class _Meeting:
         addresses = {f"address of {name}": address for name, address in self._tasks.items()}
         self._hello: dict[str, Any] = {"task": own, "id": self._id, "fields": {**addresses, **fields}}
         self._failure: BaseException | None = None
+        self._cancelled = False
         # Of the leader: who has registered, and by which connection.
         self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
         self._writers: dict[str, asyncio.StreamWriter] = {}
@@ -151,6 +166,7 @@ class _Meeting:
 
     def cancel(self) -> None:
         """End it."""
+        self._cancelled = True
         with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
             self._loop.call_soon_threadsafe(self._running.cancel)
 
@@ -167,11 +183,21 @@ class _Meeting:
         assert running is not None
         self._running = running
         self._decided: asyncio.Future[tuple[End | None, bool]] = self._loop.create_future()
+        if self._cancelled:  # before there was a loop
+            return
         try:
             server = await self._listen()
         except OSError as error:
             await self._finish(await self._no_port(error), None, linger=True)
             return
+        try:
+            await server.start_serving()
+            await self._hold(server)
+        finally:
+            server.close()
+
+    async def _hold(self, server: asyncio.Server) -> None:
+        """Find each other, and go on or say why not."""
         work = [asyncio.create_task(job) for job in (self._resolve(), self._note(), self._lead_or_join())]
         linger = True
         try:
@@ -217,8 +243,9 @@ class _Meeting:
             self._decided.set_result((end, heard))
 
     async def _listen(self) -> asyncio.Server:
-        host, port = split_address(self._tasks[self._own])
-        return await asyncio.start_server(self._serve, sock=await listening_socket(host, port), limit=LONGEST)
+        listens = await listening_socket(self._tasks[self._own], self._tasks.values())
+        # It does not serve yet: nothing is waited for here, so that no interrupt leaves the socket behind.
+        return await asyncio.start_server(self._serve, sock=listens, limit=LONGEST, start_serving=False)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one that has connected to this worker."""
@@ -231,8 +258,8 @@ class _Meeting:
                     self._decide(End(**message["end"]), heard=True)
                 elif self._own == self._leader:
                     name = self._register(message["hello"], writer)
-        except (OSError, ValueError, TypeError, KeyError):
-            pass  # not one of us, or it is gone
+        except _NOT_ONE_OF_US:
+            pass
         except asyncio.CancelledError:
             pass  # all is over; asyncio would show it
         finally:
@@ -240,7 +267,9 @@ class _Meeting:
                 del self._writers[str(name)], self._hellos[str(name)]
             writer.close()
 
-    def _register(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> str:
+    def _register(self, hello: Any, writer: asyncio.StreamWriter) -> str:
+        if not _is_hello(hello):
+            raise ValueError("no hello")
         name = str(hello["task"])
         known = self._hellos.get(name)
         if known and known["id"] != hello["id"]:
@@ -248,7 +277,8 @@ class _Meeting:
             self._decide(self._duplicate(name, known["id"], hello["id"]))
         elif name not in self._tasks:
             error = mismatch([self._hello["fields"], hello["fields"]], [self._own, name])
-            assert error is not None  # it has an address more
+            if error is None:  # a worker would have an address more
+                raise ValueError("no hello")
             self._strangers.append(writer)
             self._decide(End.of(error))
         else:
@@ -256,7 +286,11 @@ class _Meeting:
         return name
 
     async def _lead_or_join(self) -> None:
-        await (self._lead() if self._own == self._leader else self._join())
+        try:
+            await (self._lead() if self._own == self._leader else self._join())
+        except Exception as error:  # else all would wait for nobody
+            if not self._decided.done():
+                self._decided.set_exception(error)
 
     async def _lead(self) -> None:
         said = 0.0
@@ -264,8 +298,9 @@ class _Meeting:
             await asyncio.sleep(_LOOK)
             if time.monotonic() - said > _NEWS:
                 said = time.monotonic()
+                waits = [n for n in self._tasks if n in self._unresolved or n not in self._hellos]
                 for writer in self._writers.values():
-                    send(writer, {"waits": self._missing()})
+                    send(writer, {"waits": waits})
         names = list(self._tasks)
         error = mismatch([self._hellos[name]["fields"] for name in names], names)
         if error is None:
@@ -280,7 +315,7 @@ class _Meeting:
         while True:
             while self._unresolved:
                 await asyncio.sleep(_LOOK)
-            with contextlib.suppress(OSError, ValueError):  # too early; in the end it is said what it was
+            with contextlib.suppress(*_NOT_ONE_OF_US):  # too early; in the end it is said what it was
                 greeting, reader, writer = await greeting_of(self._tasks[self._leader])
                 try:
                     if greeting["task"] == self._leader:
@@ -295,10 +330,10 @@ class _Meeting:
         while line := await leader.readline():
             message = json.loads(line)
             if "waits" in message:
-                self._leader_waits = list(message["waits"])
+                self._leader_waits = list(map(str, message["waits"]))
             elif "end" in message:
                 self._decide(End(**message["end"]), heard=True)
-            else:
+            elif "go" in message:
                 self._decide(None)
 
     async def _resolve(self) -> None:
@@ -334,17 +369,12 @@ class _Meeting:
 
     async def _too_late(self) -> End:
         missing = self._missing()
-        if missing == [self._leader] and not self._unresolved:  # others may be missing as well
-            others = [name for name in self._tasks if name not in (self._own, self._leader)]
+        if missing == [self._leader] or self._unresolved:  # others may be missing as well
+            others = [n for n in self._tasks if n not in (self._own, *missing, *self._hellos)]
             there = await asyncio.gather(*map(self._is_there, others))
-            missing += [name for name, is_there in zip(others, there, strict=True) if not is_there]
-        return End(
-            ClusterStartError.kind,
-            f"The workers of the cluster must find each other within {self._timeout:g} s.",
-            f"{self._title(self._own)}: waited for {await self._reasons(missing)}",
-            "Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
-            "others can reach its address.",
-        )
+            missing = missing + [name for name, is_there in zip(others, there, strict=True) if not is_there]
+        found = f"waited for {await self._reasons(missing)}"
+        return End.of(absence_error(self._title(self._own), found, self._timeout))
 
     async def _is_there(self, name: str) -> bool:
         try:
@@ -352,7 +382,9 @@ class _Meeting:
         except (OSError, ValueError):
             return False
         writer.close()
-        return bool(greeting["task"] == name)
+        # One that has not registered with the leader may wait for others than the leader does.
+        waits = set(greeting["waits"]) if self._own == self._leader else set()
+        return bool(greeting["task"] == name) and waits <= {*self._unresolved, self._own}
 
     async def _reasons(self, missing: Sequence[str]) -> str:
         reasons = await asyncio.gather(*map(self._reason, missing))
@@ -376,22 +408,13 @@ class _Meeting:
 
     async def _no_port(self, error: OSError) -> End:
         """Why this worker cannot listen on its port."""
-        in_use = error.errno == errno.EADDRINUSE
         greeting: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
             greeting, _, writer = await greeting_of(self._tasks[self._own])
             writer.close()
-        if in_use and greeting.get("task") == self._own:
-            return self._duplicate(self._own, str(greeting.get("id")), self._id)
-        return End(
-            ClusterStartError.kind,
-            "Each worker must be able to listen on the port of its address.",
-            f"{self._title(self._own)}: "
-            + ("another process listens on its port" if in_use else str(error.strerror)),
-            "Another process has this worker's port: end it, or give the worker another address."
-            if in_use
-            else "Give the worker a port that this user may listen on.",
-        )
+        if greeting.get("task") == self._own:
+            return self._duplicate(self._own, greeting["id"], self._id)
+        return End.of(no_port_error(self._title(self._own), *no_port(error)))
 
     def _duplicate(self, name: str, first: str, second: str) -> End:
         return End(

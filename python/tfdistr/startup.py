@@ -14,6 +14,7 @@ from tfdistr import _private
 from tfdistr.agreement import versions
 from tfdistr.cluster import split_address
 from tfdistr.errors import ClusterStartError
+from tfdistr.peers import PORT_IN_USE, absence_error, no_port_error
 from tfdistr.preflight import meet
 
 #: What the user is told where the ring takes the place of NCCL.
@@ -48,12 +49,10 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
             fix="Make the strategy first: right after the imports, before data and models.",
         )
-    spec = resolver.cluster_spec()
-    bypass_proxy(address for job in training for address in spec.job_tasks(job))
+    bypass_proxy(addresses(resolver).values())
     began = time.monotonic()
     if sum(training.values()) > 1:
-        tasks = {f"{job} {i}": spec.task_address(job, i) for job in training for i in range(training[job])}
-        meet(tasks, f"{resolver.task_type} {resolver.task_id}", versions(), start_timeout)
+        meet(addresses(resolver), f"{resolver.task_type} {resolver.task_id}", versions(), start_timeout)
     _private.configure_coordination(
         training,
         leader=f"/job:{_leader_job(training)}/replica:0/task:0",
@@ -75,6 +74,12 @@ def training_jobs(resolver: Any) -> dict[str, int]:
     return {job: len(jobs[job]) for job in ("chief", "worker") if job in jobs}
 
 
+def addresses(resolver: Any) -> dict[str, str]:
+    """The addresses of the tasks that train, in the order of the workers, by names such as "worker 0"."""
+    spec, jobs = resolver.cluster_spec(), training_jobs(resolver)
+    return {f"{job} {i}": spec.task_address(job, i) for job in jobs for i in range(jobs[job])}
+
+
 def bypass_proxy(addresses: Iterable[str]) -> None:
     """Have gRPC connect to the workers themselves: with http_proxy set it asks the proxy, and hangs there."""
     names = ("no_grpc_proxy", "no_proxy")
@@ -93,11 +98,7 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
 
     this = name(resolver.task_type, resolver.task_id)
     if "in use" in text or "Could not start gRPC server" in text:
-        return ClusterStartError(
-            "Each worker must be able to listen on the port of its address.",
-            received=f"{this}: {text.splitlines()[0]}",
-            fix="Another process has this worker's port: end it, or give the worker another address.",
-        )
+        return no_port_error(this, text.splitlines()[0], PORT_IN_USE)
     # TensorFlow names those that are missing where it knows them: on the leader, or if the leader is there.
     named = _MISSING_TASKS.search(text)
     missing = [name(*task) for task in _TASK_NAME.findall(named[1])] if named else []
@@ -105,12 +106,7 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
     if not missing and this != leader and isinstance(error, tf.errors.OpError):
         missing = [leader]
     why = f"waited for {', '.join(missing)}" if missing else text.partition("\n")[0]
-    return ClusterStartError(
-        f"The workers of the cluster must find each other within {timeout:g} s.",
-        received=f"{this}: {why}",
-        fix="Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
-        "others can reach its address.",
-    )
+    return absence_error(this, why, timeout)
 
 
 def _leader_job(jobs: Iterable[str]) -> str:

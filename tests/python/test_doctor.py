@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import subprocess
@@ -86,8 +87,8 @@ def test_what_is_wrong_with_addresses(of_cluster):
         nobody = f"127.0.0.1:{free_ports(1)[0]}"
         rows = of_cluster([taken, nobody, "no-such-host.invalid:2222"])
         own = rows[f"own port, {taken}"]
-        assert (own.status, own.found) == ("FAIL", "Address already in use")
-        assert own.fix.startswith("End the process that has it")
+        assert (own.status, own.found) == ("FAIL", "another process listens on its port")
+        assert own.fix.startswith("Another process has this worker's port: end it")
         found = rows[f"worker 1, {nobody}"]
         assert (found.status, found.found) == ("ok", "the machine is there; nobody listens yet")
         found = rows["worker 2, no-such-host.invalid:2222"]
@@ -117,6 +118,31 @@ def test_an_address_of_another_machine_and_one_that_does_not_answer(of_cluster):
     peer = rows[f"worker 1, {silent}"]
     assert (peer.status, peer.found) == ("FAIL", "does not answer")
     assert peer.fix == "See whether the machine is on, and whether a firewall lets this port through."
+
+
+def test_a_port_that_is_not_for_this_user(of_cluster, monkeypatch):
+    async def refused(*_: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(diagnosis, "listening_socket", refused)
+    own = of_cluster(["127.0.0.1:443"])["own port, 127.0.0.1:443"]
+    assert (own.status, own.found) == ("FAIL", "Permission denied")
+    assert own.fix == "Give the worker a port that this user may listen on."
+
+
+def test_an_evaluator_that_the_cluster_does_not_list(of_cluster):
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    rows = doctor({"cluster": {"worker": [address]}, "task": {"type": "evaluator", "index": 0}}).rows
+    assert [(row.check, row.status) for row in rows] == [("TF_CONFIG", "ok"), (f"worker 0, {address}", "ok")]
+
+
+def test_an_error_of_a_look_is_passed_on(of_cluster, monkeypatch):
+    async def fail(*_: object) -> list[Row]:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(diagnosis, "_own", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        of_cluster(["127.0.0.1:2222"])
 
 
 def test_a_config_that_is_not_valid_is_a_row(monkeypatch, of_cluster):

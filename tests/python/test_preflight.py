@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import signal
@@ -17,8 +19,10 @@ from typing import Any
 
 import pytest
 
+from tfdistr import preflight
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError, JobMismatchError
 from tfdistr.launch.ports import free_ports
+from tfdistr.peers import listening_socket, no_port
 from tfdistr.preflight import cluster_to_join, meet, tell_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -122,6 +126,62 @@ def test_a_name_that_does_not_resolve_is_named_on_every_worker():
         )
 
 
+def waited_for(said: str) -> list[str]:
+    return sorted(said.splitlines()[1].partition(": waited for ")[2].split("; "))
+
+
+@pytest.mark.parametrize(("there", "absent"), [(0, 1), (1, 0)])
+def test_who_is_missing_is_named_beside_a_name_that_does_not_resolve(there, absent):
+    tasks = addresses(3) | {"worker 2": "no-such-host.invalid:2222"}
+    (said,) = run(tasks, there, timeout=3)
+    assert waited_for(said) == [
+        f"worker {absent} ({tasks[f'worker {absent}']}), where nobody listens",
+        "worker 2 (no-such-host.invalid:2222), whose name does not resolve",
+    ]
+
+
+def test_who_is_missing_is_named_where_a_name_does_not_resolve_on_the_leader_only():
+    tasks = addresses(4)
+    of_0 = {"tasks": tasks | {"worker 2": "no-such-host.invalid:2222"}}
+    for said in run(tasks, 0, 1, of_0=of_0, of_1={"timeout": 4}):
+        assert waited_for(said) == [
+            f"worker {i} ({tasks[f'worker {i}']}), where nobody listens" for i in (2, 3)
+        ]
+
+
+def test_who_waits_for_another_name_than_the_leader_is_named_too():
+    tasks = addresses(4)
+    of_0 = {"tasks": tasks | {"worker 3": "no-such-host.invalid:3333"}, "timeout": 4}
+    of_1 = {"tasks": tasks | {"worker 2": "no-such-host.invalid:2222"}}
+    for said in run(tasks, 0, 1, 2, of_0=of_0, of_1=of_1):
+        assert waited_for(said) == [
+            f"worker 1 ({tasks['worker 1']}), which waits for worker 2 ({tasks['worker 2']})",
+            "worker 3 (no-such-host.invalid:3333), whose name does not resolve",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("own", "tasks", "loopback"),
+    [
+        ("node1:{}", ["node1:{}", "node2:2222"], False),
+        ("node1:{}", ["node1:{}", "no-such-host.invalid:2222"], False),
+        ("node1:{}", ["node1:{}", "localhost:2222", "127.0.0.1:2222"], True),
+        ("127.0.0.1:{}", ["127.0.0.1:{}", "127.0.0.2:2222"], True),
+        ("127.0.0.1:{}", ["127.0.0.1:{}", "192.0.2.1:2222"], False),
+    ],
+)
+def test_a_worker_listens_on_loopback_only_where_all_tasks_are_there(monkeypatch, own, tasks, loopback):
+    places = {"node1": "127.0.1.1", "node2": "192.0.2.2"}  # as Debian's /etc/hosts has it on node1
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *a, **o: real(places.get(host, host), *a, **o))
+    port = free_ports(1)[0]
+    listens = asyncio.run(listening_socket(own.format(port), [task.format(port) for task in tasks]))
+    with listens:
+        host, there = listens.getsockname()[:2]
+    assert there == port
+    assert host.startswith("127.") if loopback else host in ("::", "0.0.0.0")
+
+
 def test_a_port_that_is_in_use_ends_it_for_all_at_once():
     with socket.create_server(("", 0)) as server:
         tasks = addresses(3) | {"worker 1": f"127.0.0.1:{server.getsockname()[1]}"}
@@ -139,6 +199,34 @@ def test_a_port_that_is_in_use_ends_it_for_all_at_once():
 def test_a_port_that_is_not_for_this_user():
     with pytest.raises(ClusterStartError, match=r"Permission denied\nFix: Give the worker a port"):
         meet(addresses(1) | {"worker 1": "127.0.0.1:1"}, "worker 1", {}, 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "found", "fix"),
+    [
+        (errno.EADDRINUSE, "another process listens on its port",
+         "Another process has this worker's port: end it, or give the worker another address."),
+        (errno.EACCES, "Permission denied", "Give the worker a port that this user may listen on."),
+        (errno.EADDRNOTAVAIL, "Cannot assign requested address",
+         "Give the worker an address and a port that it can listen on."),
+    ],
+)  # fmt: skip
+def test_why_a_port_cannot_be_had(monkeypatch, error, found, fix):
+    reason = OSError(error, os.strerror(error))
+    assert no_port(reason) == (found, fix)
+
+    async def refused(*_: Any) -> socket.socket:
+        raise reason
+
+    monkeypatch.setattr(preflight, "listening_socket", refused)
+    tasks = addresses(1)
+    with pytest.raises(ClusterStartError) as caught:
+        meet(tasks, "worker 0", {}, 5)
+    assert str(caught.value).splitlines() == [
+        "Each worker must be able to listen on the port of its address.",
+        f"Received: worker 0 ({tasks['worker 0']}): {found}",
+        f"Fix: {fix}",
+    ]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -226,6 +314,70 @@ def test_what_is_sent_by_others_is_ignored():
     thread.join()
 
 
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"task": "worker 1", "id": "x"},
+        {"task": "worker 1", "id": "x", "fields": []},
+        {"task": "worker 1", "id": "x", "fields": {"job": ["a"]}},
+        {"task": "worker 1", "fields": {}},
+    ],
+)
+def test_a_stranger_does_not_take_the_place_of_a_worker(hello):
+    tasks = addresses(2)
+    with started([{"tasks": tasks, "own": "worker 0", "timeout": 20}]) as (leader,):
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                stranger = socket.create_connection(("127.0.0.1", int(tasks["worker 0"].rpartition(":")[2])))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        with stranger:  # it stays
+            stranger.sendall(json.dumps({"hello": hello}).encode() + b"\n")
+            time.sleep(0.5)
+            assert run(tasks, 1) == ["all are there"]
+            assert outcomes([leader])[0]["said"] == "all are there"
+
+
+def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
+    greeting = {"task": "worker 0", "id": "x", "waits": [], "time": 0.0}
+    answers = [
+        [greeting | {"waits": 5}],
+        [greeting, 5],
+        [greeting, {"end": {}}],
+        [greeting, {}, {"go": True}],
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for lines in answers:
+                with server.accept()[0] as one:
+                    one.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+                    while one.recv(4096):
+                        pass
+                seen.append(len(lines))
+
+        seen: list[int] = []
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
+        meet(tasks, "worker 1", {}, 10)
+        thread.join(5)
+    assert seen == [1, 2, 2, 3]
+
+
+def test_an_error_of_the_leader_ends_the_meeting(monkeypatch):
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(preflight, "mismatch", fail)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="a bug"):
+        meet(addresses(1), "worker 0", {}, 20)
+    assert time.monotonic() - began < 10
+
+
 def test_a_process_that_cannot_join_tells_those_that_wait():
     tasks = addresses(2)
     with started([{"tasks": tasks, "own": "worker 0", "timeout": 15, "wait": 0.5}]) as (process,):
@@ -245,9 +397,26 @@ def test_an_interrupt_ends_it(monkeypatch):
         assert process.wait(5) != 0
 
 
-def test_it_works_where_a_loop_runs_already():
-    import asyncio
+def test_after_an_interrupt_the_port_is_free_in_the_same_session():
+    tasks = addresses(2)
+    threading.Timer(0.7, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt) as kept:
+        meet(tasks, "worker 0", {}, 30)
+    with pytest.raises(ClusterStartError, match=r"must find each other within 1 s"):
+        meet(tasks, "worker 0", {}, 1)
+    assert kept.tb is not None  # as a session keeps the last one
 
+
+def test_an_interrupt_before_there_is_a_loop_ends_it():
+    meeting = preflight._Meeting(addresses(2), "worker 0", {}, 30)
+    meeting.cancel()
+    began = time.monotonic()
+    meeting.run()
+    assert time.monotonic() - began < 5
+    assert meeting.over.is_set()
+
+
+def test_it_works_where_a_loop_runs_already():
     async def cell() -> None:
         meet(addresses(1), "worker 0", {}, 5)
 
