@@ -164,9 +164,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   # Unlike dict(), it does not take a variable of that name for the key.
   options <- reticulate::py_dict(as.list(names(options)), unname(options))
   with_conditions(record = errors, {
-    to <- core("fit")$destination(
-      workers_cluster(cluster), strategy, communication, options, start_timeout
-    )
+    to <- core("fit")$destination(workers_cluster(cluster), strategy, communication, options)
     recovery <- core("recovery.options")$check_recovery(
       checkpoint_every, resume, max_restarts, min_workers, run_dir,
       strategy = strategy, cluster = workers_cluster(cluster)

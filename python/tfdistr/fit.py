@@ -10,15 +10,15 @@ from typing import Any
 
 from tfdistr.arguments import COMMUNICATION, one_of
 from tfdistr.cluster import ClusterConfig
-from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.errors import ArgumentError, ClusterConfigError, JobStoppedError
 from tfdistr.fit_here import fit_here
 from tfdistr.fit_on_cluster import fit_on_cluster
-from tfdistr.job_arguments import make_job, start_seconds
+from tfdistr.job_arguments import make_job
 from tfdistr.launch.carrier import choose_carrier
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi import MpiCluster
 from tfdistr.model_parallel.places import check_placement, count_workers
-from tfdistr.mpi import chooses_mpi, world
+from tfdistr.mpi import chooses_mpi, ranks, world
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.preflight import cluster_to_join
 from tfdistr.progress import make_display
@@ -165,7 +165,7 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    config, num_workers = destination(cluster, strategy, communication, options, start_timeout)
+    config, num_workers = destination(cluster, strategy, communication, options)
     recovery = check_recovery(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster
     )
@@ -189,16 +189,16 @@ def distributed_fit(
         folder = make_run_dir(run_dir, cluster, resume=recovery.resume)
         job = take_up(job, folder, cluster.workers)
         return fit_on_cluster(job, cluster, command, folder, display.event)
+    except JobStoppedError as stopped:
+        display.close()
+        print(stopped, file=sys.stderr)  # where nobody catches it, Python ends without a word
+        raise
     finally:
         display.close()
 
 
 def destination(
-    cluster: Any,
-    strategy: Any,
-    communication: Any = "auto",
-    options: Mapping[str, Any] | None = None,
-    start_timeout: Any = None,
+    cluster: Any, strategy: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
 ) -> tuple[ClusterConfig | None, int]:
     """Where a job is to train.
 
@@ -211,7 +211,8 @@ def destination(
     one_of("communication", communication, COMMUNICATION)
     if cluster is None:
         if chooses_mpi(communication):
-            workers = int(world(start_seconds(start_timeout)).Get_size())
+            # What the launcher says, if it does: a rank whose arguments are refused has not started MPI.
+            workers = ranks() if ranks() > 1 else int(world().Get_size())
             check_fits(strategy, workers, 0, "the launcher of this process", peers=True)
             return None, count_shares(strategy, workers, chosen)
         config = cluster_to_join()

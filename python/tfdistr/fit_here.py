@@ -8,18 +8,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfdistr.cluster import ClusterConfig
 from tfdistr.data.source import Arrays
-from tfdistr.errors import JobMismatchError, JobStoppedError
+from tfdistr.errors import ClusterStartError, JobMismatchError, JobStoppedError
 from tfdistr.job import Job
 from tfdistr.model_parallel.places import count_workers
 from tfdistr.mpi import chooses_mpi
 from tfdistr.parameter_server.launch import check_job
 from tfdistr.parameter_server.lost import lost_server
-from tfdistr.peer_failure import is_peer_failure, lost_worker, pass_on, report, reported_failure
+from tfdistr.peer_failure import is_peer_failure, lost_worker, reported_failure, what_to_tell
 from tfdistr.recovery.run import take_up
+from tfdistr.recovery.told_to_end import ToldToEnd
 from tfdistr.result import FitResult
 from tfdistr.run_dir import make_run_dir
 from tfdistr.strategies import STRATEGIES, make_strategy
@@ -27,7 +28,13 @@ from tfdistr.strategies import STRATEGIES, make_strategy
 if TYPE_CHECKING:
     from tfdistr.strategy import MultiWorkerMirroredStrategy
 
-_joined: dict[tuple[str, str], MultiWorkerMirroredStrategy] = {}
+
+class _Cluster:
+    """The cluster that this process has joined, which TensorFlow can do once."""
+
+    how: ClassVar[dict[str, Any]] = {}
+    strategy: ClassVar[MultiWorkerMirroredStrategy | None] = None
+    failure: ClassVar[str] = ""
 
 
 def fit_here(
@@ -67,6 +74,7 @@ def fit_here(
         on_event({"event": kind, "worker": index, "time": time.time(), **fields})
 
     folder: Path | None = None
+    ending = ToldToEnd()
     try:
         if strategy is not None:
             _agree(job, strategy)
@@ -76,34 +84,38 @@ def fit_here(
         if strategy is not None:
             job = replace(job, seed=_chiefs(job.seed, strategy))
         on_seed(job.seed)
-        trained = train(job, strategy, send, folder)
+        trained = train(job, strategy, send, folder, ending)
     except JobStoppedError:
         raise
-    except Exception as error:
-        if strategy is not None and is_peer_failure(error):
-            lost = lost_server(error, config, "worker") if config and kind.client else None
-            known = reported_failure(error) or lost
-            if known is None and config is not None and not kind.client:
-                names = map(str, config.training_tasks)
-                known = lost_worker(error, dict(zip(names, config.addresses, strict=True)))
-                if known is not None:
-                    strategy.report_failure(pass_on(known))
-            raise known or error from None
-        if strategy is not None and not isinstance(error, JobMismatchError):  # which all workers raise
-            strategy.report_failure(report(index, error))
+    except BaseException as error:  # an interrupt, too: the session may live on
+        if strategy is None or isinstance(error, JobMismatchError):  # which all workers raise
+            raise
+        tasks = getattr(strategy, "tasks", {})
+        known = told = reported_failure(error)
+        if known is None and is_peer_failure(error):
+            lost = kind.client and config is not None and lost_server(error, config, "worker")
+            known = lost or lost_worker(error, tasks)
+        if told is None:
+            strategy.report_failure(what_to_tell(error, index, tasks))
+        if strategy is _Cluster.strategy and workers > 1:
+            _Cluster.failure = str(known or what_to_tell(error, index, {})).partition("\n")[0]
+        if known is not None:
+            raise known from None
         raise
     finally:
         if kind.client:
             strategy.leave()
     worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
               "seconds": trained.seconds, "log": None}  # fmt: skip
-    return FitResult(
+    fit = FitResult(
         history=trained.history,
         params={**job.params, "workers": workers},
         workers=[worker],
         run_dir=None,
         _make_model=lambda: trained.model,
     )
+    ending.pass_on()
+    return fit
 
 
 def _fit_as_chief(
@@ -133,13 +145,33 @@ def _fit_as_chief(
 
 
 def _joined_strategy(config: str, job: Job) -> MultiWorkerMirroredStrategy:
-    """The strategy of this process: TensorFlow starts a server for it, once."""
+    """The strategy of this process, which it makes in its first call.
+
+    Raises:
+        ClusterStartError: A worker has failed in a call before, or the cluster was joined in another way.
+    """
     from tfdistr.strategy import MultiWorkerMirroredStrategy
 
-    key = (config, job.communication)
-    if key not in _joined:
-        _joined[key] = MultiWorkerMirroredStrategy(**job.strategy_options)
-    return _joined[key]
+    how = {"TF_CONFIG": config, **job.strategy_options}
+    del how["start_timeout"]  # the start was in the first call
+    if _Cluster.failure:
+        raise ClusterStartError(
+            "A cluster trains until one of its workers fails: its connections are closed then.",
+            received=f"a call after this: {_Cluster.failure}",
+            fix="Start the process, or the session, of each worker again.",
+        )
+    if _Cluster.strategy is None:
+        _Cluster.strategy, _Cluster.how = MultiWorkerMirroredStrategy(**job.strategy_options), how
+    other = [name for name in how if how[name] != _Cluster.how[name]]
+    if other:
+        raise ClusterStartError(
+            "A process joins one cluster, in its first call, and stays in it.",
+            received=" and ".join(
+                f"{name} {how[name]!r}, where the first call had {_Cluster.how[name]!r}" for name in other
+            ),
+            fix="Call as the first call did, or start the process of each worker again.",
+        )
+    return _Cluster.strategy
 
 
 def _agree(job: Job, strategy: MultiWorkerMirroredStrategy) -> None:

@@ -47,7 +47,7 @@ def chooses_mpi(communication: str) -> bool:
     )
 
 
-def world(start_timeout: float) -> Any:
+def world(start_timeout: float = 300.0) -> Any:
     """The communicator of all ranks, which starts MPI.
 
     This rank is ended if not all come to this within ``start_timeout`` seconds; see ``mpi_start``.

@@ -57,7 +57,7 @@ def main(parent: int, timeout: float) -> None:
     while not select.select([sys.stdin], [], [], _LOOK)[0]:
         here, came = _ranks_here(parent, rank)
         # Twice: a rank may have ended because all have started.
-        ended = set(range(size)) - here if local == size else set()
+        ended = set(range(size)) - here if local == size and here else set()
         lost = sorted(ended & before)
         before = ended
         late = time.monotonic() > until
@@ -68,7 +68,7 @@ def main(parent: int, timeout: float) -> None:
         ]
         if not missing and select.select([sys.stdin], [], [], _POLITE)[0]:
             return
-        what = " and ".join(missing) or "a worker on another host"
+        what = " and ".join(missing) or "a worker that is not to be seen from here"
         within = f" within {timeout:g} s, which is `start_timeout`" if late else ""
         print(
             f"ClusterStartError: Each worker must come to the start of MPI{within}.\n"
@@ -92,9 +92,14 @@ def _told() -> tuple[int, int, int]:
 
 
 def _ranks_here(parent: int, rank: int) -> tuple[set[int], set[int]]:
-    """The ranks of this job that run on this host, and those of them that wait in MPI."""
+    """The ranks of this job that run on this host, and those of them that wait in MPI.
+
+    None where this cannot be seen: a container may have a process table of its own for each rank.
+    """
     name = next((names[0] for names in _NAMES if names[0] in os.environ), "")
     launcher = _launcher(parent, name)
+    if _environment(parent).get(name.encode()) != str(rank).encode() or launcher <= 1:
+        return set(), set()
     here, came = {rank}, {rank}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

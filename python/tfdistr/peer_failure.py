@@ -14,17 +14,15 @@ _ADDED = re.compile(
     r"|\nTraceback \(most recent call last\):\s+File [^\n]*script_ops"  # of a function in the graph
 )
 _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
-
-
 # Whom TensorFlow could not reach, or did not hear of any more.
 _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
-_SILENT = re.compile(r"stopped sending heartbeats\):\n" + _TASK)
-_UNREACHED = re.compile(r"(?:remote target|Error reported from) " + _TASK)
+_SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
+_UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
 
 def report(worker: int, error: BaseException) -> str:
     """What worker ``worker``, which failed with ``error``, tells its peers."""
-    return f"{PEER_MARK} worker {worker}: {type(error).__name__}: {error}"
+    return f"{PEER_MARK} worker {worker}: {type(error).__name__}: {error}".rstrip(": ")
 
 
 def is_peer_failure(error: BaseException) -> bool:
@@ -64,7 +62,7 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
     chain: BaseException | None = error
     while chain is not None:
         found = _UNREACHED.search(str(chain)) or _SILENT.search(str(chain))
-        name = f"{found[1]} {found[2]}" if found else ""
+        name = " ".join(filter(None, found.groups())) if found else ""
         if name in names:
             address = tasks[name]
             why = "does not answer any more: it was killed or halted, or its machine or network has failed"
@@ -78,6 +76,15 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
     return None
 
 
-def pass_on(lost: WorkerFailedError) -> str:
-    """What a worker that lost another one tells its peers: not all of them notice as soon."""
-    return f"{PEER_MARK} worker {lost.worker}: {lost.message.partition(': ')[2]}"
+def what_to_tell(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:
+    """What worker ``worker``, which ends with ``error``, tells its peers: not all notice a loss as soon.
+
+    Args:
+        error: What was raised in it.
+        worker: Its index.
+        tasks: The addresses of the workers, as for ``lost_worker()``.
+    """
+    known = reported_failure(error) or lost_worker(error, tasks)
+    if known is None:
+        return report(worker, error)
+    return f"{PEER_MARK} worker {known.worker}: {known.message.partition(': ')[2]}"

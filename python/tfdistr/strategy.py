@@ -31,10 +31,10 @@ from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
 from tfdistr.mpi import chooses_mpi
-from tfdistr.peer_failure import pass_on, report, reported_failure
+from tfdistr.peer_failure import what_to_tell
 from tfdistr.preflight import cluster_to_join
 from tfdistr.replica import OneReplica
-from tfdistr.startup import NO_NCCL, prepare, start_error, usable
+from tfdistr.startup import NO_NCCL, addresses, prepare, start_error, usable
 
 log = logging.getLogger("tfdistr")
 
@@ -109,6 +109,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             bytes_per_pack=bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
         )
+        #: The addresses of the workers, in their order; none with MPI.
+        self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
         if cluster_resolver is not None:
             prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
@@ -231,8 +233,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         atexit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
-            known = reported_failure(error)
-            self.report_failure(pass_on(known) if known else report(self.worker_index, error))
+            self.report_failure(what_to_tell(error, self.worker_index, self.tasks))
             self.extended.collectives.abandon()
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):

@@ -29,6 +29,8 @@ REACTION = 3.0
 #: Seconds after which faulthandler takes the place of the thread, if that cannot run.
 LAST_RESORT = 20.0
 _LOOK = 0.25
+# Seconds in which the peers, which were told, can say it.
+_TO_HEAR = 1.0
 # Frames that a message shows: the innermost ones.
 _FRAMES = 12
 
@@ -169,6 +171,7 @@ class Watchdog:
             listener(self._error, text)
         print(text, file=sys.stderr, flush=True)
         if not _interactive():
+            time.sleep(_TO_HEAR)  # with MPI this end is that of all
             os._exit(1)
 
     def _interrupt(self) -> bool:

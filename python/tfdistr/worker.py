@@ -59,6 +59,13 @@ def run_worker(
         from tfdistr.job import Job
         from tfdistr.strategies import STRATEGIES, make_strategy
 
+        def last_words(error: BaseException, text: str) -> None:
+            events.write(
+                "failed", error_type=type(error).__name__, message=str(error), traceback=None,
+                language="python", peer=False,
+            )  # fmt: skip
+
+        on_failure(last_words)
         name, options = Job.load_strategy(Path(run_dir), functions)
         if STRATEGIES[name].servers:
             from tfdistr.parameter_server.launch import train_as_chief
@@ -73,14 +80,6 @@ def run_worker(
         from tfdistr.training import train
 
         strategy = make_strategy(name, **options)
-
-        def last_words(error: BaseException, text: str) -> None:
-            events.write(
-                "failed", error_type=type(error).__name__, message=str(error), traceback=None,
-                language="python", peer=False,
-            )  # fmt: skip
-
-        on_failure(last_words)
         if strategy.is_chief:
             log.info(carrier_path(run_dir).read_text())
         job = Job.load(Path(run_dir), functions)
