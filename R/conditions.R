@@ -37,7 +37,7 @@ abort_as_in_python <- function(error, call) {
   }
   kind <- field("kind")
   if (kind == "job_stopped" && !interactive()) {
-    message(field("message"))
+    message(field("message"), "\nFix: ", field("fix"))
     quit("no", status = field("code"))
   }
   received <- reticulate::py_get_attr(error, "received")

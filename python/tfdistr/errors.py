@@ -58,9 +58,16 @@ class ClusterConfigError(TfdistrError, ValueError):
 
 
 class ClusterStartError(TfdistrError, RuntimeError):
-    """The workers of a cluster could not be started or did not find each other."""
+    """The workers of a cluster could not be started or did not find each other.
+
+    Attributes:
+        worker: Index of a worker that did not come, where that is known.
+        host: The machine on which it was to run.
+    """
 
     kind = "cluster_start"
+    worker: int | None = None
+    host: str | None = None
 
 
 class DataShardError(TfdistrError, ValueError):

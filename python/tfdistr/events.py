@@ -14,6 +14,7 @@ epoch_end      epoch; metrics; seconds
 worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed: of the
                chief of parameter servers
 checkpoint     epoch, step: where the training is; seconds: how long it took to save that
+unsaved        (none): the job cannot have checkpoints, so nothing is saved if it is told to end
 warning        message: what the user should know
 done           seconds
 stopped        message, fix: the job was told to end, and has saved what it has

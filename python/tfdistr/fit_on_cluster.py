@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tfdistr.errors import TfdistrError, WorkerFailedError
+from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.job import Job
 from tfdistr.launch.carrier import Carrier, carrier_path, choose_carrier, without_worker
 from tfdistr.launch.local import LocalCluster
@@ -19,7 +19,7 @@ from tfdistr.launch.process import log_path
 from tfdistr.launch.supervise import WorkerStatus, run_workers
 from tfdistr.parameter_server.launch import WorkerSteps, check_job
 from tfdistr.recovery.run import STOP, Restarts, checkpoint_folder, note_result, workers_of_result
-from tfdistr.recovery.told_to_end import ToldToEnd
+from tfdistr.recovery.told_to_end import ToldToEnd, stopped
 from tfdistr.result import FitResult, load_history, load_model
 from tfdistr.run_dir import keep_run_dir
 from tfdistr.strategies import STRATEGIES
@@ -60,11 +60,19 @@ def fit_on_cluster(
         carrier_path(run_dir).write_text(str(carrier))
         restarts = Restarts(run_dir, recovery.max_restarts)
         stop = checkpoint_folder(run_dir) / STOP
-        with ToldToEnd(stop.touch, active=recovery.every is not None):
-            carrier, statuses = _with_restarts(carrier, command, run_dir, on_event, restarts, job)
-        rows = _rows(statuses, carrier.cluster)
-        if recovery.every is not None:
-            note_result(run_dir, job.epochs, rows)
+        told = ToldToEnd(stop.touch, active=recovery.every is not None)
+
+        def unless_unsaved(event: dict[str, Any]) -> None:
+            if event["event"] == "unsaved":
+                told.release()  # nobody would act on it
+            on_event(event)
+
+        with told:
+            carrier, statuses = _with_restarts(carrier, command, run_dir, unless_unsaved, restarts, job, told)
+            rows = _rows(statuses, carrier.cluster)
+            if recovery.every is not None:
+                note_result(run_dir, job.epochs, rows)
+        told.pass_on()
     params = {**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers}
     if kind.servers:
         params |= {**steps.params(job), "ps": getattr(cluster, "ps", 0)}
@@ -85,6 +93,7 @@ def _with_restarts(
     on_event: Callable[[dict[str, Any]], None],
     restarts: Restarts,
     job: Job,
+    told: ToldToEnd,
 ) -> tuple[Carrier, list[WorkerStatus]]:
     """Run the workers, and start all of them again after a failure, or those that are left."""
     for attempt in count(1):
@@ -92,9 +101,13 @@ def _with_restarts(
             return carrier, run_workers(
                 carrier.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
             )
-        except WorkerFailedError as error:
-            again, fewer = restarts.another(), None
-            if not again and job.recovery.min_workers is not None:
+        except (WorkerFailedError, ClusterStartError) as error:
+            if told.told:  # some may have got it before they could save
+                keep_run_dir(run_dir)
+                raise stopped(restarts.position, run_dir) from error
+            started = attempt > 1 or isinstance(error, WorkerFailedError)  # else it never ran, and never may
+            again, fewer = started and restarts.another(), None
+            if started and not again and error.worker is not None and job.recovery.min_workers is not None:
                 fewer = without_worker(carrier.cluster, error.worker, job.recovery.min_workers)
             if not again and fewer is None:
                 keep_run_dir(run_dir)  # its logs say more
@@ -104,12 +117,12 @@ def _with_restarts(
                 if log.exists():
                     log.replace(f"{log}.failed-{attempt}")
             reason = error.message.partition("\n")[0].rstrip(".")
-            told = {"worker": error.worker, "time": time.time()}
-            on_event({"event": "restart", "reason": reason, **told})
+            of_event = {"worker": error.worker, "time": time.time()}
+            on_event({"event": "restart", "reason": reason, **of_event})
             if fewer is not None:
                 lost = f"worker {error.worker} on {error.host}"
                 message = f"The job goes on without {lost}, with {fewer.workers} of its workers."
-                on_event({"event": "warning", "message": message, **told})
+                on_event({"event": "warning", "message": message, **of_event})
                 carrier = replace(carrier, cluster=fewer)
                 restarts.begin_anew()
         except TfdistrError:

@@ -14,6 +14,7 @@ from tfdistr.job import Job, Named
 from tfdistr.recovery.options import Recovery
 from tfdistr.scaling import learning_rate_factor
 from tfdistr.scaling import steps_per_epoch as count_steps
+from tfdistr.strategies import check_exchange
 
 _LARGEST_SEED = 2**32 - 1  # that NumPy takes
 
@@ -72,6 +73,7 @@ def make_job(
             received="class_weight and sample_weight",
             fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
         )
+    check_exchange(strategy, communication, gradient_dtype)
     factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
     epochs = whole("epochs", epochs)
     data = x if isinstance(x, Named) else make_source(x, y, sample_weight)
@@ -104,19 +106,10 @@ def make_job(
         communication=one_of("communication", communication, COMMUNICATION),
         gradient_dtype=one_of("gradient_dtype", gradient_dtype, GRADIENT_DTYPES),
         recovery=recovery or Recovery(),
-        start_timeout=start_seconds(start_timeout),
+        start_timeout=300.0 if start_timeout is None else _seconds("start_timeout", start_timeout),
         heartbeat_timeout=_seconds("heartbeat_timeout", heartbeat_timeout),
         step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
     )
-
-
-def start_seconds(start_timeout: Any) -> float:
-    """Seconds within which all workers must have come.
-
-    Raises:
-        ArgumentError: It is no number of seconds.
-    """
-    return 300.0 if start_timeout is None else _seconds("start_timeout", start_timeout)
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -17,7 +17,7 @@ _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
 # Whom TensorFlow could not reach, or did not hear of any more.
 _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
 _SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
-_UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
+UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
 
 def report(worker: int, error: BaseException) -> str:
@@ -61,7 +61,7 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
     names = list(tasks)
     chain: BaseException | None = error
     while chain is not None:
-        found = _UNREACHED.search(str(chain)) or _SILENT.search(str(chain))
+        found = UNREACHED.search(str(chain)) or _SILENT.search(str(chain))
         name = " ".join(filter(None, found.groups())) if found else ""
         if name in names:
             address = tasks[name]

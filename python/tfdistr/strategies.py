@@ -131,6 +131,23 @@ def check_fits(name: str, workers: int, ps: int, where: str, *, peers: bool = Fa
     )
 
 
+def check_exchange(name: str, communication: Any, gradient_dtype: Any) -> None:
+    """See that nobody chooses how workers exchange gradients where they exchange none.
+
+    Raises:
+        ArgumentError: The strategy is of that kind, and one of the two is not what it is by default.
+    """
+    kind = STRATEGIES[name]
+    given = {"communication": (communication, "auto"), "gradient_dtype": (gradient_dtype, "float32")}
+    chosen = [f"{key}={value!r}" for key, (value, default) in given.items() if value != default]
+    if chosen and (kind.servers or kind.client):
+        raise ArgumentError(
+            f"With {name!r} workers exchange no gradients, so that how they do cannot be chosen.",
+            received=", ".join(chosen),
+            fix="Leave it out, or pass strategy='multi_worker_mirrored'.",
+        )
+
+
 def count_shares(name: str, workers: int, options: Mapping[str, Any]) -> int:
     """Into how many shares a batch is split: one for each worker, or for each device of a mirrored one."""
     if STRATEGIES[name].client:

@@ -58,7 +58,9 @@ class Training:
     seconds: float
 
 
-def train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None = None) -> Training:
+def train(
+    job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None = None, told: ToldToEnd | None = None
+) -> Training:
     """Train the job's model as this worker.
 
     Args:
@@ -66,6 +68,7 @@ def train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None = Non
         strategy: What ``make_strategy()`` has made; None to train in this process alone.
         on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
         run_dir: Folder with the checkpoints of the job, if it has some; the chief's is used.
+        told: Notes SIGTERM, if there are checkpoints; it then knows of one that came too late to be acted on.
 
     Raises:
         JobStoppedError: The job was told to end, and has saved what there is.
@@ -75,10 +78,12 @@ def train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None = Non
     """
     title = "the chief" if isinstance(strategy, ModelParallelStrategy) and strategy.config else None
     with Watchdog(job.step_timeout, strategy, title):
-        return _build_and_train(job, strategy, on_event, run_dir)
+        return _build_and_train(job, strategy, on_event, run_dir, told or ToldToEnd())
 
 
-def _build_and_train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None) -> Training:
+def _build_and_train(
+    job: Job, strategy: Any, on_event: OnEvent, run_dir: Path | None, told: ToldToEnd
+) -> Training:
     if isinstance(strategy, MultiWorkerMirroredStrategy):
         strategy.gradient_dtype = job.gradient_dtype
     keras.utils.set_random_seed(job.seed)
@@ -87,8 +92,9 @@ def _build_and_train(job: Job, strategy: Any, on_event: OnEvent, run_dir: Path |
         warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
         callbacks = make_callbacks(job)
     context = _context(job, strategy)
-    with ToldToEnd(active=job.recovery.every is not None) as told:
-        keeper = _keeper(job, strategy, model, told, on_event, run_dir)
+    saves = _saves(job, strategy, model, on_event)
+    with told if saves else contextlib.nullcontext():
+        keeper = _keeper(job, strategy, told, on_event, run_dir) if saves else None
         return _train(job, strategy, on_event, model, [*warm_up, *callbacks], context, keeper)
 
 
@@ -159,21 +165,17 @@ def _state(model: keras.Model) -> list[keras.Variable]:
     return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]
 
 
-def _keeper(
-    job: Job, strategy: Any, model: keras.Model, told: ToldToEnd, on_event: OnEvent, run_dir: Path | None
-) -> Keeper | None:
-    """What keeps the checkpoints of a job; None if it has none.
+def _saves(job: Job, strategy: Any, model: keras.Model, on_event: OnEvent) -> bool:
+    """Whether a job has checkpoints.
 
     Raises:
         ArgumentError: The user asked for checkpoints, and the model cannot have them.
     """
     every = job.recovery.every
     if every is None:
-        return None
-    extended = strategy.extended if strategy else None
-    collectives = getattr(extended, "collectives", None)
+        return False
     received = None
-    if collectives is None and strategy is not None and strategy.num_workers > 1:
+    if _collectives(strategy) is None and strategy is not None and strategy.num_workers > 1:
         received = "workers with several devices each"
     elif _private.replaces_fit(model):
         received = "a model with a fit() of its own"
@@ -188,13 +190,24 @@ def _keeper(
             "has a fit() of its own, leave `checkpoint_every` and `resume` out.",
         )
     if received is not None:
-        log.warning("There are no checkpoints, as this is %s: restarts begin from the beginning.", received)
-        return None
+        log.warning("There are no checkpoints of %s: restarts begin from the beginning.", received)
+        on_event("unsaved")
+    return received is None
+
+
+def _keeper(job: Job, strategy: Any, told: ToldToEnd, on_event: OnEvent, run_dir: Path | None) -> Keeper:
+    """What keeps the checkpoints of a job that has some."""
+    every, collectives = job.recovery.every, _collectives(strategy)
+    assert every is not None
     chief = strategy is None or strategy.is_chief
     assert run_dir is not None or not chief
     folder = checkpoints(run_dir) if chief and run_dir is not None else CheckpointFolder(Path())
-    others = extended.watch.variables if extended and collectives else ()
+    others = strategy.extended.watch.variables if collectives else ()
     return Keeper(folder, every, told, collectives=collectives, others=others, on_event=on_event)
+
+
+def _collectives(strategy: Any) -> Any:
+    return getattr(strategy.extended, "collectives", None) if strategy else None
 
 
 def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
@@ -252,7 +265,7 @@ def _source(source: Source | Named) -> Source:
 
 
 def _context(job: Job, strategy: Any) -> WorkerContext:
-    collectives = getattr(strategy.extended, "collectives", None) if strategy else None
+    collectives = _collectives(strategy)
     return WorkerContext(
         num_workers=strategy.num_workers if strategy else 1,
         index=strategy.worker_index if strategy else 0,

@@ -225,7 +225,8 @@ class _Phase:
         total = self._data.steps
         if self._kind == "test" or total is None:  # else the training goes on in its data
             self._steps.rewind()
-        logs: Any = {}
+        # After a checkpoint at the end of data of unknown length no step is made.
+        logs: Any = self._keeper.logs if self._keeper and done else {}
         if self._keeper:
             self._keeper.begin_epoch(done, self._execution)
         while total is None or done < total:
@@ -244,7 +245,8 @@ class _Phase:
             if made < wanted or getattr(self._model, stop):
                 break
             if self._keeper and done != total:
-                self._keeper.after_steps(self._model, self._callbacks.callbacks, epoch, done)
+                kept = logs if total is None else None
+                self._keeper.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
         self.done = done
         extended = _own_extended(self._model)
         if extended is None or extended.collectives is None:

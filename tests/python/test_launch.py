@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tfdistr.errors import ClusterStartError, WorkerFailedError
-from tfdistr.launch import WorkerStatus, local, local_cluster, run_workers, supervise
+from tfdistr.launch import WorkerStatus, guard, local, local_cluster, run_workers, supervise
 from tfdistr.launch.mpi import LocalMpi
 from tfdistr.launch.ports import free_ports
 
@@ -339,6 +339,75 @@ def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
     ]
 
 
+# --- mpiexec, or a part of it, is ended
+
+
+def process_with(run_dir: Path, text: str) -> int:
+    """The process of a job that has a text in its command, which must be one."""
+    found = [line for line in processes_of(run_dir) if text in line]
+    assert len(found) == 1, found
+    return int(found[0].split()[0])
+
+
+@pytest.mark.parametrize("job", ["mpi"], indirect=True)
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("/hydra_pmi_proxy ", "mpiexec ended with status 255 "), (" run ", "mpiexec ended with status -9 ")],
+)
+def test_workers_are_lost_with_mpiexec(job: Job, part: str, said: str) -> None:
+    def take(event: dict[str, Any]) -> None:
+        job.take(event)
+        if len(job.of("ready")) == 2 and event["event"] == "ready":
+            os.kill(process_with(job.run_dir, part), signal.SIGKILL)
+
+    job.run_dir.mkdir()
+    with pytest.raises(WorkerFailedError) as caught:
+        run_workers(LocalMpi(local_cluster(2)), command("wait_with_grandchild"), job.run_dir, take)
+    assert processes_of(job.run_dir) == []  # also for who starts it again at once
+    error = caught.value
+    assert error.message.startswith(
+        f"Workers 0 on {HOST}, 1 on {HOST} were lost: {said}before they did.\n\nIts last lines:\n  "
+    )
+    assert error.fix == (
+        "See whether the hosts run and can be reached, and whether the system, or somebody else, ended "
+        "processes of mpiexec."
+    )
+    assert (error.worker, error.host, error.exit_code) == (0, HOST, None)
+    assert error.pid in job.pids
+    assert [(status.status, status.exit_code) for status in error.workers] == [("failed", 1)] * 2
+
+
+@pytest.mark.parametrize("job", ["mpi"], indirect=True)
+def test_a_program_that_mpiexec_cannot_start(job: Job) -> None:
+    job.pids.add(0)
+    job.run_dir.mkdir()
+    with pytest.raises(ClusterStartError) as caught:
+        run_workers(LocalMpi(local_cluster(2)), ["/nowhere/Rscript"], job.run_dir, job.take)
+    lines = str(caught.value).splitlines()
+    assert lines[0] in [
+        f"Worker {index} could not be started on {HOST}: "
+        "[Errno 2] No such file or directory: '/nowhere/Rscript'."
+        for index in (0, 1)
+    ]
+    assert lines[1:] == [
+        "Fix: See what the system names: the program must exist and be executable, and the run directory be "
+        "writable.",
+    ]
+
+
+def test_a_rank_that_is_not_told_its_rank(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in guard.RANKS}
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", guard.__file__, "rank", str(tmp_path)], env=env, capture_output=True,
+        text=True, timeout=30,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "mpiexec does not tell a process its rank, in none of PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
+        "SLURM_PROCID.\n"
+    )
+
+
 # --- Ports that another program takes meanwhile
 
 
@@ -449,6 +518,22 @@ def test_the_workers_end_with_a_parent_that_is_killed(
     process.send_signal(number)
     assert process.wait(10) == -number
     assert wait_for(lambda: not [pid for pid in pids if is_there(pid)], 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_the_workers_started_ends_with_a_parent_that_is_killed(
+    parent: Callable[..., Any], tmp_path: Path, number: signal.Signals
+) -> None:
+    process, _ = parent(command("wait_with_grandchild"))
+
+    def grandchildren() -> list[int]:
+        return [event["pid"] for event in events_in(tmp_path) if event["event"] == "grandchild"]
+
+    assert wait_for(lambda: len(grandchildren()) == 2, 10)
+    assert all(map(is_there, grandchildren()))
+    process.send_signal(number)
+    assert process.wait(10) == -number
+    assert wait_for(lambda: not [pid for pid in grandchildren() if is_there(pid)], 5)
 
 
 def test_a_halted_worker_ends_with_a_parent_that_is_killed(parent: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ from tfdistr.cluster import parse_tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.events import EventReader
 from tfdistr.launch import local_cluster, ports, process, run_workers
+from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.ports import free_ports
 
 WORKER = Path(__file__).parent / "workers" / "worker.py"
@@ -203,23 +204,27 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("no more processes"), KeyboardInterrupt()])
+@pytest.mark.parametrize(("before", "failing"), [(1, 0), (2, 1)])  # each has another process beside it
 def test_no_worker_is_left_when_a_later_one_cannot_be_started(
-    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: int, failing: int, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
-    def second_fails(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
-        if started:
+    def later_fails(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        if len(started) == before:
             raise error
         started.append(popen(*args, **kwargs))
-        return started[0]
+        return started[-1]
 
-    monkeypatch.setattr(process.subprocess, "Popen", second_fails)
+    keep_to_loopback({})  # which starts processes, too
+    monkeypatch.setattr(process.subprocess, "Popen", later_fails)
     expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ClusterStartError
-    with pytest.raises(expected, match=None if expected is KeyboardInterrupt else "Worker 1 of 2 could not"):
+    said = None if expected is KeyboardInterrupt else f"Worker {failing} of 2 could not"
+    with pytest.raises(expected, match=said):
         run_workers(local_cluster(2), [sys.executable, str(WORKER), "wait"], tmp_path)
-    assert started[0].returncode is not None
+    assert len(started) == before
+    assert all(process.returncode is not None for process in started)
 
 
 # --- A worker whose parent is gone

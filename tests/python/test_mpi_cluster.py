@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.events import EventReader
 from tfdistr.launch import MpiCluster, WorkerStatus, mpi_cluster, run_workers
+from tfdistr.launch.guard import SIGN_OF_LIFE
 from tfdistr.launch.mpiexec import command_line
 from tfdistr.run_dir import make_run_dir
 
@@ -291,6 +293,65 @@ def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: sig
     finally:
         process.kill()
         process.wait()
+
+
+#: Reaches hosts that are all this machine, and marks what runs there by their names.
+LIKE_SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+export HOST_OF_TEST="$1"
+shift
+exec sh -c "$*"
+"""
+
+
+def proxies(host: str) -> list[int]:
+    """What mpiexec has started on a host, to start the workers there."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            program = (process / "cmdline").read_bytes().split(b"\0")[0]
+            here = f"HOST_OF_TEST={host}".encode() in (process / "environ").read_bytes().split(b"\0")
+            if here and program.endswith(b"hydra_pmi_proxy"):
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_workers_are_lost_with_what_mpiexec_runs_on_a_host(tmp_path: Path, silent: bool) -> None:
+    ssh, run_dir, ready = tmp_path / "like_ssh", tmp_path / "run", set()
+    ssh.write_text(LIKE_SSH)
+    ssh.chmod(0o700)
+    run_dir.mkdir()
+
+    def end(event: dict[str, Any]) -> None:
+        if event["event"] == "ready":
+            ready.add(event["worker"])
+            if len(ready) == 4:
+                threading.Thread(target=lose).start()
+
+    def lose() -> None:
+        (proxy,) = proxies("b")
+        time.sleep(2 * SIGN_OF_LIFE)  # of all workers
+        if silent:
+            os.kill(proxy, signal.SIGSTOP)
+            time.sleep(4 * SIGN_OF_LIFE)
+        os.kill(proxy, signal.SIGKILL)
+
+    cluster = mpi_cluster(["a", "b"], 2, ssh=str(ssh), env=BY_NETWORK)
+    worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
+    with pytest.raises(WorkerFailedError) as caught:
+        run_workers(cluster, worker, run_dir, end)
+    error = caught.value
+    assert proxies("a") + proxies("b") == []
+    if silent:
+        assert re.match(
+            rf"Worker {error.worker} of 4 on b was lost: it gave no sign of life for \d+ s, and then mpiexec "
+            r"ended with status \d+\.\n\nIts last lines:\n  ", error.message,
+        )  # fmt: skip
+        assert (error.worker in (2, 3), error.host) == (True, "b")
+    else:
+        assert error.message.startswith("Workers 0 on a, 1 on a, 2 on b, 3 on b were lost: mpiexec ended ")
+    assert [status.status for status in error.workers] == ["failed"] * 4
 
 
 # --- Hosts that are not as they must be

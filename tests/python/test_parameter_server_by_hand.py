@@ -92,6 +92,50 @@ def test_a_parameter_server_that_dies_is_named(processes, tmp_path):
     assert worker.wait(timeout=30) == 0
 
 
+# A chief whose callback halts a server, and fails then.
+HALTS = """
+import os, runpy, signal, sys
+import keras
+
+script = runpy.run_path(sys.argv[1], run_name="script")
+
+class Halts(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("halts", flush=True)
+        os.kill(int(sys.argv[2]), signal.SIGSTOP)
+        raise ValueError("bad loss")
+
+from tfdistr.cluster import cluster_from_env
+from tfdistr.job_arguments import make_job
+from tfdistr.parameter_server import train_on_servers
+
+job = make_job(script["model"], script["X"], script["Y"], num_workers=1, callbacks=[Halts()], epochs=2)
+try:
+    train_on_servers(job, cluster_from_env(), lambda kind, **fields: print(kind, flush=True))
+except ValueError as error:
+    print("said:", error, flush=True)
+    os._exit(0)  # here: TensorFlow waits for the halted server when a function is deleted
+"""
+
+
+@pytest.mark.parametrize("halted", [0, 1])
+def test_a_chief_that_fails_says_so_although_a_server_is_halted(processes, halted):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
+    hosts = [f"--{job}_hosts={','.join(listed)}" for job, listed in jobs.items()]
+    servers = [
+        processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *hosts) for job in ("worker", "ps")
+    ]
+    config = tf_config(**jobs, type="chief", index=0)
+    program = str(PROGRAMS / "ps_by_hand.py")
+    arguments = [sys.executable, "-c", HALTS, program, str(servers[halted].pid)]
+    chief = processes.start(*arguments, env=config.to_env())
+    assert any(line == "halts\n" for line in chief.stdout)
+    output, _ = chief.communicate(timeout=60)
+    assert output.splitlines()[-1] == "said: bad loss"
+    assert servers[1 - halted].wait(timeout=30) == 0  # which was told
+
+
 def test_servers_do_not_wait_for_ever(processes):
     """One whose chief came and is gone, one whose chief never comes, and one whose port is taken."""
     ports = free_ports(6)
@@ -121,6 +165,7 @@ def test_servers_do_not_wait_for_ever(processes):
     said, _ = blocked.communicate(timeout=60)
     assert blocked.returncode == 1
     assert re.search(r"Each task must be able to listen on the port of its address\.", said), said
+    assert "Another process has this task's port: end it, or give the task another address." in said
 
 
 def test_a_chief_that_comes_back_is_waited_for():

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdistr
 from tfdistr.cluster import tf_config
-from tfdistr.errors import WorkerFailedError
-from tfdistr.launch import run_workers, supervise
+from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.launch import parameter_servers, run_workers, supervise
+from tfdistr.launch.failures import Failure
 from tfdistr.launch.parameter_servers import LocalServers
-from tfdistr.launch.process import WorkerProcess
+from tfdistr.launch.process import WorkerProcess, stop
 from tfdistr.launch.roles import Role
+from tfdistr.parameter_server.lost import lost_server
+from tfdistr.parameter_server.server import _start_error as start_error
+from tfdistr.peers import PORT_IN_USE
 
 pytestmark = pytest.mark.timeout(60)
 WORKER = Path(__file__).parent / "workers" / "worker.py"
+CONFIG = tf_config(worker="a:1", ps="b:2", chief="c:3", type="ps", index=0)
 
 
 class OneServer:
@@ -93,6 +101,123 @@ def test_servers_that_stay_when_their_chief_is_done_are_ended(job):
     statuses = job.run("wait,finish")
     assert [status.status for status in statuses] == ["done", "done"]
     assert statuses[0].exit_code == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("replaceable", [True, False])
+@pytest.mark.parametrize(
+    "behaviours", ["abort_late,finish_late", "fail_at_last,finish", "exit_at_last,finish"]
+)
+def test_how_a_server_leaves_does_not_matter(job, monkeypatch, behaviours, replaceable):
+    """It crashes once its work is done, or after its chief has ended well."""
+    monkeypatch.setattr(supervise, "SERVER_GRACE", 10.0)
+    server = Role("A server", "ps 0", replaceable=replaceable)
+    monkeypatch.setattr(OneServer, "roles", (server, OneServer.roles[1]))
+    statuses = job.run(behaviours)
+    assert [status.status for status in statuses] == ["done", "done"]
+    assert statuses[0].exit_code not in (0, None)
+    assert not job.of("replaced")
+
+
+@pytest.mark.parametrize(
+    ("message", "taken"),
+    [
+        ("A rule.\nReceived: ps 0 (a:1): Address already in use\nFix: Think.", True),
+        ("A rule.\nReceived: ps 0 (a:1): No such device\nFix: If the port is in use, free it.", False),
+        (f"A rule.\nReceived: worker 0: another process listens on its port\nFix: {PORT_IN_USE}", True),
+        (str(start_error("Could not start gRPC server", CONFIG)), True),
+        (str(start_error("No such device\nand more", CONFIG)), False),
+    ],
+)
+def test_only_a_port_that_is_taken_is_chosen_anew(message, taken):
+    event = {"worker": 0, "time": 0.0, "error_type": "ClusterStartError", "message": message}
+    assert Failure.reported(event, 1).port_in_use is taken
+
+
+def test_what_a_server_says_that_cannot_start():
+    assert str(start_error("No such device\nand more", CONFIG)).splitlines() == [
+        "Each task must be able to start its server.",
+        "Received: ps 0 (b:2): No such device",
+        "Fix: See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
+    ]
+    assert str(start_error("Could not start gRPC server", CONFIG)).splitlines() == [
+        "Each task must be able to listen on the port of its address.",
+        "Received: ps 0 (b:2): Could not start gRPC server",
+        "Fix: Another process has this task's port: end it, or give the task another address.",
+    ]
+
+
+SAY_PATH = "import json, os, sys; json.dump(os.environ.get('PYTHONPATH'), open(sys.argv[-1] + '.json', 'w'))"
+
+
+@pytest.mark.parametrize(
+    ("env", "ends"),
+    [({}, ["of the session"]), ({"PYTHONPATH": "of the user"}, ["of the user"]), ({"PYTHONPATH": ""}, [])],
+)
+def test_servers_find_the_modules_of_the_user(env, ends, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "of the session")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", SAY_PATH))
+    servers = LocalServers(tfdistr.local_cluster(1, ps=1, env=env))
+    processes = servers.start([sys.executable, "-S", "-c", SAY_PATH], tmp_path)
+    try:
+        for process in processes:
+            process._process.wait(30)
+    finally:
+        stop(processes)
+    said = [json.loads((tmp_path / f"{index}.json").read_text()) for index in range(3)]
+    own = str(Path(tfdistr.__file__).parents[1])
+    assert said == [os.pathsep.join([own, *ends])] * 2 + [env.get("PYTHONPATH", "of the session")]
+
+
+SERVERS = tf_config(worker=["a:1", "a:2"], ps=["b:2", "b:3"], chief="c:3", type="chief", index=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("{{node}} /job:ps/replica:0/task:0/device:CPU:0: failed to connect\nAdditional GRPC error "
+         "information from remote target /job:ps/replica:0/task:1 while calling /tensorflow", 3),
+        ("Error reported from /job:worker/replica:0/task:1: from remote target /job:ps/replica:0/task:1: "
+         "Socket closed", 3),
+        ("{{node}} /job:worker/replica:0/task:0, /job:ps/replica:0/task:1: Socket closed", 3),
+        ("{{node}} /job:worker/replica:0/task:0: Socket closed", None),
+    ],
+)  # fmt: skip
+def test_the_server_that_did_not_answer_is_named(text, server):
+    lost = lost_server(tf.errors.UnavailableError(None, None, text), SERVERS)
+    if server is None:
+        assert lost is None
+    else:
+        assert (lost.worker, lost.host) == (server, "b")
+        assert lost.message.startswith("The parameter server ps 1 at b:3 is gone, and with it")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [
+        ({"communication": "nccl"}, "communication='nccl'"),
+        ({"gradient_dtype": "bfloat16"}, "gradient_dtype='bfloat16'"),
+        (
+            {"communication": "mpi", "gradient_dtype": "bfloat16"},
+            "communication='mpi', gradient_dtype='bfloat16'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["parameter_server", "model_parallel"])
+def test_what_is_for_workers_that_exchange_gradients_is_refused(strategy, arguments, received, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    servers = strategy == "parameter_server"
+    options = {} if servers else {"placement": {"a": "worker 0"}}
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(
+            lambda: None, np.ones((2, 1)), np.ones(2), cluster=tfdistr.local_cluster(1, ps=int(servers)),
+            strategy=strategy, **options, **arguments,
+        )  # fmt: skip
+    assert str(caught.value).splitlines() == [
+        f"With '{strategy}' workers exchange no gradients, so that how they do cannot be chosen.",
+        f"Received: {received}",
+        "Fix: Leave it out, or pass strategy='multi_worker_mirrored'.",
+    ]
 
 
 def test_a_job_ends_well_although_a_worker_was_replaced(job, monkeypatch):

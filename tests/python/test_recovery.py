@@ -25,8 +25,7 @@ from tfdistr.launch.mpi import LocalMpi
 from tfdistr.recovery.callback_state import state_of
 from tfdistr.recovery.checkpoint import Checkpoint, CheckpointFolder, Position, read
 from tfdistr.recovery.plain import NotPlainError, from_plain, to_plain
-from tfdistr.recovery.ranks import parts_of
-from tfdistr.recovery.run import Restarts, checkpoint_folder
+from tfdistr.recovery.run import checkpoint_folder
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 4)).astype("float32")  # of 8: twelve batches, the last with two examples
@@ -94,6 +93,11 @@ class OwnFit(keras.Sequential):
         return super().fit(*args, **kwargs)
 
 
+class OwnLogs(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return {"doubled": 2 * super().train_step(data)["loss"]}
+
+
 def of_class(kind: type) -> Any:
     def make() -> keras.Model:
         layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")]
@@ -159,7 +163,7 @@ def torn(content: bytes) -> bytes:
 
 
 def later(content: bytes) -> bytes:
-    return content.replace(b"checkpoint 1", b"checkpoint 2", 1)
+    return content.replace(b"checkpoint 2", b"checkpoint 3", 1)
 
 
 def changed(content: bytes) -> bytes:
@@ -173,7 +177,7 @@ def changed(content: bytes) -> bytes:
         (changed, "it is torn: its checksum is not that of its content"),
         (lambda content: b"", "it does not begin as a checkpoint of tfdistr does"),
         (lambda content: b"PK\x03\x04" + content, "it does not begin as a checkpoint of tfdistr does"),
-        (later, "its format has the version 2, not 1"),
+        (later, "its format has the version 3, not 2"),
         (None, "it is of another run"),
     ],
     ids=["torn", "changed", "empty", "foreign", "version", "another run"],
@@ -205,8 +209,18 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, 0.1, float("inf"), "text", [1, [2.5]], (1, ("a", None)), {1: 2, "a": [(3,)]},
-     random.getstate()],
+    [
+        None,
+        True,
+        3,
+        0.1,
+        float("inf"),
+        "text",
+        [1, [2.5]],
+        (1, ("a", None)),
+        {1: 2, "a": [(3,)]},
+        random.getstate(),
+    ],
     ids=lambda value: str(value)[:20],
 )
 def test_plain_values_come_back(value):
@@ -283,6 +297,14 @@ CASES: dict[str, dict[str, Any]] = {
     "every batch": {"remembers": True, "checkpoint_every": 7},
     "steps_per_execution": {"make": executes_three, "checkpoint_every": 7},
     "in order": {"x": generator, "y": None, "checkpoint_every": 7},
+    "to the end of the data": {"x": generator, "y": None, "checkpoint_every": 12},
+    "to the end twice": {"x": generator, "y": None, "checkpoint_every": 6},
+    "to the end with logs of its own": {
+        "make": of_class(OwnLogs),
+        "x": generator,
+        "y": None,
+        "checkpoint_every": 6,
+    },
     "steps_per_epoch": {"steps_per_epoch": 7, "checkpoint_every": 5},
     "class_weight": {"class_weight": {0: 1.0, 1: 2.0}, "checkpoint_every": 5},
     "a loop of Keras": {"make": of_class(OwnLoop)},
@@ -489,18 +511,6 @@ def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(
     ]
 
 
-def test_restarts_count_from_the_last_progress(tmp_path):
-    folder = CheckpointFolder(checkpoint_folder(tmp_path), "this")
-    restarts = Restarts(tmp_path, 2)
-    assert [restarts.another(), restarts.another(), restarts.another()] == [True, True, False]
-    restarts = Restarts(tmp_path, 1)
-    for step in range(3):
-        folder.save(checkpoint(0, step))
-        assert restarts.another()
-    assert not restarts.another()
-    assert not Restarts(tmp_path, 0).another()
-
-
 def test_a_cluster_without_a_worker():
     gpus = LocalCluster(3, gpus=("0", "1", "2"))
     assert without_worker(gpus, 1, 2) == LocalCluster(2, gpus=("0", "2"))
@@ -509,15 +519,6 @@ def test_a_cluster_without_a_worker():
     hosts = tfdistr.mpi_cluster(["a", "b", "c"], workers_per_host=2)
     assert without_worker(hosts, 3, 4).hosts == ("a", "c")
     assert without_worker(hosts, 3, 5) is None
-
-
-def test_parts_of_workers_that_are_gone_or_new():
-    arrays = {"0": np.zeros(2), "1 each": np.arange(6).reshape(3, 2)}
-    alike, each = parts_of(arrays, 0, 2)
-    assert (alike.borrowed, each.own.tolist(), each.left.tolist()) == (False, [0, 1], [[4, 5]])
-    assert parts_of(arrays, 1, 2)[1].left is None
-    new = parts_of(arrays, 3, 4)[1]
-    assert (new.own.tolist(), new.borrowed) == ([0, 1], True)
 
 
 def test_without_the_arguments_there_are_no_checkpoints(tmp_path, caplog):

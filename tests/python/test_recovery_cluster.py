@@ -68,6 +68,9 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, communication)
             assert not any(Path(f"/proc/{pid}").exists() for pid in started)
             kinds = [event["event"] for event in EventReader(tmp_path, 2).poll()]
             assert kinds.count("stopped") == 2
+            said = " ".join(output.split())
+            assert "The job was told to end (SIGTERM) and has saved what it has, at epoch" in said
+            assert f"Fix: Go on with the same call, run_dir='{tmp_path}' and resume=True." in said
         job = start_job(tmp_path, communication)
         output, _ = job.communicate(timeout=200)
         assert job.returncode == 0, output
@@ -76,6 +79,33 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, communication)
             job.kill()
             job.wait()
     check_equals_one_process(tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_a_job_without_checkpoints_ends_at_once_when_it_is_told_to(tmp_path):
+    job = start_job(tmp_path, "ring", "unsaved")
+    try:
+        reader, events = EventReader(tmp_path, 2), []
+        end = time.monotonic() + 150
+        while sum(event["event"] == "epoch_end" for event in events) < 2:
+            assert job.poll() is None, job.communicate()[0]
+            assert time.monotonic() < end, "no epoch"
+            events += reader.poll()
+            time.sleep(0.05)
+        job.terminate()
+        output, _ = job.communicate(timeout=30)
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.wait()
+    assert job.returncode == -signal.SIGTERM, output
+    said = "Warning: There are no checkpoints of a model with a fit() of its own: restarts begin from the "
+    assert said + "beginning." in " ".join(output.split())
+    pids = [event["pid"] for event in events if event["event"] == "started"]
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end, "a worker is left"
+        time.sleep(0.05)
 
 
 def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) -> None:
@@ -91,8 +121,13 @@ def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) ->
 
 
 @pytest.mark.timeout(400)
-def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path):
-    job = start_job(tmp_path, "ring", "lost")
+@pytest.mark.parametrize(
+    ("workers", "batch"),
+    [(3, 8), (3, 9), (2, 8)],
+    ids=["parts that differ", "parts that are alike", "one is left"],
+)
+def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, workers, batch):
+    job = start_job(tmp_path, "ring", "lost", str(workers), str(batch))
     try:
         output, _ = job.communicate(timeout=300)
     finally:
@@ -100,9 +135,9 @@ def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path):
             job.kill()
             job.wait()
     assert job.returncode == 0, output
-    assert "Warning: The job goes on without worker 2 on" in output
-    assert "with 2 of its workers." in " ".join(output.split())
-    check_equals_one_process(tmp_path, bound=1e-6, epochs=3)
+    assert f"Warning: The job goes on without worker {workers - 1} on" in output
+    assert f"with {workers - 1} of its workers." in " ".join(output.split())
+    check_equals_one_process(tmp_path, bound=1e-6, epochs=3, batch_size=batch)
 
 
 # --- Started by hand
@@ -116,6 +151,11 @@ def by_hand(what: str, folder: Path) -> list[Ended]:
 def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_path):
     told = by_hand("told", tmp_path / "run")
     assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
+    fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
+    assert fixes == [
+        f"Fix: Go on with the same call, run_dir='{tmp_path / 'run' / '0'}' and resume=True.",
+        "Fix: Go on with the same call and resume=True.",
+    ]
     assert os.listdir(tmp_path / "run") == ["0"]  # the other's folder is not needed
     assert CheckpointFolder(checkpoint_folder(tmp_path / "run" / "0")).positions()
     resumed, full = by_hand("resume", tmp_path / "run"), by_hand("train", tmp_path / "full")

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,12 @@ from tfdistr.run_dir import make_run_dir
 PROGRAM = Path(__file__).parent / "programs" / "until_told.py"
 #: What each job listens on: a server in each process; mpiexec, for its workers.
 CARRIERS = {"ring": 2, "mpi": 1, "parameter_server": 4}
+#: What users set for jobs of several machines: by it MPI would listen at the interface's own address.
+NETWORKS = [
+    {"UCX_TLS": "tcp,self"},
+    {"MPIR_CVAR_CH4_NETMOD": "ofi"},
+    {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"},
+]
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -65,13 +71,15 @@ def neighbour() -> Iterator[sockets.Neighbour | None]:
 
 
 @contextlib.contextmanager
-def job(carrier: str, folder: Path, token: str) -> Iterator[subprocess.Popen[str]]:
+def job(
+    carrier: str, folder: Path, token: str, env: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
     """A job that trains until there is a file "stop" in ``folder``."""
+    own = {"SECRET": token, "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": ""}
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
             [sys.executable, str(PROGRAM), carrier, str(folder)], stdout=output, stderr=subprocess.STDOUT,
-            env=os.environ | {"SECRET": token, "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": ""}, text=True,
-            start_new_session=True,
+            env={**os.environ, **own, **env}, text=True, start_new_session=True,
         )  # fmt: skip
         try:
             yield process
@@ -93,22 +101,26 @@ def containing(text: str, pids: set[int], folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize(
+    ("carrier", "env"), [*((carrier, {}) for carrier in CARRIERS), *(("mpi", env) for env in NETWORKS)]
+)
 def test_a_job_is_out_of_reach_and_keeps_secrets(
-    carrier: str, tmp_path: Path, neighbour: sockets.Neighbour | None
+    carrier: str, env: dict[str, str], tmp_path: Path, neighbour: sockets.Neighbour | None
 ) -> None:
     """It trains on while another host tries in vain, and a password that it has is nowhere to be read."""
     word = secrets.token_hex(16)
     token = f"{word} \"quoted\" $HOME 'a;b'\n\\n \u20ac="
     run_dir = tmp_path / "run"
-    epochs = EventReader(run_dir, 4)
+    events = EventReader(run_dir, 4)
+    epochs: list[dict[str, Any]] = []
 
     def trained(process: subprocess.Popen[str]) -> bool:
-        """Whether more epochs have ended since it was asked last."""
+        """Whether more than two epochs have ended since ``epochs`` was cleared."""
         assert process.poll() is None, (tmp_path / "output").read_text()[-3000:]
-        return len([event for event in epochs.poll() if event["event"] == "epoch_end"]) > 2
+        epochs.extend(event for event in events.poll() if event["event"] == "epoch_end")
+        return len(epochs) > 2
 
-    with job(carrier, tmp_path, token) as process:
+    with job(carrier, tmp_path, token, env) as process:
         wait_for(lambda: trained(process), 150, "training")
         pids = sockets.descendants(process.pid)
         addresses = sockets.listening(pids)
@@ -122,7 +134,8 @@ def test_a_job_is_out_of_reach_and_keeps_secrets(
                 tried = [*ports, open_to_all.getsockname()[1]]
                 assert neighbour.reaches(tried) == tried[-1:]
         assert containing(word, pids, run_dir) == []
-        epochs.poll()
+        events.poll()
+        epochs.clear()
         wait_for(lambda: trained(process), 60, "training after that")
         (tmp_path / "stop").write_text("")
         assert process.wait(100) == 0, (tmp_path / "output").read_text()[-3000:]
@@ -351,6 +364,28 @@ def test_what_the_user_preloads_stays(monkeypatch: pytest.MonkeyPatch, tmp_path:
             restore_preload()
             assert os.environ.get("LD_PRELOAD") == user
     assert loopback.environment({"NCCL_SOCKET_IFNAME": "eth1"})["NCCL_SOCKET_IFNAME"] == "eth1"
+
+
+@pytest.mark.parametrize(
+    ("env", "warned"),
+    [
+        ({}, False),
+        ({"UCX_TLS": "self,posix,cma", "FI_PROVIDER": "shm"}, False),
+        ({"UCX_TLS": "tcp,self"}, True),
+        ({"FI_PROVIDER": "tcp"}, True),
+        ({"FI_PROVIDER": "tcp", LOOPBACK: "none"}, False),  # the user has said that it may be open
+    ],
+)
+def test_the_user_is_told_of_a_network_of_their_own_choice(
+    env: dict[str, str], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    processes = LocalMpi(local_cluster(1, env=env)).start([sys.executable, "-c", ""], tmp_path)
+    stop(processes)
+    name, value = next(iter(env.items())) if warned else ("", "")
+    assert caplog.messages == warned * [
+        f"With {name}={value} in `env` other machines may reach the workers, and disturb the job. Leave it "
+        'out, or pass env={"TFDISTR_LOOPBACK": "namespace"} too.'
+    ]
 
 
 # --- What is read is the user's own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tfdistr.tail import last_lines
 from .process import Worker
 
 _LOG_LINES = 20
+_TAKEN = r"Another process has this (worker|task)'s port"
 #: Signals that a worker gets for its own fault, or from outside: never because another worker failed.
 _FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -74,7 +76,9 @@ class Failure:
         event = self.event or {}
         kind = str(event.get("error_type", "")).replace("_", "").lower()  # in R: tfdistr_error_cluster_start
         text = str(event.get("message", ""))
-        return "clusterstart" in kind and ("in use" in text or "has this worker's port" in text)
+        received = text.partition("Received: ")[2].partition("Fix: ")[0]
+        # What is to be done names other things, too, that it may be.
+        return "clusterstart" in kind and ("in use" in received or re.search(_TAKEN, text) is not None)
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:

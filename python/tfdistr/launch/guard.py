@@ -109,6 +109,18 @@ def start(
     )
 
 
+def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
+    """Start what kills a process group when this process is gone, however that ended; see group.py."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group.py")
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
 def run(parent: int, command: list[str]) -> int:
     """Run a program for the process ``parent``, which has started this one."""
     try:
@@ -150,7 +162,9 @@ def rank(run_dir: str) -> int:
     say(pid=child.pid)
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
+    watcher = end_group_with_this(child.pid)  # mpiexec kills this process where it lost its own launcher
     code, told = watch(child, forward=False, grace=_GRACE, say=say)
+    watcher.kill()
     say(exit_code=code)
     if code and not told:
         _linger()

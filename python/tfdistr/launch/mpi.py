@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,17 @@ from tfdistr.errors import ArgumentError
 
 from .cores import share_of
 from .local import LocalCluster, check_env, worker_defaults
-from .loopback import keep_to_loopback
+from .loopback import LOOPBACK, keep_to_loopback
 from .mpiexec import Mpiexec, Rank
 from .ports import free_ports
 
-# On one machine no worker need listen on the network, as those of MPICH (through UCX) would.
-_BY_MEMORY = {"UCX_TLS": "self,sm"}
+log = logging.getLogger("tfdistr")
+
+# On one machine no worker need listen on the network. Those of MPICH would, at an interface's own address,
+# through UCX or, where that is chosen, libfabric.
+_BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
+# All that UCX and libfabric have for processes of one machine.
+_MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 # Where MPICH's launcher takes its port. One that the system chose could not be closed on an old kernel.
 _PORTS = "MPIEXEC_PORT_RANGE"
 
@@ -84,12 +90,25 @@ class LocalMpi:
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
         """Start every worker once; see `LocalCluster.start`."""
         port = free_ports(1)[0]
-        chosen = {**_BY_MEMORY, _PORTS: f"{port}:{min(port + 100, 65535)}"}
-        defaults = {name: value for name, value in chosen.items() if name not in os.environ}
-        environments = [{**defaults, **self.cluster.environment(index)} for index in range(self.workers)]
+        ports = os.environ.get(_PORTS, f"{port}:{min(port + 100, 65535)}")
+        # What the environment says of networks is meant for jobs of several machines: it does not count.
+        chosen = {**_BY_MEMORY, _PORTS: ports}
+        environments = [{**chosen, **self.cluster.environment(index)} for index in range(self.workers)]
         loopback = keep_to_loopback({**os.environ, **environments[0]})
-        loopback.warn([environments[0].get(_PORTS, os.environ.get(_PORTS, "")).partition(":")[0]])
+        loopback.warn([environments[0][_PORTS].partition(":")[0]])
+        if loopback.way == "preload":
+            _warn_of_network(environments[0])
         return Mpiexec(command, run_dir, environments, loopback=loopback).ranks
+
+
+def _warn_of_network(env: Mapping[str, str]) -> None:
+    """Tell the user where ``env`` has workers listen on the network, at addresses that nothing keeps in."""
+    for name in _BY_MEMORY:
+        if not set(env[name].split(",")) <= _MEMORY:
+            log.warning(
+                "With %s=%s in `env` other machines may reach the workers, and disturb the job. Leave it "
+                'out, or pass env={"%s": "namespace"} too.', name, env[name], LOOPBACK,
+            )  # fmt: skip
 
 
 def mpi_cluster(

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tfdistr.errors import ClusterStartError, TfdistrError
+from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.tail import Tail
 
 from . import guard
@@ -26,6 +26,8 @@ from .process import log_path
 
 _LAST_LINES = 10
 _REAP = 15.0  # seconds until mpiexec, which was asked to end, is killed
+# Seconds in which the guards have ended the workers of an mpiexec that is gone.
+_SETTLE = 3.0
 # What the launcher of another job has told this process is not for the ranks of this one.
 _OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
 # How the lines begin in which MPICH's launcher says where in its own code it was.
@@ -233,6 +235,7 @@ class Mpiexec:
         self._output = Tail(self._log)
         self._lines: list[str] = []
         self._asked = False
+        self._settled = 0.0
 
     def look(self) -> None:
         """Read what was said since the last look."""
@@ -245,10 +248,12 @@ class Mpiexec:
             elif line.strip():
                 self._lines.append(line)
         lost = [rank for rank in self.ranks if rank.exit_code is None] if ended is not None else []
-        if lost and self.failure is None:
-            self.failure = _ended_early(lost, len(self.ranks), ended or 0, self._lines)
+        if lost and not self._asked:
+            self._settled = time.monotonic() + _SETTLE
+            failed = _ended_early if all(rank.pid for rank in self.ranks) else _not_all_started
+            self.failure = self.failure or failed(lost, len(self.ranks), ended or 0, self._lines)
         for rank in lost:
-            rank.end(ended or 1)
+            rank.end(1)  # whatever ended mpiexec has not ended the worker
 
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to end; ``kill`` ends those at once that were asked before."""
@@ -265,6 +270,7 @@ class Mpiexec:
             self._process.kill()  # whereupon the kernel kills mpiexec
             self._process.wait()
         self.look()
+        time.sleep(max(0.0, self._settled - time.monotonic()))
 
 
 def no_launcher() -> ClusterStartError:
@@ -299,23 +305,45 @@ def _not_started(rank: Rank, message: Mapping[str, Any]) -> ClusterStartError:
     )
 
 
-def _ended_early(
+def _not_all_started(
     lost: Sequence[Rank], workers: int, status: int, lines: Sequence[str]
 ) -> ClusterStartError:
     never = [rank for rank in lost if not rank.pid]
-    if never:
-        fix = (
-            "Each host must let you in by ssh without a password, and have this Python and tfdistr at "
-            f"the same path: {sys.executable}."
-        )
-    else:
-        fix = "See whether the system, or somebody else, ended processes of mpiexec."
-    which = ", ".join(f"{rank.index} on {rank.host}" for rank in never or lost)
-    plain = [line for line in lines if not line.startswith(_INNER)] or lines
-    said = "\n".join(f"  {line}" for line in plain[-_LAST_LINES:]) or "  (nothing)"
     return ClusterStartError(
         f"mpiexec must start all {workers} workers, and must not end before they do.",
-        received=f"mpiexec ended with status {status} {'without' if never else 'before'} workers {which}. "
-        f"Its last lines:\n{said}",
-        fix=fix,
+        received=f"mpiexec ended with status {status} without workers {_names(never)}. "
+        f"Its last lines:\n{_last(lines)}",
+        fix="Each host must let you in by ssh without a password, and have this Python and tfdistr at "
+        f"the same path: {sys.executable}.",
     )
+
+
+def _ended_early(
+    lost: Sequence[Rank], workers: int, status: int, lines: Sequence[str]
+) -> WorkerFailedError:
+    # mpiexec does not say on which host something ended. A worker that fell silent before was there.
+    rank = max(lost, key=lambda rank: rank.silent_for)
+    if rank.silent_for > 2 * guard.SIGN_OF_LIFE:
+        who = f"Worker {rank.index} of {workers} on {rank.host} was lost: it gave no sign of life for "
+        why = f"{rank.silent_for:.0f} s, and then mpiexec ended with status {status}."
+    else:
+        who = f"Workers {_names(lost)} were lost: "
+        why = f"mpiexec ended with status {status} before they did."
+    return WorkerFailedError(
+        f"{who}{why}\n\nIts last lines:\n{_last(lines)}",
+        worker=rank.index,
+        host=rank.host,
+        pid=rank.pid,
+        log=str(rank.log),
+        fix="See whether the hosts run and can be reached, and whether the system, or somebody else, ended "
+        "processes of mpiexec.",
+    )
+
+
+def _names(ranks: Sequence[Rank]) -> str:
+    return ", ".join(f"{rank.index} on {rank.host}" for rank in ranks)
+
+
+def _last(lines: Sequence[str]) -> str:
+    plain = [line for line in lines if not line.startswith(_INNER)] or lines
+    return "\n".join(f"  {line}" for line in plain[-_LAST_LINES:]) or "  (nothing)"

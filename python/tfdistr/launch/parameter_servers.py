@@ -68,13 +68,14 @@ class LocalServers:
     def _start(self, index: int, command: Sequence[str], run_dir: str | os.PathLike[str]) -> WorkerProcess:
         task = self.tasks[index]
         command = command if task.type == "chief" else _SERVER
-        paths = [str(Path(tfdistr.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         if task.type == "worker":
             env = self._cluster.environment(task.index)
         else:  # which compute little, and nothing on a GPU
             env = {**worker_defaults(), **(self._cluster.env or {}), **_NO_GPU}
         if task.type != "chief":
-            env["PYTHONPATH"] = os.pathsep.join(paths)
+            users = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+            own = str(Path(tfdistr.__file__).parents[1])
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [own, users]))
         return self._cluster.start_process(index, command, run_dir, self._configs[index], env)
 
     def _role(self, task: Task) -> Role:

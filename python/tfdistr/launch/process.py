@@ -16,7 +16,7 @@ from typing import Protocol
 
 from tfdistr.errors import TfdistrError
 
-from .guard import end_with_parent
+from .guard import end_group_with_this, end_with_parent
 
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable that tells a worker which process started it."""
@@ -99,6 +99,12 @@ class WorkerProcess:
                 pass_fds=files,
             )
         self.pid = self._process.pid
+        try:
+            self._watcher = end_group_with_this(self.pid)
+        except BaseException:
+            self.signal_group(signal.SIGKILL)
+            self._process.wait()
+            raise
 
     @property
     def seconds(self) -> float:
@@ -122,6 +128,8 @@ class WorkerProcess:
             if self.exit_code is not None:
                 self._ended = time.monotonic()
                 self.signal_group(signal.SIGKILL)
+                self._watcher.kill()
+                self._watcher.wait()
         return self.exit_code
 
     def signal_group(self, number: signal.Signals) -> None:

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfdistr.errors import STOPPED_STATUS, ClusterStartError, JobStoppedError
+from tfdistr.errors import STOPPED_STATUS, ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.events import EventReader, events_path
+from tfdistr.recovery.told_to_end import how_to_go_on
 from tfdistr.tail import Tail
 
 from .failures import Cause, Failure, root_cause, what_ended, worker_failed_error
@@ -196,11 +197,11 @@ class _Generation:
 
     def _take(self, event: dict[str, Any]) -> None:
         worker, kind = event["worker"], event["event"]
-        if kind == "failed":
+        if kind == "failed" and not self._is_dismissed(worker):
             self._fail(Failure.reported(event, self._processes[worker].exit_code))
         elif kind in ("done", "stopped"):
             if kind == "stopped":
-                self.stopped = JobStoppedError(event["message"], fix=event["fix"])
+                self.stopped = JobStoppedError(event["message"], fix=how_to_go_on(self._run_dir))
             self._done.add(worker)
             self._changed = self._changed if self._failures else time.monotonic()
         if kind != "started":
@@ -210,11 +211,11 @@ class _Generation:
 
     def _ended(self, process: Worker, code: int) -> None:
         """Take note of a process that ended before it was done, or not well."""
-        index, replaceable = process.index, self._roles[process.index].replaceable
-        if replaceable and self._leader_left():
-            return  # there was nothing left for it to do
+        index = process.index
+        if self._is_dismissed(index):
+            return
         if (
-            replaceable
+            self._roles[index].replaceable
             and self._replace_process is not None
             and index in self._were_ready
             and not self._failures
@@ -239,6 +240,11 @@ class _Generation:
         self._notify({**fields, "event": "replaced", "reason": reason})
         self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
         self._processes[index] = self._replace_process(index, self._run_dir)
+
+    def _is_dismissed(self, index: int) -> bool:
+        """Whether a server has nothing left to do, so that it does not matter how it ends."""
+        led = any(role.leads for role in self._roles) and not self._roles[index].leads
+        return led and (index in self._done or self._leader_left())
 
     def _leader_left(self) -> bool:
         """Whether there is a process for which the others are there, and it has ended well."""
@@ -281,12 +287,13 @@ class _Generation:
     def _check_ready(self) -> None:
         late = [p for p in self._processes if p.index not in self._ready and p.seconds > self._timeout]
         if late and not self._leader_left():
-            raise ClusterStartError(
+            error = ClusterStartError(
                 f"Every worker must be ready within {self._timeout:g} s of its start.",
                 received=f"{len(late)} of {len(self._processes)} workers were not: "
                 + "; ".join(f"{self._roles[process.index].task} (log: {process.log})" for process in late),
                 fix="See in the log what it waits for, or pass a larger `start_timeout`.",
             )
+            raise _without(error, late, self._processes)
 
     def _follow(self, final: bool = False) -> None:
         for worker, output in self._outputs.items():
@@ -317,7 +324,9 @@ class _Generation:
         """Say what the root cause was."""
         process = self._processes[root.worker]
         if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
-            return launch_error
+            if isinstance(launch_error, WorkerFailedError):
+                launch_error.workers = self.statuses()
+            return _without(launch_error, [p for p in self._processes if not p.pid], self._processes)
         error = worker_failed_error(
             root,
             process,
@@ -327,3 +336,10 @@ class _Generation:
         )
         error.workers = self.statuses()
         return error
+
+
+def _without(error: TfdistrError, absent: Sequence[Worker], workers: Sequence[Worker]) -> TfdistrError:
+    """The error, with the first of the workers that did not come, where the others did."""
+    if isinstance(error, ClusterStartError) and 0 < len(absent) < len(workers):
+        error.worker, error.host = absent[0].index, absent[0].host
+    return error

@@ -27,7 +27,7 @@ from tfdistr.model_parallel.places import (
     parse_place,
 )
 from tfdistr.parameter_server.server import THREADS
-from tfdistr.parameter_server.strategy import dismiss_servers, wait_for_servers
+from tfdistr.parameter_server.strategy import dismiss_servers, prepare_dismissal, wait_for_servers
 from tfdistr.training_loop import build
 
 log = logging.getLogger("tfdistr")
@@ -189,6 +189,7 @@ def _join(config: ClusterConfig, start_timeout: float) -> None:
         task_index=0,
         protocol="grpc",
     )
+    prepare_dismissal()
 
 
 def _compute_at(device: str, layer: keras.Layer) -> None:

@@ -100,20 +100,20 @@ def train_on_servers(
     options.check_workers(config.num_workers)
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")
-    chief = None
     try:
         with Watchdog(job.step_timeout, title="the chief"):
             chief = _Chief(job, config, strategy, options, on_event, run_dir)
-            return chief.train()
+            trained = chief.train()
+        # Variables, which can be deleted for as long as their servers are there.
+        del chief
+        gc.collect()
+        return trained
     except tf.errors.OpError as error:
         lost = lost_server(error, config)
         if lost is None:
             raise
         raise lost from error
     finally:
-        # Variables, which can be deleted for as long as their servers are there.
-        del chief
-        gc.collect()
         dismiss_servers(config)
 
 

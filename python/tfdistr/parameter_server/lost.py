@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tfdistr.cluster import ClusterConfig, split_address
+from tfdistr.cluster import ClusterConfig, Task, split_address
 from tfdistr.errors import WorkerFailedError
+from tfdistr.peer_failure import UNREACHED
 
+_ANY = re.compile(r"/job:(\w+)/replica:0/task:(\d+)")
 _TITLES = {"ps": "parameter server ps", "worker": "worker"}
 
 
@@ -22,15 +24,17 @@ def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") ->
 
     from tfdistr.parameter_server.strategy import servers_of
 
-    found = re.search(rf"/job:{job}/replica:0/task:(\d+)", str(error))
-    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError) or found is None:
+    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return None
-    index = int(found[1])
+    # Who did not answer comes before what else the text names, such as the devices of a graph.
+    named = [*UNREACHED.findall(str(error)), *_ANY.findall(str(error))]
+    index = next((int(number) for name, number in named if name == job), None)
+    if index is None or index >= len(config.jobs[job]):
+        return None
     address = config.jobs[job][index]
-    task = next(t for t in servers_of(config) if (t.type, t.index) == (job, index))
     return WorkerFailedError(
         f"The {_TITLES[job]} {index} at {address} is gone, and with it the variables that it held.",
-        worker=servers_of(config).index(task),
+        worker=servers_of(config).index(Task(job, index)),
         host=split_address(address)[0],
         fix="See in its log why it ended, and train again.",
     )

@@ -128,11 +128,23 @@ def _start(config: ClusterConfig, told: threading.Event) -> None:
             config=tf.compat.v1.ConfigProto(device_count=devices, inter_op_parallelism_threads=THREADS),
         )
     except (tf.errors.OpError, RuntimeError) as error:
-        raise ClusterStartError(
+        raise _start_error(str(error).strip(), config) from error
+
+
+def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
+    """What TensorFlow's error at the start of a server means."""
+    received = f"{config.task} ({config.address}): {(said.splitlines() or [said])[0]}"
+    if "in use" in said or "Could not start gRPC server" in said:
+        return ClusterStartError(
             "Each task must be able to listen on the port of its address.",
-            received=f"{config.task} ({config.address}): {str(error).splitlines()[0]}",
-            fix="If the port is in use, end the process that has it, or give the task another address.",
-        ) from error
+            received=received,
+            fix="Another process has this task's port: end it, or give the task another address.",
+        )
+    return ClusterStartError(
+        "Each task must be able to start its server.",
+        received=received,
+        fix="See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
+    )
 
 
 class Patience:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 import time
 from typing import Any
 
@@ -16,6 +18,7 @@ from tfdistr.parameter_server.server import SERVERS, STOP, THREADS, answers, che
 from tfdistr.startup import bypass_proxy
 
 _LOOK = 0.1  # seconds
+_DISMISSAL = 5.0  # seconds that servers may take to hear that they are no longer needed
 
 
 def join_servers(
@@ -47,7 +50,9 @@ def join_servers(
         task_id=0,
         rpc_layer="grpc",
     )
-    return tf.distribute.experimental.ParameterServerStrategy(resolver)
+    strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
+    prepare_dismissal()
+    return strategy
 
 
 def parameter_server_strategy(
@@ -72,17 +77,42 @@ def parameter_server_strategy(
     return join_servers(config, start_timeout)
 
 
-def dismiss_servers(config: ClusterConfig) -> None:
-    """Tell all servers that they are no longer needed."""
+def prepare_dismissal() -> None:
+    """Make what `dismiss_servers` needs, while all servers are there.
 
+    TensorFlow tells all servers of a new function. Where one does not answer it waits for that, and keeps the
+    whole interpreter from running.
+    """
+    _stop.cache_clear()
+    _stop()
+
+
+@functools.cache
+def _stop() -> Any:
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def stop() -> Any:
         return call(STOP, [], [tf.bool])
 
-    for task in servers_of(config):
-        # One that is gone needs not be told.
-        with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
-            stop()
+    return stop.get_concrete_function()
+
+
+def dismiss_servers(config: ClusterConfig) -> None:
+    """Tell all servers that they are no longer needed.
+
+    A server that is halted, or whose machine is lost, would never answer: it is not waited for long.
+    """
+    threads = [threading.Thread(target=_dismiss, args=(task,), daemon=True) for task in servers_of(config)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _DISMISSAL
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+
+
+def _dismiss(task: Task) -> None:
+    # One that is gone needs not be told.
+    with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
+        _stop()()
 
 
 def servers_of(config: ClusterConfig) -> list[Task]:

@@ -1,15 +1,18 @@
 """What callbacks remember: the numbers, text and arrays among their attributes.
 
 ``EarlyStopping``, ``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp`` and Keras's history keep all they
-know so, and so do most that users write. The file of a ``CSVLogger`` is cut back to what it was.
+know so, and so do most that users write. Settings that are given anew, and that training had not changed, are
+the new ones. The file of a ``CSVLogger`` is cut back to what it was.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras.callbacks import Callback, CSVLogger
@@ -20,37 +23,80 @@ from .plain import Array, NotPlainError, from_plain, to_plain
 # Keras changes when it finds out whether less is better.
 _LEFT_OUT = {"params", "append", "append_header", "min_delta"}
 _FILE_SIZE = "tfdistr_file_size"
+# The names of the attributes that training has not changed.
+_AS_GIVEN = "tfdistr_as_given"
 
 
-def state_of(callbacks: Sequence[Callback], arrays: list[Array]) -> dict[str, Any]:
+#: What tells values from others, by the names of a callback and of its attribute.
+Given = Mapping[str, Mapping[str, str]]
+
+
+def as_given(callbacks: Sequence[Callback]) -> Given:
+    """What the callbacks are like, to find out later which settings training has changed."""
+    marks: dict[str, dict[str, str]] = {}
+    for name, callback in _named(callbacks):
+        marks[name] = {}
+        for attribute, value in vars(callback).items():
+            with contextlib.suppress(NotPlainError):
+                marks[name][attribute] = _mark(value)
+    return marks
+
+
+def _mark(value: Any) -> str:
+    arrays: list[Array] = []
+    plain = to_plain(value, arrays)
+    kinds = [(array.dtype.name, array.shape) for array in arrays]
+    contents = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
+    return json.dumps([plain, kinds, contents])
+
+
+def state_of(
+    callbacks: Sequence[Callback], arrays: list[Array], given: Given | None = None
+) -> dict[str, Any]:
     """What the callbacks remember, by the name of each.
 
     Args:
         callbacks: The callbacks of this worker.
         arrays: Arrays are appended to it.
+        given: What ``as_given`` found before the training.
     """
     states = {}
     for name, callback in _named(callbacks):
-        state = {}
+        state: dict[str, Any] = {_AS_GIVEN: []}
         for attribute, value in vars(callback).items():
             if attribute in _LEFT_OUT:
                 continue
-            found: list[Array] = []
             with contextlib.suppress(NotPlainError):
-                to_plain(value, found)  # first see whether it is plain, all of it
+                mark = _mark(value)  # which also sees whether it is plain, all of it
                 state[attribute] = to_plain(value, arrays)
+                if mark == (given or {}).get(name, {}).get(attribute):
+                    state[_AS_GIVEN].append(attribute)
         if isinstance(callback, CSVLogger) and callback.csv_file is not None:
             state[_FILE_SIZE] = os.path.getsize(callback.filename)
         states[name] = state
     return states
 
 
-def give_back(callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array]) -> None:
-    """Give callbacks, whose training has begun, what they remembered."""
+def give_back(
+    callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array], given: Given | None = None
+) -> None:
+    """Give callbacks, whose training has begun, what they remembered.
+
+    Args:
+        callbacks: The callbacks of this worker.
+        states: What ``state_of`` returned.
+        arrays: Its arrays.
+        given: What ``as_given`` found now before the training: settings that are other ones now stay so.
+    """
     for name, callback in _named(callbacks):
-        for attribute, plain in states.get(name, {}).items():
-            if attribute != _FILE_SIZE:
-                setattr(callback, attribute, from_plain(plain, arrays))
+        state = states.get(name, {})
+        for attribute, plain in state.items():
+            if attribute in (_FILE_SIZE, _AS_GIVEN):
+                continue
+            value = from_plain(plain, arrays)
+            now = (given or {}).get(name, {}).get(attribute)
+            if attribute not in state[_AS_GIVEN] or now is None or now == _mark(value):
+                setattr(callback, attribute, value)
 
 
 def before_training(callbacks: Sequence[Callback], states: dict[str, Any]) -> None:

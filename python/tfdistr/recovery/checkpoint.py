@@ -28,8 +28,9 @@ Array = np.ndarray[Any, Any]
 
 #: How many checkpoints are kept.
 KEPT = 2
-_FORMAT = 1
+_FORMAT = 2
 _MAGIC = b"tfdistr checkpoint "
+_LONGEST = 64  # bytes of the first line
 _ENDING = ".checkpoint"
 _PARTIAL = ".partial"
 _CHECKSUM = hashlib.sha256().digest_size
@@ -81,7 +82,10 @@ class CheckpointFolder:
         return sorted(position for path in self._files() if (position := _position(path)) is not None)
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint; when it is safe on the disk, remove those that are too old."""
+        """Write a checkpoint; when it is safe on the disk, remove those that are too old.
+
+        Those that are further were refused, as the training goes on from an earlier one.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         epoch, step = checkpoint.position
         target = self.path / f"{epoch:06d}-{step:09d}{_ENDING}"
@@ -97,7 +101,9 @@ class CheckpointFolder:
             os.fsync(file.fileno())
         partial.rename(target)
         _flush(self.path)
-        for position in self.positions()[:-KEPT]:
+        positions = self.positions()
+        end = positions.index(checkpoint.position) + 1
+        for position in positions[: max(0, end - KEPT)] + positions[end:]:
             self._path(position).unlink(missing_ok=True)
         for left in self.path.glob(f"*{_PARTIAL}"):
             left.unlink(missing_ok=True)
@@ -105,12 +111,20 @@ class CheckpointFolder:
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole and of this run; what is wrong with newer ones is logged."""
+        return self._newest(logging.WARNING)
+
+    def reached(self) -> Position | None:
+        """The position of the newest checkpoint that is whole and of this run."""
+        newest = self._newest(logging.DEBUG)
+        return newest.position if newest else None
+
+    def _newest(self, level: int) -> Checkpoint | None:
         for position in reversed(self.positions()):
             path = self._path(position)
             try:
                 return read(path, self.job)
             except CheckpointError as error:
-                log.warning("%s It is left out.", str(error).replace("\n", " "))
+                log.log(level, "%s It is left out.", str(error).replace("\n", " "))
         return None
 
     def _path(self, position: Position) -> Path:
@@ -134,16 +148,18 @@ def read(path: Path, job: str = "") -> Checkpoint:
         content = path.read_bytes()
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror}") from error
-    line, _, rest = content.partition(b"\n")
+    line = content[:_LONGEST].partition(b"\n")[0]
     if not line.startswith(_MAGIC):
         raise _refused(path, "it does not begin as a checkpoint of tfdistr does")
     if line != _MAGIC + str(_FORMAT).encode():
         version = line.removeprefix(_MAGIC)[:20].decode("ascii", "replace")
         raise _refused(path, f"its format has the version {version}, not {_FORMAT}")
-    if hashlib.sha256(content[:-_CHECKSUM]).digest() != content[-_CHECKSUM:]:
+    view = memoryview(content)  # it may be large
+    if hashlib.sha256(view[:-_CHECKSUM]).digest() != view[-_CHECKSUM:]:
         raise _refused(path, "it is torn: its checksum is not that of its content")
-    head, _, data = rest[:-_CHECKSUM].partition(b"\n")
-    header = json.loads(head)
+    begin = len(line) + 1
+    end = content.index(b"\n", begin)
+    header, data = json.loads(content[begin:end]), view[end + 1 : -_CHECKSUM]
     if job and header["job"] != job:
         raise _refused(path, "it is of another run")
     arrays, start = {}, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -15,11 +16,12 @@ import tensorflow as tf
 from keras.callbacks import Callback
 
 from tfdistr.collectives import Collectives
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, JobStoppedError
 
-from .callback_state import before_training, give_back, state_of
+from .callback_state import Given, as_given, before_training, give_back, state_of
 from .checkpoint import Array, Checkpoint, CheckpointFolder, Position
 from .model_state import assign, random_state, set_random_state, values_of, variables_of
+from .plain import NotPlainError, from_plain, to_plain
 from .ranks import Part, check_same, gather, pack, parts_of, share, unpack
 from .run import STOP
 from .told_to_end import ToldToEnd, stopped
@@ -37,7 +39,7 @@ class Found:
         total: Number of steps that were made in all epochs together.
         ended: Whether a callback had stopped the training.
         values: The values of all variables, one for each.
-        notes: What callbacks remember, and the states of random numbers.
+        notes: What callbacks remember, the states of random numbers, and what else a worker has of its own.
         arrays: The arrays of ``notes``.
     """
 
@@ -57,7 +59,7 @@ class Keeper:
         every: How often one is written: after so many steps, or "epoch".
         told: What notes SIGTERM.
         collectives: What carries tensors to the peers; None without peers.
-        others: Variables that belong to the training beside those of the model.
+        others: Numbers beside the variables of the model, of what is there only where there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
     """
 
@@ -76,6 +78,7 @@ class Keeper:
         self._told = told
         self._collectives = collectives
         self._is_chief = collectives is None or collectives.index == 0
+        self._workers = collectives.num_workers if collectives is not None else 1
         self._others = others
         self._on_event = on_event
         self.found = self._load()
@@ -88,6 +91,12 @@ class Keeper:
         self._execution = 1
         self._pace, self._asked_at, self._asked = 1, 0, time.monotonic()
         self._next = 0
+        self._given: Given = {}
+
+    @property
+    def logs(self) -> Any:
+        """The logs of the last step that the checkpoint has of its epoch."""
+        return from_plain(self.found.notes["logs"], self.found.arrays) if self.found else {}
 
     @property
     def first_step(self) -> int:
@@ -112,6 +121,7 @@ class Keeper:
                 received=f"epochs={epochs}, where the checkpoint is at {self.start}",
                 fix=f"Pass epochs={made} or more, or begin anew in another `run_dir`.",
             )
+        self._given = as_given(callbacks)
         if self.found:
             before_training(callbacks, self.found.notes["callbacks"])
 
@@ -140,8 +150,11 @@ class Keeper:
         """
         found = self.found
         assert found is not None
-        assign(variables_of(model, self._others), found.values)
-        give_back(callbacks, found.notes["callbacks"], found.arrays)
+        assign(variables_of(model), found.values)
+        # The checkpoint of one worker has none of these, and one worker alone needs none.
+        for variable, value in zip(self._others, found.notes["others"], strict=False):
+            variable.assign(value)
+        give_back(callbacks, found.notes["callbacks"], found.arrays, self._given)
         set_random_state(found.notes["random"], found.arrays)
         if found.ended:
             model.stop_training = True
@@ -162,8 +175,12 @@ class Keeper:
         """How many steps may be made before ``after_steps`` is to be called."""
         return max(1, self._next - done)
 
-    def after_steps(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
+    def after_steps(
+        self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: Any = None
+    ) -> None:
         """Save, if it is time to, after ``done`` steps of an epoch that is not over.
+
+        ``logs`` are those of its last step, where it may turn out that this was the last one of the epoch.
 
         Raises:
             JobStoppedError: A worker was told to end; what there is was saved.
@@ -172,9 +189,9 @@ class Keeper:
             return
         told, _ = self._ask(model, done)
         if told or self._due() <= done:
-            self._save(model, callbacks, Position(epoch, done), done, ended=False)
+            self._save(model, callbacks, Position(epoch, done), done, ended=False, logs=logs)
         if told:
-            raise stopped(Position(epoch, done), self._folder.path.parent)
+            raise self._stopped(Position(epoch, done))
         self._plan(done)
 
     def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
@@ -189,7 +206,10 @@ class Keeper:
             self._save(model, callbacks, position, done, ended=ended)
         self.total += done
         if told:
-            raise stopped(position, self._folder.path.parent)
+            raise self._stopped(position)
+
+    def _stopped(self, position: Position) -> JobStoppedError:
+        return stopped(position, self._folder.path.parent if self._is_chief else None)
 
     def _due(self) -> float:
         """After how many steps of this epoch a checkpoint is due."""
@@ -219,34 +239,54 @@ class Keeper:
         return told, ended
 
     def _save(
-        self, model: keras.Model, callbacks: Sequence[Callback], position: Position, done: int, *, ended: bool
+        self,
+        model: keras.Model,
+        callbacks: Sequence[Callback],
+        position: Position,
+        done: int,
+        *,
+        ended: bool,
+        logs: Any = None,
     ) -> None:
         began = time.monotonic()
-        values = values_of(variables_of(model, self._others))
+        values = values_of(variables_of(model))
         arrays: list[Array] = []
-        notes: dict[str, Any] = {"callbacks": state_of(callbacks, arrays), "random": random_state(arrays)}
+        notes: dict[str, Any] = {
+            "callbacks": state_of(callbacks, arrays, self._given),
+            "random": random_state(arrays),
+            "others": [variable.numpy().item() for variable in self._others],
+            "logs": _plain_logs(logs, arrays),
+            "ended": ended,
+        }
         notes["kinds"], content = pack(arrays)
-        notes["ended"] = ended
         gathered = gather(self._collectives, values, [json.dumps(notes).encode(), content])
         if self._is_chief:
-            self._folder.save(Checkpoint(self._folder.job, position, self.total + done, arrays=gathered))
+            workers = {"workers": self._workers}
+            self._folder.save(
+                Checkpoint(self._folder.job, position, self.total + done, workers, arrays=gathered)
+            )
         self._saved = self.total + done
         seconds = time.monotonic() - began
         self._on_event("checkpoint", epoch=position.epoch, step=position.step, seconds=seconds)
 
     def _load(self) -> Found | None:
         newest = self._folder.newest() if self._is_chief else None
-        header = {"position": newest.position, "total": newest.total} if newest else None
+        header = {"position": newest.position, "total": newest.total, **newest.notes} if newest else None
         own = dict(newest.arrays) if newest else None
         text, arrays = share(self._collectives, own, json.dumps(header))
         if (told := json.loads(text)) is None:
             return None
-        worker, workers = 0, 1
-        if self._collectives is not None:
-            worker, workers = self._collectives.index, self._collectives.num_workers
-        *values, notes, content = parts_of(arrays, worker, workers)
+        worker = self._collectives.index if self._collectives is not None else 0
+        *values, notes, content = parts_of(arrays, worker, self._workers, told["workers"])
         state = json.loads(notes.own.tobytes())
         return Found(
             Position(*told["position"]), told["total"], state["ended"], values, state,
             unpack(state["kinds"], content.own),
         )  # fmt: skip
+
+
+def _plain_logs(logs: Any, arrays: list[Array]) -> Any:
+    """The logs of a step in the form of JSON, if they have one."""
+    with contextlib.suppress(NotPlainError):
+        return to_plain({} if logs is None else logs, arrays)
+    return to_plain({}, arrays)

@@ -31,20 +31,14 @@ class Variable(NamedTuple):
     is_part: bool = False
 
 
-def variables_of(model: keras.Model, others: Sequence[tf.Variable] = ()) -> list[Variable]:
-    """This worker's own parts of all variables of a training, each with a name.
-
-    Args:
-        model: A model that is built.
-        others: Variables that belong to the training, too.
-    """
+def variables_of(model: keras.Model) -> list[Variable]:
+    """This worker's own parts of all variables of the training of a model that is built, each with a name."""
     optimizer = model.optimizer.variables if model.optimizer is not None else []
     generators = [*_private.seed_generators(model), _private.global_seed_generator()]
     seeds = [generator.state for generator in generators]
     found = [*model.variables, *model.metrics_variables, *optimizer, *seeds]
     unique = list({id(variable): variable for variable in found}.values())
     named = [(variable.path, variable.value) for variable in unique]
-    named += [(variable.name, variable) for variable in others]
     return [Variable(name, own, _is_sum(value)) for name, value in named for own in _parts(value)]
 
 
@@ -77,7 +71,7 @@ def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
             fix="Pass the `model` function of the run, or begin anew in another `run_dir`.",
         )
     for variable, part in zip(variables, values, strict=True):
-        if part.borrowed and (variable.is_part or variable.own.dtype.is_integer):
+        if part.borrowed and (variable.is_part or (variable.own.dtype.is_integer and not part.alike)):
             continue
         value = part.own
         if variable.is_part and part.left is not None:

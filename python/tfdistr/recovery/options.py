@@ -49,8 +49,14 @@ def check_recovery(
     fewest = _fewest(min_workers, cluster)
     every = _every(checkpoint_every)
     asked = goes_on or every is not None or fewest is not None
+    if restarts > 0 and cluster is None:
+        raise ArgumentError(
+            "`max_restarts` is for the workers of `cluster`, which can be started again.",
+            received=f"max_restarts={restarts}, and no cluster",
+            fix="Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
+        )
     saved = [name for name, kind in STRATEGIES.items() if not (kind.servers or kind.client)]
-    if not asked and (restarts == 0 or cluster is None or strategy not in saved):
+    if not asked and (restarts == 0 or strategy not in saved):
         return Recovery(max_restarts=restarts)
     if strategy not in saved:
         raise ArgumentError(

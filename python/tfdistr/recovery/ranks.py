@@ -87,24 +87,28 @@ class Part(NamedTuple):
 
     Attributes:
         own: Its array.
-        borrowed: Whether that is the chief's, as there were fewer workers then.
+        borrowed: Whether that is another worker's, as there were fewer workers then.
         left: The arrays of workers that are not there any more; the chief has them.
+        alike: Whether all workers had the same.
     """
 
     own: Array
     borrowed: bool = False
     left: Array | None = None
+    alike: bool = False
 
 
-def parts_of(arrays: dict[str, Array], worker: int, num_workers: int) -> list[Part]:
-    """What one of so many workers has of arrays that ``gather`` has made."""
+def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: int) -> list[Part]:
+    """What one of so many workers has of arrays that ``gather`` has made of those of ``before`` workers."""
+    gone = max(0, before - num_workers) if worker == 0 else 0
     numbered = {int(name.split()[0]): (name, array) for name, array in arrays.items()}
     parts = []
     for name, array in (numbered[number] for number in sorted(numbered)):
         if not name.endswith("each"):
-            parts.append(Part(array))
-        elif worker < len(array):
-            parts.append(Part(array[worker], left=array[num_workers:] if worker == 0 else None))
+            left = np.broadcast_to(array, (gone, *array.shape)) if gone else None
+            parts.append(Part(array, worker >= before, left, alike=True))
+        elif worker < before:
+            parts.append(Part(array[worker], left=array[num_workers:] if gone else None))
         else:
             parts.append(Part(array[0], borrowed=True))
     return parts

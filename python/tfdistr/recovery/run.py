@@ -107,15 +107,15 @@ class Restarts:
     """
 
     def __init__(self, run_dir: Path, allowed: int) -> None:
-        self._folder = CheckpointFolder(checkpoint_folder(run_dir))
+        self._folder = checkpoints(run_dir) if is_run(run_dir) else None
         self._allowed = allowed
         self._left = allowed
-        self._reached = self.position
+        self._began = self.position
 
     @property
     def position(self) -> Position | None:
-        """The position of the newest checkpoint."""
-        return max(self._folder.positions(), default=None)
+        """The position of the newest checkpoint that is whole, from which the workers begin."""
+        return self._folder.reached() if self._folder else None
 
     def begin_anew(self) -> None:
         """Count from here on."""
@@ -124,8 +124,9 @@ class Restarts:
     def another(self) -> bool:
         """Whether to start the workers again, now that one has failed."""
         position = self.position
-        if position is not None and (self._reached is None or position > self._reached):
-            self._reached, self._left = position, self._allowed
+        if position is not None and (self._began is None or position > self._began):
+            self._left = self._allowed
+        self._began = position
         self._left -= 1
         return self._left >= 0
 

@@ -6,11 +6,12 @@ import signal
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import JobStoppedError
 
-from .checkpoint import Position
+if TYPE_CHECKING:
+    from .checkpoint import Position
 
 
 class ToldToEnd:
@@ -40,18 +41,41 @@ class ToldToEnd:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._restore()
+
+    def release(self) -> None:
+        """Look out for it no more, as nothing can be saved; one that has come already comes again."""
+        self._restore()
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Give this process, which looks out for it no more, a SIGTERM that nobody has acted on."""
+        if self.told:
+            self.told = False
+            signal.raise_signal(signal.SIGTERM)
+
+    def _restore(self) -> None:
         if self._active:
             signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+        self._active = False
 
     def _note(self, number: int, frame: object) -> None:
         self.told = True
         self._on_signal()
 
 
-def stopped(position: Position | None, run_dir: object) -> JobStoppedError:
-    """The error with which a job ends that was told to end."""
-    where = f"at {position}" if position else "before its first step"
-    return JobStoppedError(
-        f"The job was told to end (SIGTERM) and has saved what it has, {where}.",
-        fix=f"Go on with the same call, run_dir={str(run_dir)!r} and resume=True.",
-    )
+def stopped(position: Position | None, run_dir: object = None) -> JobStoppedError:
+    """The error with which a job ends that was told to end.
+
+    Args:
+        position: Where its newest checkpoint is, if it has one.
+        run_dir: The folder of the checkpoints, if this process knows it.
+    """
+    saved = f"and has saved what it has, at {position}" if position else "before it had anything to save"
+    return JobStoppedError(f"The job was told to end (SIGTERM) {saved}.", fix=how_to_go_on(run_dir))
+
+
+def how_to_go_on(run_dir: object) -> str:
+    """What a user can do who has a job in ``run_dir`` that was told to end."""
+    folder = f", run_dir={str(run_dir)!r}" if run_dir is not None else ""
+    return f"Go on with the same call{folder} and resume=True."

@@ -1,8 +1,9 @@
 """Trains on two workers that it starts, with checkpoints; goes on with what is in the folder.
 
-Usage: recovery_job.py FOLDER COMMUNICATION [lost]
+Usage: recovery_job.py FOLDER COMMUNICATION [lost WORKERS BATCH | unsaved]
 
-With "lost", it starts three, of which the last is killed whenever it comes to the second epoch.
+With "lost", it starts so many, of which the last is killed whenever it comes to the second epoch. With
+"unsaved", the model is one that has no checkpoints, and is trained for very long.
 """
 
 import json
@@ -23,8 +24,22 @@ def model():
     return made
 
 
+def model_with_fit():
+    class OwnFit(keras.Sequential):
+        def fit(self, *args, **kwargs):
+            return super().fit(*args, **kwargs)
+
+    made = OwnFit([keras.Input((4,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
 class Breaks(keras.callbacks.Callback):
-    """Kills the third of three workers."""
+    """Kills the last of so many workers."""
+
+    def __init__(self, workers):
+        super().__init__()
+        self.last = workers - 1
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -32,22 +47,26 @@ class Breaks(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         index = os.environ.get("PMI_RANK") or config["task"]["index"]
-        if self.epoch == 1 and batch == 60 and int(index) == 2:
+        if self.epoch == 1 and batch == 60 and int(index) == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(**given):
+def train(make=model, **given):
     x = np.random.default_rng(0).normal(size=(6400, 4)).astype("float32")
     settings = {"batch_size": 8, "epochs": 10, "seed": 1, "checkpoint_every": 50, "verbose": 0}
-    return tfdistr.distributed_fit(model, x, x[:, :1] * x[:, 1:2], **settings | given)
+    return tfdistr.distributed_fit(make, x, x[:, :1] * x[:, 1:2], **settings | given)
 
 
 if __name__ == "__main__":
-    lost = sys.argv[3:] == ["lost"]
-    more = {"min_workers": 2, "max_restarts": 0, "callbacks": lambda: [Breaks()], "epochs": 3} if lost else {}
+    what, workers, more = sys.argv[3:4], 2, {"resume": True}
+    if what == ["lost"]:
+        workers = int(sys.argv[4])
+        more |= {"min_workers": workers - 1, "callbacks": lambda: [Breaks(workers)], "epochs": 3}
+        more |= {"batch_size": int(sys.argv[5])}
+    if what == ["unsaved"]:
+        more = {"make": model_with_fit, "epochs": 10**6, "checkpoint_every": None, "max_restarts": 1}
     fit = train(
-        run_dir=Path(sys.argv[1]), resume=True, cluster=tfdistr.local_cluster(3 if lost else 2),
-        communication=sys.argv[2], **more,
-    )  # fmt: skip
-    assert fit.params["workers"] == len(fit.workers) == 2
+        run_dir=Path(sys.argv[1]), cluster=tfdistr.local_cluster(workers), communication=sys.argv[2], **more
+    )
+    assert fit.params["workers"] == len(fit.workers) == (workers - 1 if what == ["lost"] else workers)
     np.savez(Path(sys.argv[1], "found.npz"), *fit.model.get_weights(), loss=fit.history["loss"])

@@ -114,6 +114,21 @@ def exit_3() -> None:
     os._exit(3)
 
 
+def finish_late() -> None:
+    time.sleep(1)
+    finish()
+
+
+def fail_at_last() -> None:
+    wait_for_end_of(1)
+    fail()
+
+
+def exit_at_last() -> None:
+    wait_for_end_of(1)
+    os._exit(3)
+
+
 def abort_late() -> None:
     events.write("done", seconds=0.1)
     os.abort()
@@ -155,6 +170,12 @@ def grandchild_of_killed() -> None:
     kill()
 
 
+def wait_with_grandchild() -> None:
+    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LONG})"])
+    events.write("grandchild", pid=child.pid)
+    wait()
+
+
 def environment() -> None:
     events.write("environment", values=dict(os.environ), folder=os.getcwd(), stdin=sys.stdin.read())
     events.write("done", seconds=0.1)
@@ -184,6 +205,15 @@ def wait_for_all() -> None:
     while len(ready) < workers:
         ready |= {event["worker"] for event in reader.poll() if event["event"] == "ready"}
         time.sleep(0.02)
+
+
+def wait_for_end_of(worker: int) -> None:
+    """Wait until another worker has ended."""
+    reader, done = EventReader(run_dir, 2), False
+    while not done:
+        done = any((event["worker"], event["event"]) == (worker, "done") for event in reader.poll())
+        time.sleep(0.02)
+    time.sleep(1)
 
 
 def report(error: Exception, peer: bool = False) -> None:

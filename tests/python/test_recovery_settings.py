@@ -1,0 +1,91 @@
+"""Settings of callbacks that are given anew to a run that goes on, beside what the callbacks remember."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfdistr
+from tfdistr.recovery.callback_state import as_given, give_back, state_of
+
+
+class Counts(keras.callbacks.Callback):
+    """Has numbers that training changes, and some that it changes back."""
+
+    def __init__(self, start: int = 5, step: Any = 1) -> None:
+        super().__init__()
+        self.left, self.step, self.weights = start, step, np.arange(3)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.left = 0
+
+
+def go_on(before: Any, after: Any, train: Any) -> None:
+    """Have ``after`` go on with what ``before`` remembers after ``train(before)``."""
+    given = as_given([before])
+    before.on_train_begin()
+    train(before)
+    arrays: list[Any] = []
+    states = json.loads(json.dumps(state_of([before], arrays, given)))
+    given = as_given([after])
+    after.on_train_begin()
+    give_back([after], states, arrays, given)
+
+
+def test_what_training_has_changed_comes_back_and_settings_are_the_new_ones():
+    def train(callback: Any) -> None:
+        callback.wait, callback.best = 2, 0.5
+
+    callback = keras.callbacks.EarlyStopping("loss", patience=7, verbose=1)
+    go_on(keras.callbacks.EarlyStopping("val_loss", patience=3), callback, train)
+    assert (callback.monitor, callback.patience, callback.verbose) == ("loss", 7, 1)
+    assert (callback.wait, callback.best) == (2, 0.5)
+
+
+def test_what_training_has_changed_back_comes_back():
+    def train(callback: Any) -> None:
+        callback.left = 5
+
+    callback = Counts()
+    go_on(Counts(), callback, train)
+    assert callback.left == 5
+
+
+def test_a_setting_that_training_has_changed_goes_on():
+    def train(callback: Any) -> None:
+        callback.step, callback.weights = 3, np.ones(3)
+
+    callback = Counts(step=2)
+    go_on(Counts(), callback, train)
+    assert callback.step == 3
+    assert callback.weights.tolist() == [1, 1, 1]
+
+
+def test_settings_of_another_kind():
+    callback = Counts(step=[1.0, np.float32(2)])
+    callback.weights = np.zeros(2)
+    go_on(Counts(step=None), callback, lambda callback: None)
+    assert callback.step == [1.0, 2.0]
+    assert callback.weights.tolist() == [0, 0]
+
+
+def test_a_run_goes_on_with_another_patience(tmp_path):
+    def model() -> keras.Model:
+        made = keras.Sequential([keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    def train(epochs: int, patience: int) -> tfdistr.FitResult:
+        # Never better by so much than in the first epoch.
+        stops = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=1000.0)
+        x = np.arange(16, dtype="float32").reshape(8, 2) / 16
+        return tfdistr.distributed_fit(
+            model, x, x[:, :1], batch_size=4, epochs=epochs, seed=1, verbose=0, callbacks=[stops],
+            run_dir=tmp_path / "run", checkpoint_every="epoch", resume=True,
+        )  # fmt: skip
+
+    train(epochs=2, patience=9)
+    assert len(train(epochs=9, patience=3).history["loss"]) == 4
