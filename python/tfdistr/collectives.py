@@ -72,17 +72,22 @@ class Collectives(ABC):
         dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
         # Gradients of the last layers are there first.
         for pack in _packs([(i, tensors[i]) for i in reversed(dense)], self._bytes_per_pack):
-            flat = tf.concat([tf.reshape(tensor, [-1]) for _, tensor in pack], 0)
-            total = tf.cast(self.sum(_sent(flat, dtype)), flat.dtype)
-            parts = tf.split(total, [tf.size(tensor) for _, tensor in pack])
-            for (i, tensor), part in zip(pack, parts, strict=True):
-                results[i] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+            totals = self._sum_pack([tensor for _, tensor in pack], dtype)
+            for (i, tensor), total in zip(pack, totals, strict=True):
+                results[i] = tf.ensure_shape(tf.reshape(total, tf.shape(tensor)), tensor.shape)
         for i, tensor in enumerate(tensors):
             if isinstance(tensor, tf.IndexedSlices):
                 values = tf.cast(self.all_gather(_sent(tensor.values, dtype), 0), tensor.dtype)
                 results[i] = tf.IndexedSlices(values, self.all_gather(tensor.indices, 0), tensor.dense_shape)
         ordered = [results[i] for i in range(len(tensors))]
         return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
+
+    def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
+        """The sums of tensors of one type, as one collective; they may have one dimension."""
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+        total = tf.cast(self.sum(_sent(flat, dtype)), flat.dtype)
+        parts: Sequence[tf.Tensor] = tf.split(total, list(map(tf.size, tensors)))
+        return parts
 
     def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
         """Worker 0's ``tensors``, on every worker."""

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tfdistr.launch.process import process_state
 
 # Numbers that are summed at once: more of them at a time took twice as long for 44 MB.
 _AT_ONCE = 1 << 20
+# Bytes from which on a tensor is not copied into a pack with others.
+_LARGE = 1 << 18
 # Bytes from which on a buffer is kept for the next step: its pages are there then.
 _KEPT = 1 << 20
 # TensorFlow takes an array over without copying it if it begins at a multiple of this.
@@ -81,16 +84,31 @@ class MpiCollectives(Collectives):
 
         def add(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             self._count(array)
-            if tensor.dtype in _HALF:
-                return self._sum_of_halves(array)
-            total = self._buffer(array.size, array.dtype)
-            for start in range(0, array.size, _AT_ONCE):
-                piece = slice(start, start + _AT_ONCE)
-                self._finish(self._comm.Iallreduce(array[piece], total[piece]))
-            return total
+            return self._sum_of_halves(array) if tensor.dtype in _HALF else self._sum(array)
 
         total = tf.numpy_function(add, [tf.cast(tensor, kind)], kind)
         return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
+
+    def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
+        kind = tensors[0].dtype
+        if dtype not in (None, kind) or kind in _HALF or kind in _WIDER:
+            return super()._sum_pack(tensors, dtype)
+
+        def add(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+            self._count(*arrays)
+            flat = [array.reshape(-1) for array in arrays]
+            # Large ones as they lie, for copying them into one takes longer than to send each.
+            totals = [self._sum(array) if array.nbytes >= _LARGE else array for array in flat]
+            small = [i for i, array in enumerate(flat) if array.nbytes < _LARGE]
+            if small:
+                total = self._sum(np.concatenate([flat[i] for i in small]))
+                parts = np.split(total, np.cumsum([flat[i].size for i in small])[:-1])
+                for i, part in zip(small, parts, strict=True):
+                    totals[i] = part.copy()  # of a buffer that will be used again
+            return totals
+
+        sums: Any = tf.numpy_function(add, tensors, [kind] * len(tensors))
+        return [sums] if len(tensors) == 1 else list(sums)
 
     @property
     def traffic(self) -> Traffic:
@@ -171,8 +189,17 @@ class MpiCollectives(Collectives):
                 message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
                 raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
 
-    def _count(self, array: np.ndarray[Any, Any]) -> None:
-        self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + array.nbytes)
+    def _count(self, *arrays: np.ndarray[Any, Any]) -> None:
+        sent = sum(array.nbytes for array in arrays)
+        self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
+
+    def _sum(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The sum of the ranks' arrays, which have one dimension."""
+        total = self._buffer(array.size, array.dtype)
+        for start in range(0, array.size, _AT_ONCE):
+            piece = slice(start, start + _AT_ONCE)
+            self._finish(self._comm.Iallreduce(array[piece], total[piece]))
+        return total
 
     def _buffer(self, size: int, dtype: Any) -> np.ndarray[Any, Any]:
         """An array that nobody uses: TensorFlow may use those that it was given before, or not any more."""

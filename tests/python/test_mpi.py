@@ -38,6 +38,7 @@ def test_the_ranks_are_the_workers(ranks):
 def test_values_are_reduced_and_gathered(ranks):
     for index, found in enumerate(ranks[0]):
         assert found["sum"] == 3.0
+        assert found["large and small"]
         np.testing.assert_allclose(found["mean of unequal rows"], [2 / 3, 2 / 3], rtol=1e-6)
         assert found["gathered text"] == ["from 0", "from 1"]
         assert found["nest"] == [[1.0, 1.0], 1.5]

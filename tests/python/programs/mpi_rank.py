@@ -47,12 +47,30 @@ def replica() -> dict[str, tf.Tensor]:
     }
 
 
+LARGE = tf.reshape(tf.range(320_000, dtype=tf.float32), [2, -1])  # more than is copied into a pack, and kept
+
+
+@tf.function
+def large_and_small() -> list[tf.Tensor]:
+    """Sums of tensors of which some go out as they lie, and some in one piece."""
+    own = [one * LARGE, one * tf.ones([3]), one * (LARGE + 1), tf.zeros([0]), one]
+    return tf.distribute.get_replica_context().all_reduce("SUM", own)
+
+
+def large_and_small_twice() -> bool:
+    """Whether the sums are right, also after the next ones were made."""
+    kept = [strategy.run(large_and_small) for _ in range(3)]
+    right = [3 * LARGE, tf.fill([3], 3.0), 3 * (LARGE + 1), tf.zeros([0]), tf.constant(3.0)]
+    return all(np.array_equal(a, b) for sums in kept for a, b in zip(sums, right, strict=True))
+
+
 with strategy.scope():
     variable = tf.Variable([10.0 * INDEX, 1.0])  # the chief's takes its place
     text = tf.Variable(f"of {INDEX}")
 
 found: dict[str, Any] = {
     "workers": [strategy.num_workers, INDEX, strategy.is_chief],
+    "large and small": large_and_small_twice(),
     "sum": plain(strategy.reduce(SUM, one, axis=None)),
     "mean of unequal rows": plain(strategy.reduce(MEAN, tf.cast(rows, tf.float32), axis=0)),
     "gathered text": [
