@@ -78,7 +78,7 @@
 #'   failed.
 #' @param checkpoint_every Number or string: how often to write a checkpoint into `run_dir`, after so many
 #'   steps, or "epoch". A checkpoint has all that the training consists of, so that what goes on from it ends
-#'   with the same bits; R's own random numbers are not in it. `NULL` for never, or, with `max_restarts` or
+#'   with the same bits, R's random numbers included. `NULL` for never, or, with `max_restarts` or
 #'   `resume`, for "epoch".
 #' @param resume Whether to go on with the run that is in `run_dir`, which failed, was cancelled or told to
 #'   end, or had fewer epochs. It must be one of the same job. If the folder is new or empty, the job begins;
@@ -197,6 +197,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     trainer <- core("fit", convert = TRUE)
     result <- if (is.null(cluster)) {
       core("watchdog")$lives_on(interactive())
+      keep_random_numbers()
       with_seed_kept(
         trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed, run_dir = run_dir)
       )

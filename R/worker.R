@@ -82,11 +82,26 @@ job_functions <- c("model", "data", "validation", "callbacks", "placement")
 # Trains as the worker that the command line names, and ends the process.
 worker_main <- function(args = commandArgs(TRUE)) {
   run_dir <- args[[1L]]
+  keep_random_numbers()
   status <- core("worker")$run_worker(
     run_dir, as.integer(args[[2L]]),
     functions = worker_functions(run_dir), foreign = r_error
   )
   end_process(status)
+}
+
+# Has checkpoints hold the state of R's random numbers: as text, in which NA remains what it is.
+keep_random_numbers <- function() {
+  core("recovery.random_numbers")$keep_random_numbers(
+    "R",
+    function() paste(get0(".Random.seed", globalenv(), inherits = FALSE), collapse = " "),
+    function(state) {
+      state <- reticulate::py_to_r(state)
+      if (nzchar(state)) {
+        assign(".Random.seed", as.integer(strsplit(state, " ", fixed = TRUE)[[1L]]), globalenv())
+      }
+    }
+  )
 }
 
 # Past R's and Python's own end: TensorFlow's threads may abort there when a peer has left already.

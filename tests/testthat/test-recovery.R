@@ -66,6 +66,48 @@ test_that("workers with R functions are started again from the last checkpoint",
   expect_identical(again$history, expected$history)
 })
 
+# Notes a random number of R at the beginning of each epoch, and fails once at that of number 2.
+draws <- function(notes, failed) {
+  force(notes)
+  force(failed)
+  function() {
+    callbacks <- reticulate::import("keras")$callbacks
+    list(callbacks$LambdaCallback(on_epoch_begin = function(number, logs) {
+      if (number == 2 && !file.exists(failed)) {
+        file.create(failed)
+        stop("the disk is full")
+      }
+      cat(number, runif(1), "\n", file = notes, append = TRUE)
+    }))
+  }
+}
+
+test_that("R's random numbers go on, too", {
+  train <- function(callbacks, ...) {
+    distributed_fit(
+      dropout_model, inputs, targets,
+      seed = 3, epochs = 4, batch_size = 16, callbacks = callbacks, checkpoint_every = "epoch", verbose = 0,
+      ...
+    )
+  }
+  notes <- withr::local_tempfile(lines = character())
+  expected <- withr::local_tempfile(lines = character())
+  train(draws(expected, notes), run_dir = withr::local_tempfile()) # has failed, for the file is there
+  run <- withr::local_tempfile()
+  failed <- withr::local_tempfile()
+  expect_error(train(draws(notes, failed), run_dir = run), "the disk is full")
+  train(draws(notes, failed), run_dir = run, resume = TRUE)
+  expect_identical(readLines(notes), readLines(expected))
+  expect_length(unique(readLines(notes)), 4L)
+
+  of_workers <- withr::local_tempfile(lines = character())
+  train(
+    draws(of_workers, withr::local_tempfile()),
+    run_dir = withr::local_tempfile(), cluster = local_cluster(2), max_restarts = 1
+  )
+  expect_setequal(readLines(of_workers), readLines(expected)) # the same on both
+})
+
 test_that("arguments are checked by the core", {
   wrong <- function(...) distributed_fit(dropout_model, inputs, targets, ...)
   expect_error(wrong(checkpoint_every = 1.5, run_dir = "run"), "`checkpoint_every` must be a whole number")

@@ -20,8 +20,9 @@ from tfdistr.errors import ArgumentError, JobStoppedError
 
 from .callback_state import Given, as_given, before_training, give_back, state_of
 from .checkpoint import Array, Checkpoint, CheckpointFolder, Position
-from .model_state import assign, random_state, set_random_state, values_of, variables_of
+from .model_state import assign, values_of, variables_of
 from .plain import NotPlainError, from_plain, to_plain
+from .random_numbers import random_state, set_random_state
 from .ranks import Part, check_same, gather, pack, parts_of, share, unpack
 from .run import STOP
 from .told_to_end import ToldToEnd, stopped

@@ -1,19 +1,17 @@
-"""The variables and random states that a training consists of, as one worker has them."""
+"""The variables that a training consists of, as one worker has them."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.errors import ArgumentError
 
-from .plain import Array, from_plain, to_plain
+from .plain import Array
 from .ranks import Part
 
 
@@ -77,20 +75,6 @@ def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
         if variable.is_part and part.left is not None:
             value = value + part.left.sum(0, dtype=value.dtype)
         variable.own.assign(tf.constant(value))
-
-
-def random_state(arrays: list[Array]) -> dict[str, Any]:
-    """The states of Python's and NumPy's random numbers."""
-    return {
-        "python": to_plain(random.getstate(), arrays),
-        "numpy": to_plain(np.random.get_state(), arrays),
-    }
-
-
-def set_random_state(state: dict[str, Any], arrays: list[Array]) -> None:
-    """Go on with Python's and NumPy's random numbers."""
-    random.setstate(from_plain(state["python"], arrays))
-    np.random.set_state(from_plain(state["numpy"], arrays))
 
 
 def _parts(value: Any) -> list[tf.Variable]:
