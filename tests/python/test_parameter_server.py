@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -357,6 +358,23 @@ def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
     last = max(event["time"] for event in servers.events if event["event"] != "failed")
     assert caught.value.worker == 2  # after the worker and the parameter server
     assert time.time() - last < 30
+
+
+class HangsInC(keras.callbacks.Callback):
+    """Nothing of Python, no interrupt either, gets through to the chief in its second epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            ctypes.CDLL(None).sleep(600)
+
+
+def test_a_chief_that_hangs_in_c_says_so_before_it_ends(servers):
+    with pytest.raises(WorkerFailedError, match=r"The chief on .* failed: StepTimeoutError: Each worker"):
+        servers.fit(
+            dense, X, Y, workers=1, options=ServerOptions(), epochs=3, batch_size=32, step_timeout=6.0,
+            callbacks=[HangsInC()],
+        )  # fmt: skip
 
 
 # --- Arguments
