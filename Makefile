@@ -45,7 +45,7 @@ lint: setup ## ruff, mypy, lintr
 
 test-python: setup ## pytest; T=name runs the tests with that in their name
 	@tools/setup-hosts.sh
-	$(PYTHON) -m pytest tests/python $(if $(T),-k '$(T)')
+	$(PYTHON) -m pytest tests/python --durations=20 $(if $(T),-k '$(T)')
 	$(if $(T),,$(PYTHON) -m pytest tests/faults -m quick)
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
