@@ -11,6 +11,8 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["PMI_RANK"])]})
@@ -33,14 +35,18 @@ from tfdistr.training_loop import Steps, build  # noqa: E402
 ROUNDS = 12
 
 
-def through_python(self: MpiCollectives, tensor: tf.Tensor) -> tf.Tensor:
+def nothing(self: MpiCollectives, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Any:
+    return [tf.identity(tensor) for tensor in tensors]
+
+
+def through_python(self: MpiCollectives, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Any:
     """The call out of the graph, without the all-reduce that it is for."""
-    return tf.ensure_shape(tf.numpy_function(lambda array: array, [tensor], tensor.dtype), tensor.shape)
+    return tf.numpy_function(lambda *arrays: arrays, tensors, [tensor.dtype for tensor in tensors])
 
 
 def steps(name: str, data: WorkerData, exchange: object, *, in_scope: bool) -> Steps:
     """The steps of a new model, traced with ``exchange`` in the place of the sum over the workers."""
-    own, MpiCollectives.sum = MpiCollectives.sum, exchange
+    own, MpiCollectives._sum_pack = MpiCollectives._sum_pack, exchange
     try:
         if in_scope:
             with strategy.scope():
@@ -51,7 +57,7 @@ def steps(name: str, data: WorkerData, exchange: object, *, in_scope: bool) -> S
         made = Steps(model, model.train_step, data)
         made.run(2)
     finally:
-        MpiCollectives.sum = own
+        MpiCollectives._sum_pack = own
     return made
 
 
@@ -59,10 +65,10 @@ def main(name: str) -> None:
     index, workers = strategy.worker_index, strategy.num_workers
     context = WorkerContext(workers, index, networks.PER_WORKER_BATCH * workers, seed=1, shuffle=True)
     data = make_data(make_source(*networks.data(name)), context)
-    whole = MpiCollectives.sum
+    whole = MpiCollectives._sum_pack
     variants = {
         "one worker's step": steps(name, data, whole, in_scope=False),
-        "under the strategy, nothing sent": steps(name, data, lambda self, t: tf.identity(t), in_scope=True),
+        "under the strategy, nothing sent": steps(name, data, nothing, in_scope=True),
         "and a call of Python": steps(name, data, through_python, in_scope=True),
         "and the all-reduce: the whole step": steps(name, data, whole, in_scope=True),
     }

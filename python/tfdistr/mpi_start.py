@@ -51,11 +51,11 @@ def limit(start_timeout: float) -> Iterator[None]:
 
 def main(parent: int, timeout: float) -> None:
     """Watch over the process ``parent``, which waits in MPI."""
-    rank, size, local = _told()
+    name, rank, size, local = _told()
     until = time.monotonic() + timeout
     before: set[int] = set()
     while not select.select([sys.stdin], [], [], _LOOK)[0]:
-        here, came = _ranks_here(parent, rank)
+        here, came = _ranks_here(parent, name, rank)
         # Twice: a rank may have ended because all have started.
         ended = set(range(size)) - here if local == size and here else set()
         lost = sorted(ended & before)
@@ -82,21 +82,23 @@ def main(parent: int, timeout: float) -> None:
         return
 
 
-def _told() -> tuple[int, int, int]:
-    """The number of this rank, of all ranks, and of those on this host; 0 where the launcher does not say."""
+def _told() -> tuple[str, int, int, int]:
+    """What the launcher calls the number of a rank, which this one has, and how many there are, here, too.
+
+    0 is what it does not say.
+    """
     for names in _NAMES:
         if os.environ.get(names[0], "").isdigit():
             rank, size, local = (int(os.environ.get(name, "0")) for name in names)
-            return rank, size, local
-    return 0, 0, 0
+            return names[0], rank, size, local
+    return "", 0, 0, 0
 
 
-def _ranks_here(parent: int, rank: int) -> tuple[set[int], set[int]]:
+def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:
     """The ranks of this job that run on this host, and those of them that wait in MPI.
 
     None where this cannot be seen: a container may have a process table of its own for each rank.
     """
-    name = next((names[0] for names in _NAMES if names[0] in os.environ), "")
     launcher = _launcher(parent, name)
     if _environment(parent).get(name.encode()) != str(rank).encode() or launcher <= 1:
         return set(), set()

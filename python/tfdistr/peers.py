@@ -26,7 +26,7 @@ LONGEST = 1 << 20
 _ANSWER = 2.0  # seconds that a peer may take to answer
 _LOOKUP = 10.0  # seconds that a name may take to resolve
 #: What to do where another process has the port of a task.
-PORT_IN_USE = "Another process has this worker's port: end it, or give the worker another address."
+PORT_IN_USE = "Another process has this task's port: end it, or give the task another address."
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,20 @@ def no_port(error: OSError) -> tuple[str, str]:
     if error.errno == errno.EADDRINUSE:
         return "another process listens on its port", PORT_IN_USE
     if error.errno in (errno.EACCES, errno.EPERM):
-        return str(error.strerror), "Give the worker a port that this user may listen on."
-    return str(error.strerror or error), "Give the worker an address and a port that it can listen on."
+        return str(error.strerror), "Give the task a port that this user may listen on."
+    return str(error.strerror or error), "Give the task an address and a port that it can listen on."
 
 
-def no_port_error(worker: str, found: str, fix: str) -> ClusterStartError:
-    """The error of a worker that cannot listen on its port."""
+def says_port_in_use(text: str) -> bool:
+    """Whether TensorFlow's error at the start of its server says that another process has the port."""
+    return "in use" in text or "Could not start gRPC server" in text
+
+
+def no_port_error(task: str, found: str, fix: str) -> ClusterStartError:
+    """The error of a task that cannot listen on its port."""
     return ClusterStartError(
-        "Each worker must be able to listen on the port of its address.",
-        received=f"{worker}: {found}",
+        "Each task must be able to listen on the port of its address.",
+        received=f"{task}: {found}",
         fix=fix,
     )
 

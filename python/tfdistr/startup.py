@@ -14,7 +14,7 @@ from tfdistr import _private
 from tfdistr.agreement import versions
 from tfdistr.cluster import split_address
 from tfdistr.errors import ClusterStartError
-from tfdistr.peers import PORT_IN_USE, absence_error, no_port_error
+from tfdistr.peers import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.preflight import meet
 
 #: What the user is told where the ring takes the place of NCCL.
@@ -97,7 +97,7 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
         return f"{job} {index} ({spec.task_address(job, int(index))})"
 
     this = name(resolver.task_type, resolver.task_id)
-    if "in use" in text or "Could not start gRPC server" in text:
+    if says_port_in_use(text):
         return no_port_error(this, text.splitlines()[0], PORT_IN_USE)
     # TensorFlow names those that are missing where it knows them: on the leader, or if the leader is there.
     named = _MISSING_TASKS.search(text)

@@ -269,3 +269,13 @@ def test_workers_that_differ_say_in_what(tmp_path, note, way, fault):
         said = job.wait(120)
         note(fault.replace("_", " "), way, said, when=False)
         assert all("JobMismatchError: All workers must" in text for text in texts(said))
+
+
+def test_a_rank_that_ends_before_it_trains(tmp_path, note):
+    with by_mpiexec(tmp_path, "ends_before_mpi") as job:
+        job.wait_until_it_trains()
+        assert wait_for(lambda: job.processes[0].poll() is not None, 30), job.output()
+        seconds = time.time() - job.began
+        assert "no such file: pictures.zip" in job.output()
+        (received,) = re.findall("Received: worker 0 .* waited for worker 1, which has ended", job.output())
+        note("ends before it trains", "mpi by hand", [Said(received, seconds)])

@@ -88,7 +88,7 @@ def test_what_is_wrong_with_addresses(of_cluster):
         rows = of_cluster([taken, nobody, "no-such-host.invalid:2222"])
         own = rows[f"own port, {taken}"]
         assert (own.status, own.found) == ("FAIL", "another process listens on its port")
-        assert own.fix.startswith("Another process has this worker's port: end it")
+        assert own.fix.startswith("Another process has this task's port: end it")
         found = rows[f"worker 1, {nobody}"]
         assert (found.status, found.found) == ("ok", "the machine is there; nobody listens yet")
         found = rows["worker 2, no-such-host.invalid:2222"]
@@ -127,7 +127,7 @@ def test_a_port_that_is_not_for_this_user(of_cluster, monkeypatch):
     monkeypatch.setattr(diagnosis, "listening_socket", refused)
     own = of_cluster(["127.0.0.1:443"])["own port, 127.0.0.1:443"]
     assert (own.status, own.found) == ("FAIL", "Permission denied")
-    assert own.fix == "Give the worker a port that this user may listen on."
+    assert own.fix == "Give the task a port that this user may listen on."
 
 
 def test_an_evaluator_that_the_cluster_does_not_list(of_cluster):

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import PROGRAMS, run_cluster
+from launched import is_there
 
 import tfdistr
 from tfdistr import run_dir as module
@@ -35,13 +36,6 @@ def model() -> keras.Model:
     made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     made.compile("sgd", "mse")
     return made
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 # --- Joined by hand, or in this process
@@ -172,7 +166,7 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert restarted.params == here.params | {"workers": 1, "checkpoint_every": "epoch"}
     (worker,) = restarted.workers
     assert (worker["index"], worker["status"]) == (0, "done")
-    assert not is_running(worker["pid"])
+    assert not is_there(worker["pid"])
 
     run_dir = tmp_path / "run"
     assert restarted.run_dir == str(run_dir)
@@ -208,7 +202,7 @@ def test_the_worker_that_failed_is_named(tmp_path, monkeypatch):
     assert error.traceback in error.message
     assert "ValueError: only here" in Path(error.log).read_text()
     assert [worker.index for worker in error.workers] == [0, 1]
-    assert not any(is_running(worker.pid) for worker in error.workers)
+    assert not any(is_there(worker.pid) for worker in error.workers)
     module.remove_temporary()
     assert Path(error.log).exists(), "the logs of a job that failed are kept"
 
@@ -229,7 +223,7 @@ def test_a_worker_that_is_killed_ends_the_job(tmp_path):
     assert (error.worker, error.exit_code, error.traceback) == (1, -signal.SIGKILL, None)
     assert "was killed by SIGKILL" in error.message
     assert error.log == str(tmp_path / "run" / "logs" / "worker-1.log")
-    assert not any(is_running(worker.pid) for worker in error.workers)
+    assert not any(is_there(worker.pid) for worker in error.workers)
 
 
 def test_workers_that_do_not_start_in_time_are_named_and_their_logs_kept(tmp_path, monkeypatch):

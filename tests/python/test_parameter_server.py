@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -18,6 +17,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from launched import is_there
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -72,13 +72,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     yield servers
     pids = {event["pid"] for event in servers.of("started")}
     assert pids
-    assert not [pid for pid in pids if is_running(pid)]
-
-
-def is_running(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    assert not [pid for pid in pids if is_there(pid)]
 
 
 def pid_of(run_dir: Path, index: int) -> int:

@@ -121,7 +121,6 @@ def test_how_a_server_leaves_does_not_matter(job, monkeypatch, behaviours, repla
 @pytest.mark.parametrize(
     ("message", "taken"),
     [
-        ("A rule.\nReceived: ps 0 (a:1): Address already in use\nFix: Think.", True),
         ("A rule.\nReceived: ps 0 (a:1): No such device\nFix: If the port is in use, free it.", False),
         (f"A rule.\nReceived: worker 0: another process listens on its port\nFix: {PORT_IN_USE}", True),
         (str(start_error("Could not start gRPC server", CONFIG)), True),

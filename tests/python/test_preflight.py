@@ -189,9 +189,9 @@ def test_a_port_that_is_in_use_ends_it_for_all_at_once():
         said = run(tasks, 0, 1, 2, timeout=60, of_0={"wait": 2})  # who comes later is told, too
     assert time.monotonic() - began < 10
     assert said == [
-        "ClusterStartError: Each worker must be able to listen on the port of its address.\n"
+        "ClusterStartError: Each task must be able to listen on the port of its address.\n"
         f"Received: worker 1 ({tasks['worker 1']}): another process listens on its port\n"
-        "Fix: Another process has this worker's port: end it, or give the worker another address."
+        "Fix: Another process has this task's port: end it, or give the task another address."
     ] * 3
 
 
@@ -205,10 +205,10 @@ def test_a_port_that_is_not_for_this_user():
     ("error", "found", "fix"),
     [
         (errno.EADDRINUSE, "another process listens on its port",
-         "Another process has this worker's port: end it, or give the worker another address."),
-        (errno.EACCES, "Permission denied", "Give the worker a port that this user may listen on."),
+         "Another process has this task's port: end it, or give the task another address."),
+        (errno.EACCES, "Permission denied", "Give the task a port that this user may listen on."),
         (errno.EADDRNOTAVAIL, "Cannot assign requested address",
-         "Give the worker an address and a port that it can listen on."),
+         "Give the task an address and a port that it can listen on."),
     ],
 )  # fmt: skip
 def test_why_a_port_cannot_be_had(monkeypatch, error, found, fix):
@@ -223,7 +223,7 @@ def test_why_a_port_cannot_be_had(monkeypatch, error, found, fix):
     with pytest.raises(ClusterStartError) as caught:
         meet(tasks, "worker 0", {}, 5)
     assert str(caught.value).splitlines() == [
-        "Each worker must be able to listen on the port of its address.",
+        "Each task must be able to listen on the port of its address.",
         f"Received: worker 0 ({tasks['worker 0']}): {found}",
         f"Fix: {fix}",
     ]

@@ -15,7 +15,7 @@ def test_a_server_that_does_not_start():
         error = start_error(tf.errors.UnknownError(None, None, f"{text}\nmore"), resolver, 5.0)
         assert isinstance(error, ClusterStartError)
         assert str(error).splitlines() == [
-            "Each worker must be able to listen on the port of its address.",
+            "Each task must be able to listen on the port of its address.",
             f"Received: worker 1 (b:2): {text}",
-            "Fix: Another process has this worker's port: end it, or give the worker another address.",
+            "Fix: Another process has this task's port: end it, or give the task another address.",
         ]

@@ -204,9 +204,9 @@ def test_a_worker_that_is_missing_is_named(started, case, this, other):
 def test_a_port_that_is_taken_is_named(started):
     _, address, output = started["port taken"]
     assert output.splitlines()[:3] == [
-        "Each worker must be able to listen on the port of its address.",
+        "Each task must be able to listen on the port of its address.",
         f"Received: worker 1 ({address}): another process listens on its port",
-        "Fix: Another process has this worker's port: end it, or give the worker another address.",
+        "Fix: Another process has this task's port: end it, or give the task another address.",
     ]
 
 

@@ -77,7 +77,8 @@ draws <- function(notes, failed) {
         file.create(failed)
         stop("the disk is full")
       }
-      cat(number, runif(1), "\n", file = notes, append = TRUE)
+      line <- paste0(number, " ", runif(1), "\n") # as one, for the workers write at the same time
+      cat(line, file = notes, append = TRUE)
     }))
   }
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from enum import IntEnum
 from typing import Any
 
 from tfdistr.errors import WorkerFailedError
+from tfdistr.peers import PORT_IN_USE
 from tfdistr.tail import last_lines
 
 from .process import Worker
 
 _LOG_LINES = 20
-_TAKEN = r"Another process has this (worker|task)'s port"
 #: Signals that a worker gets for its own fault, or from outside: never because another worker failed.
 _FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -74,11 +73,7 @@ class Failure:
     def port_in_use(self) -> bool:
         """Whether the worker's port was taken by another process before it came to listen there."""
         event = self.event or {}
-        kind = str(event.get("error_type", "")).replace("_", "").lower()  # in R: tfdistr_error_cluster_start
-        text = str(event.get("message", ""))
-        received = text.partition("Received: ")[2].partition("Fix: ")[0]
-        # What is to be done names other things, too, that it may be.
-        return "clusterstart" in kind and ("in use" in received or re.search(_TAKEN, text) is not None)
+        return PORT_IN_USE in str(event.get("message", ""))
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:

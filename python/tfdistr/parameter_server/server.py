@@ -14,6 +14,7 @@ from tfdistr.arguments import positive
 from tfdistr.cluster import ClusterConfig, split_address
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.launch.process import die_with_parent
+from tfdistr.peers import PORT_IN_USE, no_port_error, says_port_in_use
 
 log = logging.getLogger("tfdistr")
 
@@ -133,16 +134,12 @@ def _start(config: ClusterConfig, told: threading.Event) -> None:
 
 def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
     """What TensorFlow's error at the start of a server means."""
-    received = f"{config.task} ({config.address}): {(said.splitlines() or [said])[0]}"
-    if "in use" in said or "Could not start gRPC server" in said:
-        return ClusterStartError(
-            "Each task must be able to listen on the port of its address.",
-            received=received,
-            fix="Another process has this task's port: end it, or give the task another address.",
-        )
+    task, first = f"{config.task} ({config.address})", (said.splitlines() or [said])[0]
+    if says_port_in_use(said):
+        return no_port_error(task, first, PORT_IN_USE)
     return ClusterStartError(
         "Each task must be able to start its server.",
-        received=received,
+        received=f"{task}: {first}",
         fix="See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
     )
 

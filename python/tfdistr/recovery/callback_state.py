@@ -8,8 +8,6 @@ the new ones. The file of a ``CSVLogger`` is cut back to what it was.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,32 +25,30 @@ _FILE_SIZE = "tfdistr_file_size"
 _AS_GIVEN = "tfdistr_as_given"
 
 
-#: What tells values from others, by the names of a callback and of its attribute.
-Given = Mapping[str, Mapping[str, str]]
+#: What values were, in a form that can be compared: plain, and the kinds, shapes and bytes of arrays.
+Copy = tuple[str, list[tuple[str, tuple[int, ...], bytes]]]
+#: By the names of a callback and of its attribute.
+Given = Mapping[str, Mapping[str, Copy]]
 
 
 def as_given(callbacks: Sequence[Callback]) -> Given:
     """What the callbacks are like, to find out later which settings training has changed."""
-    marks: dict[str, dict[str, str]] = {}
+    copies: dict[str, dict[str, Copy]] = {}
     for name, callback in _named(callbacks):
-        marks[name] = {}
+        copies[name] = {}
         for attribute, value in vars(callback).items():
             with contextlib.suppress(NotPlainError):
-                marks[name][attribute] = _mark(value)
-    return marks
+                copies[name][attribute] = _copy(value)
+    return copies
 
 
-def _mark(value: Any) -> str:
+def _copy(value: Any) -> Copy:
     arrays: list[Array] = []
-    plain = to_plain(value, arrays)
-    kinds = [(array.dtype.name, array.shape) for array in arrays]
-    contents = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
-    return json.dumps([plain, kinds, contents])
+    plain = repr(to_plain(value, arrays))
+    return plain, [(array.dtype.name, array.shape, array.tobytes()) for array in arrays]
 
 
-def state_of(
-    callbacks: Sequence[Callback], arrays: list[Array], given: Given | None = None
-) -> dict[str, Any]:
+def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -> dict[str, Any]:
     """What the callbacks remember, by the name of each.
 
     Args:
@@ -67,9 +63,9 @@ def state_of(
             if attribute in _LEFT_OUT:
                 continue
             with contextlib.suppress(NotPlainError):
-                mark = _mark(value)  # which also sees whether it is plain, all of it
+                now = _copy(value)  # which also sees whether it is plain, all of it
                 state[attribute] = to_plain(value, arrays)
-                if mark == (given or {}).get(name, {}).get(attribute):
+                if now == given.get(name, {}).get(attribute):
                     state[_AS_GIVEN].append(attribute)
         if isinstance(callback, CSVLogger) and callback.csv_file is not None:
             state[_FILE_SIZE] = os.path.getsize(callback.filename)
@@ -78,7 +74,7 @@ def state_of(
 
 
 def give_back(
-    callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array], given: Given | None = None
+    callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array], given: Given
 ) -> None:
     """Give callbacks, whose training has begun, what they remembered.
 
@@ -94,8 +90,8 @@ def give_back(
             if attribute in (_FILE_SIZE, _AS_GIVEN):
                 continue
             value = from_plain(plain, arrays)
-            now = (given or {}).get(name, {}).get(attribute)
-            if attribute not in state[_AS_GIVEN] or now is None or now == _mark(value):
+            now = given.get(name, {}).get(attribute)
+            if attribute not in state[_AS_GIVEN] or now is None or now == _copy(value):
                 setattr(callback, attribute, value)
 
 

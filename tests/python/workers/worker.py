@@ -15,9 +15,9 @@ import time
 import traceback
 from pathlib import Path
 
-from tfdistr.errors import ClusterStartError
 from tfdistr.events import EventReader, EventWriter
 from tfdistr.launch.process import die_with_parent
+from tfdistr.peers import no_port, no_port_error
 
 LONG = 600.0
 
@@ -151,7 +151,7 @@ def listen() -> None:
     try:
         server.bind(("", port))
     except OSError as error:
-        raise ClusterStartError("The workers must find each other.", received=error.strerror) from error
+        raise no_port_error(f"worker {index}", *no_port(error)) from error
     with server:
         server.listen()
         finish()

@@ -1,15 +1,20 @@
-"""Settings of callbacks that are given anew to a run that goes on, beside what the callbacks remember."""
+"""What callbacks remember in a run that goes on, and their settings where these are given anew."""
 
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
+import tensorflow as tf
 
 import tfdistr
+from tfdistr.callbacks import chief_only
 from tfdistr.recovery.callback_state import as_given, give_back, state_of
+from tfdistr.recovery.plain import NotPlainError, from_plain, to_plain
 
 
 class Counts(keras.callbacks.Callback):
@@ -89,3 +94,50 @@ def test_a_run_goes_on_with_another_patience(tmp_path):
 
     train(epochs=2, patience=9)
     assert len(train(epochs=9, patience=3).history["loss"]) == 4
+
+
+# --- What they remember
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        0.1,
+        float("inf"),
+        "text",
+        [1, [2.5]],
+        (1, ("a", None)),
+        {1: 2, "a": [(3,)]},
+        random.getstate(),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_plain_values_come_back(value):
+    arrays: list[Any] = []
+    plain = json.loads(json.dumps(to_plain(value, arrays)))
+    assert from_plain(plain, arrays) == value
+
+
+def test_arrays_come_back_as_what_they_were():
+    value = [np.arange(3), np.float32(1.5), tf.constant([1, 2])]
+    arrays: list[Any] = []
+    array, scalar, tensor = from_plain(json.loads(json.dumps(to_plain(value, arrays))), arrays)
+    assert array.tolist() == [0, 1, 2]
+    assert type(scalar) is np.float32
+    assert scalar == 1.5
+    assert tf.is_tensor(tensor)
+    for other in (object(), {"a": {1}}, [tf.Variable(1.0)], np.array(["a"])):
+        with pytest.raises(NotPlainError):
+            to_plain(other, [])
+
+
+def test_callbacks_are_told_apart_and_what_is_not_plain_is_left_out():
+    marked = chief_only(keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None))
+    arrays: list[Any] = []
+    states = state_of([Counts(1), Counts(2), marked], arrays, {})
+    assert list(states) == ["Counts 0", "Counts 1", "LambdaCallback 0"]
+    assert [states[name]["left"] for name in ("Counts 0", "Counts 1")] == [1, 2]
+    assert "on_epoch_end" not in states["LambdaCallback 0"]
