@@ -35,15 +35,15 @@ def wait_for(condition: Callable[[], object], seconds: float) -> bool:
     return True
 
 
-def processes_of(run_dir: Path) -> list[str]:
+def processes_of(run_dir: Path) -> dict[int, str]:
     """What has the run directory in its environment or in its command: all that its launcher has started."""
-    found = []
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             pid = int(process.name)
             texts = [(process / name).read_bytes() for name in ("environ", "cmdline")]
             if pid != os.getpid() and any(os.fsencode(run_dir) in text for text in texts) and is_there(pid):
-                found.append(f"{pid} {texts[1].replace(bytes(1), b' ').decode()}")
+                found[pid] = texts[1].replace(bytes(1), b" ").decode()
     return found
 
 

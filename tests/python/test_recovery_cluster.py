@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clusters import PROGRAMS, Ended, run_cluster
+from launched import processes_of, wait_for
 
 from tfdistr.events import EventReader
 from tfdistr.recovery.checkpoint import CheckpointFolder
@@ -79,6 +81,29 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, communication)
             job.kill()
             job.wait()
     check_equals_one_process(tmp_path)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("communication", ["ring", "mpi"])
+def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, communication):
+    """As Slurm does: the launcher, mpiexec and what stands between them and the workers get SIGTERM, too."""
+    job = start_job(tmp_path, communication, "slow")
+    try:
+        assert wait_for(lambda: len(list(tmp_path.glob("slow-*"))) == 2 or job.poll() is not None, 150)
+        processes = processes_of(tmp_path)
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        output, _ = job.communicate(timeout=60)
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.wait()
+    assert job.returncode == 75, output
+    assert re.search(r"has saved what it has, at epoch 2, step [1-9]", " ".join(output.split()))
+    assert [event["event"] for event in EventReader(tmp_path, 2).poll()].count("stopped") == 2
+    assert any("mpiexec" in command for command in processes.values()) == (communication == "mpi")
+    assert wait_for(lambda: not processes_of(tmp_path), 10)
 
 
 @pytest.mark.timeout(300)

@@ -3,9 +3,10 @@
     python guard.py run PARENT_PID PROGRAM ARGUMENT...   (mpiexec)
     python guard.py rank RUN_DIR                         (a worker, as a rank that mpiexec starts)
 
-SIGTERM asks the program to end; it is killed if it has not ended a little later. A rank tells the launcher
-through its standard output, which mpiexec hands on, what becomes of its worker: lines of ``MARK`` and JSON.
-That needs no files, which other hosts would see late.
+SIGINT asks the program to end; it is killed if it has not ended a little later. SIGTERM alone is Slurm's
+warning to all processes of a job step, and is handed on: the worker may still have to save its checkpoint. A
+rank tells the launcher through its standard output, which mpiexec hands on, what becomes of its worker: lines
+of ``MARK`` and JSON. That needs no files, which other hosts would see late.
 
 It is run by its path and uses the standard library only: with R workers, tfdistr is not where Python looks.
 """
@@ -46,13 +47,16 @@ def end_with_parent(number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
-def watch(child: subprocess.Popen[bytes], *, forward: bool, grace: int, say: Any) -> tuple[int, bool]:
+def watch(
+    child: subprocess.Popen[bytes], *, first: signal.Signals, then: signal.Signals, grace: int, say: Any
+) -> tuple[int, bool]:
     """Wait for the end of ``child``, and bring it about when this process is told to end.
 
     Args:
         child: The program, in a process group of its own.
-        forward: Whether each further SIGTERM is handed on; else the second one kills.
-        grace: Seconds after the first SIGTERM until the program is killed.
+        first: What it gets when this process is told to end.
+        then: What it gets at each further signal.
+        grace: Seconds until it is killed.
         say: Called as ``say(halted=bool)`` when the program was halted or goes on.
 
     Returns:
@@ -62,12 +66,17 @@ def watch(child: subprocess.Popen[bytes], *, forward: bool, grace: int, say: Any
 
     def end(number: int, frame: object) -> None:
         nonlocal told
-        kill = number == signal.SIGALRM or (told and not forward)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL if kill else signal.SIGTERM)
-        if not told:
+        if number == signal.SIGALRM:
+            hand_on = signal.SIGKILL
+        elif told:
+            hand_on = then
+        elif number == signal.SIGTERM:
+            hand_on = signal.SIGTERM
+        else:
+            told, hand_on = True, first
             signal.alarm(grace)
-        told = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, hand_on)
 
     for number in (*_TOLD, signal.SIGALRM):
         signal.signal(number, end)
@@ -87,7 +96,7 @@ def start(
     command: list[str], env: dict[str, str] | None = None, output: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a program in a process group of its own, which the kernel ends with this process."""
-    end_with_parent(signal.SIGTERM)
+    end_with_parent(signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until there is what they are for
 
     def prepare() -> None:
@@ -130,8 +139,10 @@ def run(parent: int, command: list[str]) -> int:
         return 127
     if os.getppid() != parent:
         child.kill()  # it ended before the kernel was told to look out for it
-    # The ranks need their own time to end.
-    code, _ = watch(child, forward=True, grace=2 * _GRACE, say=lambda **fields: None)
+    # A second SIGINT would have mpiexec end before its ranks, which need their own time to end.
+    code, _ = watch(
+        child, first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE, say=lambda **fields: None
+    )
     return code if code >= 0 else 128 - code
 
 
@@ -163,7 +174,7 @@ def rank(run_dir: str) -> int:
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
     watcher = end_group_with_this(child.pid)  # mpiexec kills this process where it lost its own launcher
-    code, told = watch(child, forward=False, grace=_GRACE, say=say)
+    code, told = watch(child, first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say)
     watcher.kill()
     say(exit_code=code)
     if code and not told:

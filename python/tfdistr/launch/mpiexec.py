@@ -257,9 +257,9 @@ class Mpiexec:
 
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to end; ``kill`` ends those at once that were asked before."""
-        # SIGKILL could not be handed on: the guards of the ranks take the second SIGTERM for it.
+        # SIGKILL could not be handed on: the guards of the ranks take what comes after SIGINT for it.
         if kill or not self._asked:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGINT)
         self._asked = True
 
     def reap(self) -> None:

@@ -1,15 +1,17 @@
 """Trains on two workers that it starts, with checkpoints; goes on with what is in the folder.
 
-Usage: recovery_job.py FOLDER COMMUNICATION [lost WORKERS BATCH | unsaved]
+Usage: recovery_job.py FOLDER COMMUNICATION [lost WORKERS BATCH | unsaved | slow]
 
 With "lost", it starts so many, of which the last is killed whenever it comes to the second epoch. With
-"unsaved", the model is one that has no checkpoints, and is trained for very long.
+"unsaved", the model is one that has no checkpoints, and is trained for very long. With "slow", the first step
+of the second epoch takes 6 s, in which there are files "slow-PID" in the folder.
 """
 
 import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -51,6 +53,22 @@ class Breaks(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Slow(keras.callbacks.Callback):
+    """Has a step take longer."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epoch == 1 and batch == 0:
+            Path(self.folder, f"slow-{os.getpid()}").touch()
+            time.sleep(6)
+
+
 def train(make=model, **given):
     x = np.random.default_rng(0).normal(size=(6400, 4)).astype("float32")
     settings = {"batch_size": 8, "epochs": 10, "seed": 1, "checkpoint_every": 50, "verbose": 0}
@@ -65,6 +83,9 @@ if __name__ == "__main__":
         more |= {"batch_size": int(sys.argv[5])}
     if what == ["unsaved"]:
         more = {"make": model_with_fit, "epochs": 10**6, "checkpoint_every": None, "max_restarts": 1}
+    if what == ["slow"]:
+        folder = sys.argv[1]
+        more["callbacks"] = lambda: [Slow(folder)]
     fit = train(
         run_dir=Path(sys.argv[1]), cluster=tfdistr.local_cluster(workers), communication=sys.argv[2], **more
     )
