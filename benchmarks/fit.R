@@ -1,4 +1,5 @@
-# A run through tfdistr from R, with the network and the data of networks.py.
+# A run through tfdistr from R, with the network and the data of networks.py: the arrays of Python themselves,
+# for R has no bytes that are numbers, and its integers are four times as large.
 # Usage: fit.R NETWORK FOLDER WORKERS COMMUNICATION
 library(tfdistr)
 
@@ -6,7 +7,7 @@ arguments <- commandArgs(trailingOnly = TRUE)
 name <- arguments[[1]]
 folder <- arguments[[2]]
 networks <- reticulate::import("networks")
-data <- networks$data(name)
+data <- reticulate::import("networks", convert = FALSE)$data(name)
 dense <- networks$NETWORKS[[name]]$dense
 
 model <- function() {
@@ -28,7 +29,7 @@ model <- function() {
 
 writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
 fit <- distributed_fit(
-  model, data[[1]], data[[2]],
+  model, reticulate::py_get_item(data, 0L), reticulate::py_get_item(data, 1L),
   cluster = local_cluster(as.integer(arguments[[3]]), cores_per_worker = 1L), communication = arguments[[4]],
   per_worker_batch_size = networks$PER_WORKER_BATCH, epochs = networks$NETWORKS[[name]]$epochs, seed = 1,
   callbacks = function() list(reticulate::import("measure")$callback(folder)),
