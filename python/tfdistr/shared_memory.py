@@ -1,0 +1,105 @@
+"""Sums of the ranks of one machine, in memory that all of them have mapped (MPI-3's shared windows)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+Array = np.ndarray[Any, Any]
+
+# More ranks than these leave it to MPI, with which each reads less than what all the others have.
+_MOST = 4
+# Bytes of a piece. What a rank has written is in a cache still when the others read it.
+_PIECE = 1 << 19
+# What is written by different ranks, and looked at by the others, lies in cache lines of its own.
+_LINE = 128
+_HEAD = 3 * _LINE
+
+
+class SharedSum:
+    """Sums arrays of all ranks: each copies its own to where the others see it, and adds up what they show.
+
+    A rank has two places for pieces of its array, and says with each how long the array is. Two numbers say
+    how far it is: the pieces that it has written, and those of which it has read what all have written.
+
+    Args:
+        window: The memory, with a segment for each rank.
+        ranks: Number of ranks.
+        index: This one.
+        wait: Called with a function; returns when that gives True, and raises an error if a rank has failed.
+    """
+
+    def __init__(
+        self, window: MPI.Win, ranks: int, index: int, wait: Callable[[Callable[[], bool]], None]
+    ) -> None:
+        self._window, self._wait, self._index = window, wait, index
+        segments = [_segment(window, rank) for rank in range(ranks)]
+        self._written, self._read, self._bytes = (
+            [segment[line : line + 16].view(np.int64) for segment in segments]
+            for line in range(0, _HEAD, _LINE)
+        )
+        self._places = [segment[_HEAD:].reshape(2, _PIECE) for segment in segments]
+        self._pieces = 0
+
+    @classmethod
+    def of(cls, comm: MPI.Intracomm, wait: Callable[[Callable[[], bool]], None]) -> SharedSum | None:
+        """One for the ranks of ``comm``, which all call this; None if they have no memory in common."""
+        here: Any = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+        ranks, index = comm.Get_size(), comm.Get_rank()
+        if not comm.allreduce(1 < here.Get_size() == ranks <= _MOST, MPI.LAND):
+            here.Free()
+            return None
+        window = MPI.Win.Allocate_shared(_HEAD + 2 * _PIECE, 1, comm=here)
+        _segment(window, index)[:_HEAD] = 0
+        window.Lock_all()
+        window.Sync()
+        comm.Barrier()
+        return cls(window, ranks, index, wait)
+
+    def add(self, array: Array, total: Array) -> None:
+        """Write the sum of the ranks' arrays, which have one dimension and are alike, into ``total``.
+
+        It is made in the order of the ranks, so that all get the same.
+
+        Raises:
+            ValueError: They have not the same number of bytes.
+        """
+        items = _PIECE // array.itemsize
+        for start in range(0, array.size, items):
+            own = array[start : start + items]
+            self._pieces += 1
+            place = self._pieces % 2
+            # Two pieces ago this place was used last: all must have read that.
+            self._until(self._read, self._pieces - 2)
+            shown = [places[place, : own.nbytes].view(own.dtype) for places in self._places]
+            shown[self._index][:] = own
+            self._bytes[self._index][place] = array.nbytes
+            self._tell(self._written)
+            self._until(self._written, self._pieces)
+            self._check_sizes(place)
+            sums = np.add(shown[0], shown[1], out=total[start : start + items])
+            for more in shown[2:]:
+                np.add(sums, more, out=sums)
+            self._tell(self._read)
+
+    def _check_sizes(self, place: int) -> None:
+        sizes = [int(number[place]) for number in self._bytes]
+        if len(set(sizes)) > 1:
+            found = ", ".join(f"{size} on worker {worker}" for worker, size in enumerate(sizes))
+            raise ValueError(f"The workers' tensors must have the same number of bytes, and have {found}.")
+
+    def _until(self, numbers: Sequence[Array], least: int) -> None:
+        self._wait(lambda: all(number[0] >= least for number in numbers))
+        self._window.Sync()
+
+    def _tell(self, numbers: Sequence[Array]) -> None:
+        self._window.Sync()  # before the number others must see what it stands for
+        numbers[self._index][0] = self._pieces
+
+
+def _segment(window: MPI.Win, rank: int) -> Array:
+    memory: Any = window.Shared_query(rank)[0]
+    return np.frombuffer(memory, np.uint8)
