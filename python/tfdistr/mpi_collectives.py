@@ -8,7 +8,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from mpi4py import MPI
 from tfdistr.collectives import Collectives, Traffic
 from tfdistr.errors import PEER_MARK
 from tfdistr.launch.process import process_state
+from tfdistr.mpi_start import remove_names
 from tfdistr.shared_memory import SharedSum
 
 # Numbers that are summed at once: more of them at a time took twice as long for 44 MB.
@@ -37,14 +37,6 @@ _LOOK = 1.0
 # MPI has no sums of these.
 _HALF = (tf.float16, tf.bfloat16)
 _WIDER = {tf.bool: tf.int32}
-
-
-def _remove_names() -> None:
-    """Remove the names of memory that all ranks have mapped: MPICH itself would leave them for ever."""
-    for line in Path("/proc/self/maps").read_text().splitlines() if sys.platform == "linux" else []:
-        path = line.split(maxsplit=5)[-1]
-        if path.startswith("/dev/shm/mpich_shm_"):
-            Path(path).unlink(missing_ok=True)
 
 
 class MpiCollectives(Collectives):
@@ -70,7 +62,7 @@ class MpiCollectives(Collectives):
         self._buffers: dict[tuple[int, Any], list[np.ndarray[Any, Any]]] = {}
         self._shared = SharedSum.of(self._comm, self._until)
         self._comm.Barrier()
-        _remove_names()
+        remove_names(os.getpid())
         self._heartbeat_timeout = heartbeat_timeout
         places = self._comm.allgather((socket.gethostname(), os.getpid()))
         # Of other machines mpiexec tells; of a halted rank nobody does.

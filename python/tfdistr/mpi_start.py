@@ -78,8 +78,21 @@ def main(parent: int, timeout: float) -> None:
             file=sys.stderr, flush=True,
         )  # fmt: skip
         if os.getppid() == parent:
+            remove_names(parent)
             os.kill(parent, signal.SIGKILL)
         return
+
+
+def remove_names(process: int) -> None:
+    """Remove the names of memory that a rank shares with others: MPICH would leave them if it is killed.
+
+    To be called when all ranks have mapped it, or none is to come any more.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+            path = line.split(maxsplit=5)[-1]
+            if path.startswith("/dev/shm/mpich_shm_"):
+                Path(path).unlink(missing_ok=True)
 
 
 def _told() -> tuple[str, int, int, int]:

@@ -119,7 +119,7 @@ if __name__ == "__main__":
     started = time.time()
     found = main()
     found |= {"began": started, "time": time.time()}
-    temporary = RESULT.with_suffix(".part")
+    temporary = RESULT.with_suffix(f".{os.getpid()}")  # ranks of one mpiexec have one result
     temporary.write_text(json.dumps(found))
     temporary.rename(RESULT)
     if GIVEN.get("lives_on"):  # as a session does: only a process that ends is noticed by TensorFlow

@@ -14,14 +14,16 @@ from clusters import MPIEXEC, PROGRAMS, run_cluster, run_commands
 from tfdistr.fit import destination
 
 pytestmark = pytest.mark.timeout(120)
+SHARED = Path("/dev/shm")
 
 
 def start(*ranks: str, seconds: str = "60") -> tuple[list[str], float]:
     """What ranks printed of which each does what is said, and after how many seconds the job had ended."""
-    each = [[what, seconds] for what in ranks]
+    each, names = [[what, seconds] for what in ranks], set(SHARED.glob("mpich_shm_*"))
     (ended,) = run_cluster("mpi_start.py", len(ranks), *each, timeout=60, mpi=True)
     assert (ended.status == 0) == (set(ranks) == {"come"})
     assert not watchers()
+    assert set(SHARED.glob("mpich_shm_*")) <= names
     return ended.output.splitlines(), ended.seconds
 
 
