@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tfdistr.events import EventReader, EventWriter
 from tfdistr.launch.process import die_with_parent
+from tfdistr.mpi_start import remove_names
 from tfdistr.peers import no_port, no_port_error
 
 LONG = 600.0
@@ -236,6 +237,8 @@ if __name__ == "__main__":
     if "PMI_SIZE" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ:
         from mpi4py import MPI
 
+        MPI.COMM_WORLD.Barrier()
+        remove_names(os.getpid())  # as the strategy does
         assert MPI.COMM_WORLD.Get_rank() == index
     if behaviour not in (never_ready, ignore_sigterm):
         events.write("ready")
