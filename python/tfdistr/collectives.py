@@ -148,6 +148,10 @@ class Collectives(ABC):
     def abandon(self) -> None:
         """Let go of the peers, after a failure that was reported: this process is about to end."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the workers share, when all have come to their end."""
+
     def _mean(self, value: Any) -> Any:
         if isinstance(value, tf.IndexedSlices):
             return tf.IndexedSlices(value.values / self.num_workers, value.indices, value.dense_shape)
@@ -236,6 +240,9 @@ class TensorFlowCollectives(Collectives):
 
     def abandon(self) -> None:
         pass  # they notice
+
+    def close(self) -> None:
+        pass  # the coordination service ends with the process
 
     def _publish(self, text: str) -> str:
         self._exchanges += 1

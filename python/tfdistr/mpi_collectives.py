@@ -173,6 +173,11 @@ class MpiCollectives(Collectives):
             time.sleep(1.0)  # the peers say what they know
             MPI.COMM_WORLD.Abort(1)  # else MPI would wait for them at the end, for ever
 
+    def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared:
+            shared.free()
+
     def _look_for_halted(self, now: float) -> None:
         for rank, (host, pid) in self._neighbours.items():
             if process_state(pid) not in ("T", "t"):

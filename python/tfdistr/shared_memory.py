@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from tfdistr.errors import JobMismatchError
+
 Array = np.ndarray[Any, Any]
 
 # More ranks than these leave it to MPI, with which each reads less than what all the others have.
@@ -49,10 +51,12 @@ class SharedSum:
         """One for the ranks of ``comm``, which all call this; None if they have no memory in common."""
         here: Any = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
         ranks, index = comm.Get_size(), comm.Get_rank()
-        if not comm.allreduce(1 < here.Get_size() == ranks <= _MOST, MPI.LAND):
-            here.Free()
+        window = None
+        if comm.allreduce(1 < here.Get_size() == ranks <= _MOST, MPI.LAND):
+            window = MPI.Win.Allocate_shared(_HEAD + 2 * _PIECE, 1, comm=here)
+        here.Free()
+        if window is None:
             return None
-        window = MPI.Win.Allocate_shared(_HEAD + 2 * _PIECE, 1, comm=here)
         _segment(window, index)[:_HEAD] = 0
         window.Lock_all()
         window.Sync()
@@ -65,7 +69,7 @@ class SharedSum:
         It is made in the order of the ranks, so that all get the same.
 
         Raises:
-            ValueError: They have not the same number of bytes.
+            JobMismatchError: They have not the same number of bytes.
         """
         items = _PIECE // array.itemsize
         for start in range(0, array.size, items):
@@ -85,11 +89,23 @@ class SharedSum:
                 np.add(sums, more, out=sums)
             self._tell(self._read)
 
+    def free(self) -> None:
+        """Give the memory back, which all ranks do, and sum no more.
+
+        MPICH on libfabric cannot end while it is there.
+        """
+        self._window.Unlock_all()
+        self._window.Free()
+
     def _check_sizes(self, place: int) -> None:
         sizes = [int(number[place]) for number in self._bytes]
         if len(set(sizes)) > 1:
             found = ", ".join(f"{size} on worker {worker}" for worker, size in enumerate(sizes))
-            raise ValueError(f"The workers' tensors must have the same number of bytes, and have {found}.")
+            raise JobMismatchError(
+                "All workers must sum tensors of the same shape and type.",
+                received=f"numbers of bytes: {found}",
+                fix="Have each worker reduce the same tensors in the same order.",
+            )
 
     def _until(self, numbers: Sequence[Array], least: int) -> None:
         self._wait(lambda: all(number[0] >= least for number in numbers))

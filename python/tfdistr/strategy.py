@@ -238,6 +238,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
+            if self.num_workers > 1:
+                self.extended.collectives.close()
 
     def _seed_pipelines(self) -> None:
         """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.

@@ -17,6 +17,9 @@ from typing import Any
 import tfdistr
 from tfdistr.launch.ports import free_ports
 
+sys.path.append(str(Path(__file__).parents[1] / "python"))
+from launched import wait_for
+
 PROGRAM = Path(__file__).parent / "faulty.py"
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
@@ -93,15 +96,6 @@ class Job:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def wait_for(condition: Any, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @contextlib.contextmanager

@@ -38,8 +38,8 @@ def parent(
         process.communicate()
     wait_for(lambda: not processes_of(tmp_path), 5)
     left = processes_of(tmp_path)
-    for line in left:
-        os.kill(int(line.split()[0]), signal.SIGKILL)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
     assert not left
 
 

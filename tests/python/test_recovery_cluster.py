@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import PROGRAMS, Ended, run_cluster
+from clusters import PROGRAMS, Ended, Processes, run_cluster
 from launched import processes_of, wait_for
 
 from tfdistr.events import EventReader
@@ -38,9 +39,11 @@ def test_a_little_chaos_changes_no_bit():
 # --- Told to end
 
 
-def start_job(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    program = [sys.executable, str(PROGRAMS / "recovery_job.py"), str(folder), *arguments]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+@pytest.fixture
+def start_job(tmp_path: Path, processes: Processes) -> Callable[..., subprocess.Popen[str]]:
+    """A function that starts a job in the folder of the test."""
+    program = [sys.executable, str(PROGRAMS / "recovery_job.py"), str(tmp_path)]
+    return lambda *arguments: processes.start(*program, *arguments)
 
 
 def until_a_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
@@ -56,72 +59,56 @@ def until_a_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("communication", ["ring", "mpi"])
-def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, communication):
-    job = None
-    try:
-        for told in ("a worker", "the launcher"):
-            job = start_job(tmp_path, communication)
-            until_a_checkpoint(tmp_path, job)
-            events = EventReader(tmp_path, 2).poll()
-            started = [event["pid"] for event in events if event["event"] == "started"]
-            os.kill(started[1] if told == "a worker" else job.pid, signal.SIGTERM)
-            output, _ = job.communicate(timeout=60)
-            assert job.returncode == 75, output
-            assert not any(Path(f"/proc/{pid}").exists() for pid in started)
-            kinds = [event["event"] for event in EventReader(tmp_path, 2).poll()]
-            assert kinds.count("stopped") == 2
-            said = " ".join(output.split())
-            assert "The job was told to end (SIGTERM) and has saved what it has, at epoch" in said
-            assert f"Fix: Go on with the same call, run_dir='{tmp_path}' and resume=True." in said
-        job = start_job(tmp_path, communication)
-        output, _ = job.communicate(timeout=200)
-        assert job.returncode == 0, output
-    finally:
-        if job is not None and job.poll() is None:
-            job.kill()
-            job.wait()
+def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job, communication):
+    for told in ("a worker", "the launcher"):
+        job = start_job(communication)
+        until_a_checkpoint(tmp_path, job)
+        events = EventReader(tmp_path, 2).poll()
+        started = [event["pid"] for event in events if event["event"] == "started"]
+        os.kill(started[1] if told == "a worker" else job.pid, signal.SIGTERM)
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode == 75, output
+        assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+        kinds = [event["event"] for event in EventReader(tmp_path, 2).poll()]
+        assert kinds.count("stopped") == 2
+        said = " ".join(output.split())
+        assert "The job was told to end (SIGTERM) and has saved what it has, at epoch" in said
+        assert f"Fix: Go on with the same call, run_dir='{tmp_path}' and resume=True." in said
+    job = start_job(communication)
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
     check_equals_one_process(tmp_path)
 
 
 @pytest.mark.timeout(300)
-def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path):
+def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_job):
     """As Slurm does: the launcher, mpiexec and what stands between them and the workers get SIGTERM, too."""
-    job = start_job(tmp_path, "mpi", "slow")
-    try:
-        assert wait_for(lambda: len(list(tmp_path.glob("slow-*"))) == 2 or job.poll() is not None, 150)
-        processes = processes_of(tmp_path)
-        for pid in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        output, _ = job.communicate(timeout=60)
-    finally:
-        if job.poll() is None:
-            job.kill()
-            job.wait()
+    job = start_job("mpi", "slow")
+    assert wait_for(lambda: len(list(tmp_path.glob("slow-*"))) == 2 or job.poll() is not None, 150)
+    told = processes_of(tmp_path)
+    for pid in told:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
     assert job.returncode == 75, output
     assert re.search(r"has saved what it has, at epoch 2, step [1-9]", " ".join(output.split()))
     assert [event["event"] for event in EventReader(tmp_path, 2).poll()].count("stopped") == 2
-    assert any("mpiexec" in command for command in processes.values())
+    assert any("mpiexec" in command for command in told.values())
     assert wait_for(lambda: not processes_of(tmp_path), 10)
 
 
 @pytest.mark.timeout(300)
-def test_a_job_without_checkpoints_ends_at_once_when_it_is_told_to(tmp_path):
-    job = start_job(tmp_path, "ring", "unsaved")
-    try:
-        reader, events = EventReader(tmp_path, 2), []
-        end = time.monotonic() + 150
-        while sum(event["event"] == "epoch_end" for event in events) < 2:
-            assert job.poll() is None, job.communicate()[0]
-            assert time.monotonic() < end, "no epoch"
-            events += reader.poll()
-            time.sleep(0.05)
-        job.terminate()
-        output, _ = job.communicate(timeout=30)
-    finally:
-        if job.poll() is None:
-            job.kill()
-            job.wait()
+def test_a_job_without_checkpoints_ends_at_once_when_it_is_told_to(tmp_path, start_job):
+    job = start_job("ring", "unsaved")
+    reader, events = EventReader(tmp_path, 2), []
+    end = time.monotonic() + 150
+    while sum(event["event"] == "epoch_end" for event in events) < 2:
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < end, "no epoch"
+        events += reader.poll()
+        time.sleep(0.05)
+    job.terminate()
+    output, _ = job.communicate(timeout=30)
     assert job.returncode == -signal.SIGTERM, output
     said = "Warning: There are no checkpoints of a model with a fit() of its own: restarts begin from the "
     assert said + "beginning." in " ".join(output.split())
@@ -150,14 +137,9 @@ def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) ->
     [(3, 8), (3, 9), (2, 8)],
     ids=["parts that differ", "parts that are alike", "one is left"],
 )
-def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, workers, batch):
-    job = start_job(tmp_path, "ring", "lost", str(workers), str(batch))
-    try:
-        output, _ = job.communicate(timeout=300)
-    finally:
-        if job.poll() is None:
-            job.kill()
-            job.wait()
+def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, start_job, workers, batch):
+    job = start_job("ring", "lost", str(workers), str(batch))
+    output, _ = job.communicate(timeout=300)
     assert job.returncode == 0, output
     assert f"Warning: The job goes on without worker {workers - 1} on" in output
     assert f"with {workers - 1} of its workers." in " ".join(output.split())

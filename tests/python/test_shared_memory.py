@@ -19,18 +19,26 @@ def found(what: str, ranks: int) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts]
 
 
+@pytest.mark.parametrize("network", ["ucx", "ofi"])
+def test_mpi_ends_on_any_network_when_the_memory_is_freed(network, monkeypatch):
+    monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", network)
+    assert found("same", 2) == [{"same": True}] * 2
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_arrays_of_any_length_are_summed_alike_on_all_ranks(ranks):
     assert len({one["content"] for one in found("sums", ranks)}) == 1
 
 
 def test_lengths_that_differ_are_told():
-    assert found("sizes", 2) == [
-        {"error": "The workers' tensors must have the same number of bytes, and have 12 on worker 0, 16 on "
-         "worker 1."}
-    ] * 2  # fmt: skip
+    for one in found("sizes", 2):
+        assert one["error"].splitlines() == [
+            "All workers must sum tensors of the same shape and type.",
+            "Received: numbers of bytes: 12 on worker 0, 16 on worker 1",
+            "Fix: Have each worker reduce the same tensors in the same order.",
+        ]
 
 
-@pytest.mark.parametrize(("ranks", "same"), [(1, False), (2, True), (5, False)])
-def test_one_rank_needs_none_and_many_leave_it_to_mpi(ranks, same):
-    assert [one["same"] for one in found("same", ranks)] == [same] * ranks
+@pytest.mark.parametrize("ranks", [1, 5])
+def test_one_rank_needs_none_and_many_leave_it_to_mpi(ranks):
+    assert [one["same"] for one in found("same", ranks)] == [False] * ranks

@@ -8,6 +8,7 @@ the new ones. The file of a ``CSVLogger`` is cut back to what it was.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ _FILE_SIZE = "tfdistr_file_size"
 _AS_GIVEN = "tfdistr_as_given"
 
 
-#: What values were, in a form that can be compared: plain, and the kinds, shapes and bytes of arrays.
+#: What a value was, in a form that can be compared: plain, and the kinds, shapes and digests of its arrays,
+#: which may be large.
 Copy = tuple[str, list[tuple[str, tuple[int, ...], bytes]]]
 #: By the names of a callback and of its attribute.
 Given = Mapping[str, Mapping[str, Copy]]
@@ -45,7 +47,7 @@ def as_given(callbacks: Sequence[Callback]) -> Given:
 def _copy(value: Any) -> Copy:
     arrays: list[Array] = []
     plain = repr(to_plain(value, arrays))
-    return plain, [(array.dtype.name, array.shape, array.tobytes()) for array in arrays]
+    return plain, [(a.dtype.name, a.shape, hashlib.sha256(a.tobytes()).digest()) for a in arrays]
 
 
 def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -> dict[str, Any]:
