@@ -84,7 +84,11 @@ def fit(
     )
     if calls:
         validated = validation.steps if validation else "none"
-        fields = {"steps_per_epoch": data.steps, "validation_steps": validated}
+        fields = {
+            "steps_per_epoch": data.steps,
+            "validation_steps": validated,
+            "examples are looked up": "by index" if data.arrays else "in order",
+        }
         calls.ready(model, listed, data.dataset, fields, training=True)
     train = _Phase(model, "train", data, listed, weigh, keeper)
     test = _Phase(model, "test", validation, listed) if validation else None
@@ -281,7 +285,7 @@ class Steps:
         self._each_alone = data.steps is None or model.run_eagerly
         self._at_a_time = 0
         if data.arrays and not self._each_alone:
-            self._at_a_time = GATHERED_BYTES // max(1, _bytes(data.arrays.batch(0)))
+            self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
         strategy, extended = model.distribute_strategy, _own_extended(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
 
@@ -369,10 +373,6 @@ class Steps:
 def last_logs(model: keras.Model) -> dict[str, Any]:
     """The logs of the last epoch that the model's history has."""
     return {name: values[-1] for name, values in model.history.history.items() if values}
-
-
-def _bytes(batch: Any) -> int:
-    return sum(part.nbytes for part in tf.nest.flatten(batch))
 
 
 def reset_metrics(model: keras.Model) -> None:

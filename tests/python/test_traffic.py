@@ -42,6 +42,10 @@ def test_a_step_sends_its_gradients_in_one_piece(sent):
     assert of_steps(sent["each step"]) == {(1, 4 * WEIGHTS)}
 
 
+def test_workers_with_shares_of_other_sizes_send_the_same(sent):
+    assert of_steps(sent["shares"]) == {(1, 4 * WEIGHTS + 4)}
+
+
 def test_under_keras_fit_the_number_of_examples_goes_with_them(sent):
     assert of_steps(sent["Keras"]) == {(1, 4 * WEIGHTS + 4)}
 

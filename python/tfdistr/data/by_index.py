@@ -67,6 +67,12 @@ class Batches:
         last = self._order.batches - 1
         return min(self.rows(0), self.rows(last)) >= self._num_workers
 
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the largest share that a worker has of a batch: the same number on all workers."""
+        example = self._take(np.zeros(1, np.int64))
+        return -(-self.rows(0) // self._num_workers) * sum(part.nbytes for part in tf.nest.flatten(example))
+
     def rows(self, step: int) -> int:
         """Number of rows of global batch ``step``, of all workers together."""
         before = step % self._order.batches * self._order.batch_size

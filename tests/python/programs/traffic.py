@@ -57,11 +57,11 @@ class Count(keras.callbacks.Callback):
         self.note()
 
 
-def by_distributed_fit(by_batch: bool, width: int = 8, dtype: str = "float32"):
+def by_distributed_fit(by_batch: bool, width: int = 8, dtype: str = "float32", batch_size: int = 16):
     count = Count(by_batch)
     task = job.Job(
-        model=lambda: model(width), data=make_source(X, Y), callbacks=[count], batch_size=16, epochs=EPOCHS,
-        seed=1, gradient_dtype=dtype, shuffle=False,
+        model=lambda: model(width), data=make_source(X, Y), callbacks=[count], batch_size=batch_size,
+        epochs=EPOCHS, seed=1, gradient_dtype=dtype, shuffle=False,
     )  # fmt: skip
     trained = training.train(task, strategy, lambda *args, **fields: None)
     return count.sent, trained
@@ -83,6 +83,9 @@ if not strategy.is_chief:
     training_loop.GATHERED_BYTES = 1500  # two steps in a call, where the chief makes four
 found["epochs"], _ = by_distributed_fit(by_batch=False)
 found["large"], _ = by_distributed_fit(by_batch=True, width=100_000)
+training_loop.GATHERED_BYTES = 650  # more than the share of the other worker, less than that of the chief
+found["shares"], _ = by_distributed_fit(by_batch=True, batch_size=15)
+training_loop.GATHERED_BYTES = 1500
 found["bfloat16"], rounded = by_distributed_fit(by_batch=True, dtype="bfloat16")
 found["bfloat16 under Keras"] = by_keras()
 strategy.gradient_dtype = "float32"
