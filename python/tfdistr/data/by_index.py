@@ -71,7 +71,8 @@ class Batches:
     def most_bytes(self) -> int:
         """Bytes of the largest share that a worker has of a batch: the same number on all workers."""
         example = self._take(np.zeros(1, np.int64))
-        return -(-self.rows(0) // self._num_workers) * sum(part.nbytes for part in tf.nest.flatten(example))
+        size: int = sum(part.nbytes for part in tf.nest.flatten(example))
+        return -(-self.rows(0) // self._num_workers) * size
 
     def rows(self, step: int) -> int:
         """Number of rows of global batch ``step``, of all workers together."""
