@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -288,18 +288,10 @@ class Steps:
             self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
         strategy, extended = model.distribute_strategy, _own_extended(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
-        alone = strategy is tf.distribute.get_strategy()
-
-        def around(rows: tf.Tensor | None) -> contextlib.AbstractContextManager[None]:
-            if extended:
-                return extended.knowing_rows(rows, never_empty)
-            if alone:
-                return _private.optimizer_step(model, scale=lambda loss: loss, reduce=together)
-            return contextlib.nullcontext()
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
-            with around(rows):
+            with extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext():
                 return strategy.run(step, args=(weigh(batch) if weigh else batch,))
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
@@ -376,15 +368,6 @@ class Steps:
             shape_invariants=(tf.TensorShape([]), shapes),
         )
         return outputs
-
-
-def together(gradients: Sequence[Any]) -> list[Any]:
-    """The same gradients, of which none is used before all are there.
-
-    TensorFlow copies a weight that is updated while the backward pass has yet to read it.
-    """
-    with tf.control_dependencies(gradients):
-        return [tf.identity(gradient) for gradient in gradients]
 
 
 def last_logs(model: keras.Model) -> dict[str, Any]:

@@ -149,18 +149,6 @@ def test_arrays_and_pipelines_give_the_same(monkeypatch, gathered, options):
     assert ends[:12] == [0, 1, 2, 3, 4, 5] * 2 if not options else ends[:4] == [3, 5] * 2
 
 
-def test_no_weight_changes_before_all_gradients_are_there():
-    model, data = make(), batches()
-    model.build((None, 5))
-    steps = Steps(model, model.train_step, data)
-    traced = steps._one.get_concrete_function(data.dataset.element_spec).graph.get_operations()
-    backward = [op for op in traced if op.name.startswith("gradient_tape/")]
-    gradients = {op for op in backward if op.type in ("MatMul", "BiasAddGrad")}
-    assert len(gradients) == len(model.trainable_weights) == 2
-    passed_on = [op for op in traced if op.type == "Identity" and op.inputs[0].op in gradients]
-    assert [{op.inputs[0].op, *op.control_inputs} for op in passed_on] == [gradients] * 2
-
-
 def test_calls_that_take_long_become_shorter(monkeypatch):
     monkeypatch.setattr(training_loop, "CALL_SECONDS", 1e9)
     model = make()
