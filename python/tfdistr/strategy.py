@@ -230,6 +230,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         Called by itself when the process exits. A process that ends with an error does not wait: it
         tells its peers.
         """
+        if self.num_workers == 1:
+            return
         atexit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
@@ -238,8 +240,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
-            if self.num_workers > 1:
-                self.extended.collectives.close()
+            self.extended.collectives.close()
 
     def _seed_pipelines(self) -> None:
         """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.

@@ -87,7 +87,7 @@ def fit(
         fields = {
             "steps_per_epoch": data.steps,
             "validation_steps": validated,
-            "examples are looked up": "by index" if data.arrays else "in order",
+            "examples are read": "by index" if data.arrays else "in order",
         }
         calls.ready(model, listed, data.dataset, fields, training=True)
     train = _Phase(model, "train", data, listed, weigh, keeper)
