@@ -288,10 +288,14 @@ class Steps:
             self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
         strategy, extended = model.distribute_strategy, _own_extended(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
+        alone = extended is None or extended.collectives is None
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
-            with extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext():
+            with (
+                extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext(),
+                _private.fewer_passes(model, after_all_gradients=alone),
+            ):
                 return strategy.run(step, args=(weigh(batch) if weigh else batch,))
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)

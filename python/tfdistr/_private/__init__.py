@@ -38,6 +38,9 @@ from .keras_step import (
     optimizer_step,
     overridden,
 )
+from .keras_updates import (
+    fewer_passes,
+)
 from .pipelines import (
     dense_slices,
     global_seed,
@@ -78,6 +81,7 @@ __all__ = [
     "dense_slices",
     "device_of",
     "failed_tasks",
+    "fewer_passes",
     "function_of_r",
     "get_key",
     "global_seed",
