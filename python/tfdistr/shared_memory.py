@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,14 +19,15 @@ _MOST = 4
 _PIECE = 1 << 19
 # What is written by different ranks, and looked at by the others, lies in cache lines of its own.
 _LINE = 128
-_HEAD = 3 * _LINE
+_HEAD = 4 * _LINE
 
 
 class SharedSum:
-    """Sums arrays of all ranks: each copies its own to where the others see it, and adds up what they show.
+    """Sums arrays of all ranks: each adds up its share of what the others show it, and shows them the sum.
 
-    A rank has two places for pieces of its array, and says with each how long the array is. Two numbers say
-    how far it is: the pieces that it has written, and those of which it has read what all have written.
+    A rank has two places for pieces of its array, and says with each how long the array is. In its place it
+    shows the others their shares, and in its own share the sum. Three numbers say how far it is: the pieces
+    that it has written, those of which it has made its sum, and those of which it has read the others' sums.
 
     Args:
         window: The memory, with a segment for each rank.
@@ -39,7 +41,7 @@ class SharedSum:
     ) -> None:
         self._window, self._wait, self._index = window, wait, index
         segments = [_segment(window, rank) for rank in range(ranks)]
-        self._written, self._read, self._bytes = (
+        self._written, self._summed, self._read, self._bytes = (
             [segment[line : line + 16].view(np.int64) for segment in segments]
             for line in range(0, _HEAD, _LINE)
         )
@@ -66,7 +68,7 @@ class SharedSum:
     def add(self, array: Array, total: Array) -> None:
         """Write the sum of the ranks' arrays, which have one dimension and are alike, into ``total``.
 
-        It is made in the order of the ranks, so that all get the same.
+        It is made in the order of the ranks, and once for all of them.
 
         Raises:
             JobMismatchError: They have not the same number of bytes.
@@ -76,17 +78,26 @@ class SharedSum:
             own = array[start : start + items]
             self._pieces += 1
             place = self._pieces % 2
+            shown = [places[place, : own.nbytes].view(own.dtype) for places in self._places]
+            shares = _shares(own.size, len(shown))
+            mine, first, end = shown[self._index], shares[self._index].start, shares[self._index].stop
             # Two pieces ago this place was used last: all must have read that.
             self._until(self._read, self._pieces - 2)
-            shown = [places[place, : own.nbytes].view(own.dtype) for places in self._places]
-            shown[self._index][:] = own
+            mine[:first] = own[:first]
+            mine[end:] = own[end:]
             self._bytes[self._index][place] = array.nbytes
             self._tell(self._written)
             self._until(self._written, self._pieces)
             self._check_sizes(place)
-            sums = np.add(shown[0], shown[1], out=total[start : start + items])
-            for more in shown[2:]:
+            parts = [part[first:end] for part in shown]
+            parts[self._index] = own[first:end]
+            sums = np.add(parts[0], parts[1], out=mine[first:end])
+            for more in parts[2:]:
                 np.add(sums, more, out=sums)
+            self._tell(self._summed)
+            self._until(self._summed, self._pieces)
+            for part, share in zip(shown, shares, strict=True):
+                total[start : start + items][share] = part[share]
             self._tell(self._read)
 
     def free(self) -> None:
@@ -114,6 +125,12 @@ class SharedSum:
     def _tell(self, numbers: Sequence[Array]) -> None:
         self._window.Sync()  # before the number others must see what it stands for
         numbers[self._index][0] = self._pieces
+
+
+def _shares(size: int, ranks: int) -> list[slice]:
+    """Which part of ``size`` numbers each rank sums."""
+    bounds = [size * rank // ranks for rank in range(ranks + 1)]
+    return [slice(first, end) for first, end in itertools.pairwise(bounds)]
 
 
 def _segment(window: MPI.Win, rank: int) -> Array:
