@@ -83,11 +83,11 @@ def fit(
         callbacks, add_history=True, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
     if calls:
-        validated = validation.steps if validation else "none"
         fields = {
             "steps_per_epoch": data.steps,
-            "validation_steps": validated,
-            "examples are read": "by index" if data.arrays else "in order",
+            "examples are read": _how_read(data),
+            "validation_steps": validation.steps if validation else "none",
+            "validation examples are read": _how_read(validation) if validation else "none",
         }
         calls.ready(model, listed, data.dataset, fields, training=True)
     train = _Phase(model, "train", data, listed, weigh, keeper)
@@ -384,6 +384,10 @@ def reset_metrics(model: keras.Model) -> None:
     extended = _own_extended(model)
     with extended.alone({}) if extended else contextlib.nullcontext():
         model.reset_metrics()
+
+
+def _how_read(data: WorkerData) -> str:
+    return "by index" if data.arrays else "in order"
 
 
 def _own_extended(model: keras.Model) -> OneReplica | None:

@@ -75,6 +75,10 @@ def said(tmp_path_factory):
         ("examples", "examples: 50 on worker 0, 30 on worker 1"),
         ("one example", "examples: 50 on worker 0, 49 on worker 1"),
         ("reading", "examples are read: in order on worker 0, by index on worker 1"),
+        (
+            "reading for validation",
+            "validation examples are read: in order on worker 0, by index on worker 1",
+        ),
         ("steps", "steps_per_epoch: 4 on worker 0, 2 on worker 1"),
         ("version", f"version of tfdistr: {tfdistr.__version__} on worker 0, 0.0.9 on worker 1"),
     ],

@@ -54,6 +54,7 @@ said = {
     "one example": call(x=X[: 50 - OTHER], y=X[: 50 - OTHER, :1]),
     "steps": call(x=lambda: tf.data.Dataset.from_tensor_slices((X, X[:, :1])).take(50 - 20 * OTHER), y=None),
     "reading": call(x=pipeline, y=None),
+    "reading for validation": call(validation_data=pipeline),
     "examples": call(x=X[: 50 - 20 * OTHER], y=X[: 50 - 20 * OTHER, :1]),
 }
 version = tfdistr.__version__
