@@ -119,7 +119,11 @@ class SharedSum:
             )
 
     def _until(self, numbers: Sequence[Array], least: int) -> None:
-        self._wait(lambda: all(number[0] >= least for number in numbers))
+        def come() -> bool:
+            return all(number[0] >= least for number in numbers)
+
+        if not come():  # to wait takes longer than to look
+            self._wait(come)
         self._window.Sync()
 
     def _tell(self, numbers: Sequence[Array]) -> None:
