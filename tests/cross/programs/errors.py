@@ -50,3 +50,4 @@ if __name__ == "__main__":
     error = expect(bridge.RError, lambda: bridge.r("stop('only in R')"))
     assert str(error) == "only in R"
     print("same errors")
+    bridge.leave()
