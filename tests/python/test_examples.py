@@ -14,7 +14,7 @@ from clusters import MPIEXEC, run_commands
 import tfdistr
 from tfdistr.launch.ports import free_ports
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.timeout(500), pytest.mark.usefixtures("with_pandas")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE = {"TF_CONFIG": "{}"}

@@ -44,7 +44,7 @@ CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").rea
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory) -> list[Path]:
+def joined(tmp_path_factory, with_pandas) -> list[Path]:
     """What two processes that joined by TF_CONFIG have trained."""
     folders = [tmp_path_factory.mktemp(f"joined-{index}") for index in range(2)]
     for worker in run_cluster("joined.py", 2, *[[str(folder), *CASES] for folder in folders], timeout=200):

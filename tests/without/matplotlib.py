@@ -1,0 +1,1 @@
+raise ImportError("tests do without matplotlib: see tests/conftest.py")

@@ -1,0 +1,1 @@
+raise ImportError("tests do without pandas: see tests/conftest.py")
