@@ -1,4 +1,4 @@
-"""The environment of the processes that tests start."""
+"""The environment of the processes that tests start, and what these leave when they are killed."""
 
 from __future__ import annotations
 
@@ -21,3 +21,16 @@ def with_pandas() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path != WITHOUT))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _what_a_killed_mpiexec_leaves() -> Iterator[None]:
+    """MPICH's launcher describes the machine in a file whose folder is always /tmp."""
+
+    def files() -> set[Path]:
+        return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
+
+    before = files()
+    yield
+    for file in files() - before:
+        file.unlink(missing_ok=True)

@@ -147,7 +147,8 @@ class _Meeting:
         self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._strangers: list[asyncio.StreamWriter] = []  # that have not their like in this cluster
-        # Of the others: whom the leader waits for; None while they have no connection to it.
+        # Of the others: the connection to the leader, and whom it waits for; None while there is none.
+        self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
         self._unresolved = set(self._tasks)
 
@@ -206,6 +207,9 @@ class _Meeting:
             end, heard, linger = await self._too_late(), False, False
             if self._decided.done():  # a peer was quicker
                 end, heard = self._decided.result()
+        if end and not heard and self._to_leader:
+            # Before it is closed: the leader would take this worker for one that is gone.
+            send(self._to_leader, {"end": asdict(end)})
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
@@ -320,9 +324,10 @@ class _Meeting:
                 try:
                     if greeting["task"] == self._leader:
                         send(writer, {"hello": self._hello})
+                        self._to_leader = writer
                         await self._hear(reader)
                 finally:
-                    self._leader_waits = None
+                    self._to_leader = self._leader_waits = None
                     writer.close()
             await asyncio.sleep(_RETRY)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +70,7 @@ def run_matrix(
     pairs: Sequence[tuple[str, str]],
     workers: Iterable[int] = (2, 3),
     *,
+    only: Mapping[int, Sequence[tuple[str, str]]] | None = None,
     communication: str = "auto",
     limit: float = 120.0,
     say: Callable[[str], None] = lambda line: None,
@@ -79,6 +80,7 @@ def run_matrix(
     Args:
         pairs: What to run.
         workers: Numbers of workers to compare with one.
+        only: The pairs to run on a number of workers, where these are not all.
         communication: What carries the collectives: "auto", "ring", "nccl", "mpi", or "mirrored", where the
             workers are devices of one process.
         limit: Seconds that a case may take.
@@ -89,12 +91,11 @@ def run_matrix(
     rows = []
     for count in workers:
         for way in WAYS:
-            own = [pair for pair in pairs if pair[0] == way and not isinstance(expected[pair], Failure)]
+            compared = [pair for pair in (only or {}).get(count, pairs) if pair[0] == way]
+            own = [pair for pair in compared if not isinstance(expected[pair], Failure)]
             say(f"{count} workers, {way}: {len(own)} cases")
             received = _run(own, count, communication, limit)
-            rows += [
-                _row(pair, count, expected[pair], received.get(pair)) for pair in pairs if pair[0] == way
-            ]
+            rows += [_row(pair, count, expected[pair], received.get(pair)) for pair in compared]
     order = {pair: number for number, pair in enumerate(pairs)}
     return sorted(rows, key=lambda row: (order[row.way, row.case], row.workers))
 

@@ -112,6 +112,25 @@ def test_who_has_waited_longest_ends_it_for_all():
     assert ended[0]["seconds"] < 15
 
 
+def test_a_leader_hears_why_a_worker_leaves_before_it_has_left():
+    greeting = json.dumps({"task": "worker 0", "id": "x", "waits": [], "time": 0.0}).encode() + b"\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as one:
+                one.sendall(greeting)
+                heard.extend(json.loads(line) for line in one.makefile())
+
+        heard: list[dict[str, Any]] = []
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
+        with pytest.raises(ClusterStartError, match="must find each other within 1 s"):
+            meet(tasks, "worker 1", {}, 1)
+        thread.join(5)
+    assert [list(message) for message in heard] == [["hello"], ["end"]]
+
+
 def test_a_name_that_does_not_resolve_is_named_on_every_worker():
     tasks = addresses(3) | {"worker 2": "no-such-host.invalid:2222"}
     for said in run(tasks, 0, 1, timeout=3):
