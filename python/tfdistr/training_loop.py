@@ -362,15 +362,17 @@ class Steps:
 
     def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
         known = [tf.TensorSpec([], tf.float32)] if self._at_a_time else []
-        form = self._one.get_concrete_function(self._spec, *known).structured_outputs
+        one = self._one.get_concrete_function(self._spec, *known)
+        form = one.structured_outputs
         nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
         shapes = tf.nest.map_structure(lambda part: part.shape, form)
-        _, outputs = tf.while_loop(
-            lambda number, outputs: number < count,
-            lambda number, outputs: (number + 1, self._one(*arguments(number))),
-            (tf.constant(0), nothing),
-            shape_invariants=(tf.TensorShape([]), shapes),
-        )
+        with _private.loop_of(one):
+            _, outputs = tf.while_loop(
+                lambda number, outputs: number < count,
+                lambda number, outputs: (number + 1, self._one(*arguments(number))),
+                (tf.constant(0), nothing),
+                shape_invariants=(tf.TensorShape([]), shapes),
+            )
         return outputs
 
 

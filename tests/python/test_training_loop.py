@@ -67,8 +67,13 @@ def make(kind: str = "plain", **compiled) -> keras.Model:
     if kind == "own step":
         model = OwnStep()
     else:
-        dropout = [keras.layers.Dropout(0.3, seed=1)] if kind == "dropout" else []
-        model = keras.Sequential([*dropout, keras.layers.Dense(3, activation="softmax")])
+        layers = {
+            "plain": [],
+            "dropout": [keras.layers.Dropout(0.3, seed=1)],
+            "pooling": [keras.layers.Reshape((5, 1)), keras.layers.Conv1D(2, 2), keras.layers.MaxPooling1D(),
+                        keras.layers.Flatten()],
+        }  # fmt: skip
+        model = keras.Sequential([*layers[kind], keras.layers.Dense(3, activation="softmax")])
     metrics = ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2)]
     settings = {"optimizer": "adam", "loss": "sparse_categorical_crossentropy", "metrics": metrics}
     model.compile(**settings | compiled)
@@ -96,8 +101,9 @@ def trained(by, kind="plain", known=True, validates=True, stop_after=None, recor
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"kind": "dropout"}, {"kind": "own step"}, {"validates": False}, {"steps_per_execution": 3},
-     {"run_eagerly": True}, {"stop_after": 2}, {"known": False, "steps_per_execution": 2},
+    [{}, {"kind": "dropout"}, {"kind": "pooling"}, {"kind": "own step"}, {"validates": False},
+     {"steps_per_execution": 3}, {"run_eagerly": True}, {"stop_after": 2},
+     {"known": False, "steps_per_execution": 2},
      # At the end of such data, Keras's step fails for want of a batch, but has counted on in Adam's state.
      {"known": False, "optimizer": "sgd"}],
     ids=str,
@@ -147,6 +153,17 @@ def test_arrays_and_pipelines_give_the_same(monkeypatch, gathered, options):
         np.testing.assert_allclose(mine, other, atol=1e-6)
     ends = [call[1] for call in recorder.calls if call[0] == "on_train_batch_end"]
     assert ends[:12] == [0, 1, 2, 3, 4, 5] * 2 if not options else ends[:4] == [3, 5] * 2
+
+
+@pytest.mark.parametrize(("kind", "inline"), [("plain", True), ("pooling", False)])
+def test_steps_with_the_gradient_of_a_pooling_stay_a_function(kind, inline):
+    data = make_data(make_source(X, Y), WorkerContext(1, 0, BATCH, seed=5, shuffle=True))
+    model = make(kind)
+    steps = Steps(model, model.train_step, data)
+    steps.run(2)
+    graph = steps._of_stack.get_concrete_function().graph.as_graph_def()
+    (loop,) = [node for node in graph.node if node.op == "While"]
+    assert loop.attr["_lower_using_switch_merge"].b == inline
 
 
 def test_calls_that_take_long_become_shorter(monkeypatch):

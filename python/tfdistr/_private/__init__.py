@@ -41,6 +41,9 @@ from .keras_step import (
 from .keras_updates import (
     fewer_passes,
 )
+from .loops import (
+    loop_of,
+)
 from .pipelines import (
     dense_slices,
     global_seed,
@@ -91,6 +94,7 @@ __all__ = [
     "keras_builds_model",
     "keras_call",
     "keras_step",
+    "loop_of",
     "loss_shares",
     "make_again",
     "map_function",
