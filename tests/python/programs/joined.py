@@ -12,7 +12,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 
 import tfdistr
@@ -21,7 +20,12 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(101, 4)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
 WEIGHT = rng.uniform(size=101).astype("float32")
-FRAME = pd.DataFrame(X, columns=list("abcd"))
+
+
+def frame() -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=list("abcd"))
 
 
 def model(learning_rate: float = 0.1) -> keras.Model:
@@ -63,9 +67,9 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
     "sample_weight": lambda workers: {
         "x": X, "y": Y, "sample_weight": WEIGHT, "validation_data": [X[:31], Y[:31], WEIGHT[:31]]},
     "class_weight": lambda workers: {"x": examples, "class_weight": {0: 1, 1: 3}},
-    "data_frame": lambda workers: {"x": FRAME, "y": pd.Series(Y)},
+    "data_frame": lambda workers: {"x": frame(), "y": frame()["a"].gt(0).astype("int32")},
     "mixed_data_frame": lambda workers: {
-        "model": mixed_model, "x": FRAME[["a"]].assign(kind=np.where(Y == 0, "even", "odd")), "y": Y},
+        "model": mixed_model, "x": frame()[["a"]].assign(kind=np.where(Y == 0, "even", "odd")), "y": Y},
     "function": lambda workers: {"x": examples, "validation_data": lambda: examples().take(31)},
     "function_of_context": lambda workers: {
         "x": lambda ctx: ctx.shard(examples()).map(lambda x, y: (x * 2, y)),
