@@ -10,8 +10,8 @@ from tensorflow.python.ops import control_flow_util_v2
 
 from .keras_step import overridden
 
-# Whether the pass for oneDNN replaces these depends on what it has replaced before.
-_DEPEND_ON_ORDER = {"MaxPoolGrad", "MaxPool3DGrad"}
+# The pass for oneDNN replaces these if it has replaced what they belong to (TensorFlow's mkl_layout_pass.cc).
+_DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}
 
 
 @contextlib.contextmanager
