@@ -28,9 +28,13 @@ FAST = {
         "loss_scale", "sparse", "sample_weight", "class_weight", "one_example"],
 }  # fmt: skip
 ON_DEVICES = {
-    "drop-in": ["compiled_train_step", "synchronized_batch_normalization", "loss_scale", "ragged"],
-    "distributed_fit": ["custom_train_step", "sample_weight", "mixed_bfloat16", "early_stopping_restores"],
-}
+    "drop-in": [
+        "compiled_train_step", "masked_tokens", "synchronized_batch_normalization", "global_clipnorm",
+        "loss_scale", "ragged", "text_and_numbers"],
+    "distributed_fit": [
+        "custom_train_step", "two_outputs_loss_weights", "class_weight", "sample_weight", "one_example",
+        "mixed_bfloat16", "steps_per_epoch", "early_stopping_restores"],
+}  # fmt: skip
 ON_THREE = {
     "drop-in": [
         "masked_tokens", "synchronized_batch_normalization", "gradient_accumulation",

@@ -20,8 +20,8 @@ def loop_of(step: Any) -> Iterator[None]:
 
     TensorFlow otherwise puts the steps of a loop into the graph around it, which then has a cycle. Its pass
     that replaces operations by those of oneDNN walks through such a graph in an arbitrary order. The gradient
-    of a pooling that it comes to before the pooling itself stays as it is and takes ten times as long: in one
-    of a dozen runs, for the whole run. A function has no cycle, but its call takes time, too.
+    of a pooling that it comes to before the pooling itself stays as it is and takes many times as long: now
+    and then, and then for the whole run. A function has no cycle, but its call takes time, too.
 
     (``_DISABLE_LOWER_USING_SWITCH_MERGE`` is what ``tf.while_loop`` asks; it has no argument for it.)
 
