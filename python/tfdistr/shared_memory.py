@@ -23,11 +23,12 @@ _HEAD = 4 * _LINE
 
 
 class SharedSum:
-    """Sums arrays of all ranks: each adds up its share of what the others show it, and shows them the sum.
+    """Sums arrays of all ranks, piece by piece, where they are.
 
-    A rank has two places for pieces of its array, and says with each how long the array is. In its place it
-    shows the others their shares, and in its own share the sum. Three numbers say how far it is: the pieces
-    that it has written, those of which it has made its sum, and those of which it has read the others' sums.
+    A rank has two places for pieces of its array, and says with each how long the array is. Of two ranks each
+    shows the other the piece, and adds the other's to its own. Of more, each shows the others their shares of
+    it, and in its own share the sum. Three numbers say how far a rank is: the pieces that it has written,
+    those of which it has made its share of the sum, and those of which it has read what the others show.
 
     Args:
         window: The memory, with a segment for each rank.
@@ -65,10 +66,10 @@ class SharedSum:
         comm.Barrier()
         return cls(window, ranks, index, wait)
 
-    def add(self, array: Array, total: Array) -> None:
-        """Write the sum of the ranks' arrays, which have one dimension and are alike, into ``total``.
+    def add(self, array: Array) -> None:
+        """Make ``array`` the sum of the ranks' arrays, which have one dimension and are alike.
 
-        It is made in the order of the ranks, and once for all of them.
+        It is the same to the bit on all of them.
 
         Raises:
             JobMismatchError: They have not the same number of bytes.
@@ -79,26 +80,40 @@ class SharedSum:
             self._pieces += 1
             place = self._pieces % 2
             shown = [places[place, : own.nbytes].view(own.dtype) for places in self._places]
-            shares = _shares(own.size, len(shown))
-            mine, first, end = shown[self._index], shares[self._index].start, shares[self._index].stop
             # Two pieces ago this place was used last: all must have read that.
             self._until(self._read, self._pieces - 2)
-            mine[:first] = own[:first]
-            mine[end:] = own[end:]
             self._bytes[self._index][place] = array.nbytes
-            self._tell(self._written)
-            self._until(self._written, self._pieces)
-            self._check_sizes(place)
-            parts = [part[first:end] for part in shown]
-            parts[self._index] = own[first:end]
-            sums = np.add(parts[0], parts[1], out=mine[first:end])
-            for more in parts[2:]:
-                np.add(sums, more, out=sums)
-            self._tell(self._summed)
-            self._until(self._summed, self._pieces)
-            for part, share in zip(shown, shares, strict=True):
-                total[start : start + items][share] = part[share]
+            if len(shown) == 2:
+                self._add_other(own, shown, place)
+            else:
+                self._add_shares(own, shown, place)
             self._tell(self._read)
+
+    def _add_other(self, own: Array, shown: Sequence[Array], place: int) -> None:
+        shown[self._index][:] = own
+        self._show(place)
+        np.add(own, shown[1 - self._index], out=own)
+
+    def _add_shares(self, own: Array, shown: Sequence[Array], place: int) -> None:
+        shares = _shares(own.size, len(shown))
+        mine, first, end = shown[self._index], shares[self._index].start, shares[self._index].stop
+        mine[:first] = own[:first]
+        mine[end:] = own[end:]
+        self._show(place)
+        parts = [part[first:end] for part in shown]
+        parts[self._index] = own[first:end]
+        sums = np.add(parts[0], parts[1], out=mine[first:end])
+        for more in parts[2:]:
+            np.add(sums, more, out=sums)
+        self._tell(self._summed)
+        self._until(self._summed, self._pieces)
+        for part, share in zip(shown, shares, strict=True):
+            own[share] = part[share]
+
+    def _show(self, place: int) -> None:
+        self._tell(self._written)
+        self._until(self._written, self._pieces)
+        self._check_sizes(place)
 
     def free(self) -> None:
         """Give the memory back, which all ranks do, and sum no more.

@@ -39,6 +39,7 @@ def test_values_are_reduced_and_gathered(ranks):
     for index, found in enumerate(ranks[0]):
         assert found["sum"] == 3.0
         assert found["large and small"]
+        assert found["eager"]
         np.testing.assert_allclose(found["mean of unequal rows"], [2 / 3, 2 / 3], rtol=1e-6)
         assert found["gathered text"] == ["from 0", "from 1"]
         assert found["nest"] == [[1.0, 1.0], 1.5]
@@ -46,6 +47,10 @@ def test_values_are_reduced_and_gathered(ranks):
             "id": index, "half": 3.0, "bfloat": 3.0, "sparse": [[1.0, 1.0], [1.0, 1.0]],
             "gathered": [[0, 0], [1, 1], [1, 1]],
         }  # fmt: skip
+
+
+def test_sums_leave_alone_what_they_are_made_of(ranks):
+    assert [found["used elsewhere"] for found in ranks[0]] == [True, True]
 
 
 def test_variables_start_with_the_values_of_the_chief(ranks):

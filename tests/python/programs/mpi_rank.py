@@ -47,7 +47,7 @@ def replica() -> dict[str, tf.Tensor]:
     }
 
 
-LARGE = tf.reshape(tf.range(320_000, dtype=tf.float32), [2, -1])  # more than is copied into a pack, and kept
+LARGE = tf.reshape(tf.range(320_000, dtype=tf.float32), [2, -1])  # more than is copied into a pack
 
 
 @tf.function
@@ -64,6 +64,32 @@ def large_and_small_twice() -> bool:
     return all(np.array_equal(a, b) for sums in kept for a, b in zip(sums, right, strict=True))
 
 
+@tf.function
+def used_elsewhere() -> list[tf.Tensor]:
+    """Sums of what others need as it is: for another sum, for the result, or as a variable."""
+    context = tf.distribute.get_replica_context()
+    twice = [tf.sqrt(one * LARGE), tf.sqrt(one * LARGE)]  # TensorFlow makes one tensor of these
+    needed = one * LARGE
+    sums = context.all_reduce("SUM", [*twice, needed, held.value(), LARGE])
+    return [*sums, tf.reshape(needed, [-1]), held.value(), LARGE + 0]
+
+
+def used_elsewhere_right() -> bool:
+    """Whether sums leave alone what they are made of."""
+    roots = np.sqrt(LARGE) + np.sqrt(2 * LARGE)
+    right = [roots, roots, 3 * LARGE, 2 * LARGE, 2 * LARGE, tf.reshape(one * LARGE, [-1]), LARGE, LARGE]
+    return all(
+        np.allclose(a, b, rtol=1e-6)
+        for _ in range(3)
+        for a, b in zip(strategy.run(used_elsewhere), right, strict=True)
+    )
+
+
+def eagerly() -> tf.Tensor:
+    return tf.distribute.get_replica_context().all_reduce("SUM", one * LARGE)
+
+
+held = tf.Variable(LARGE)
 with strategy.scope():
     variable = tf.Variable([10.0 * INDEX, 1.0])  # the chief's takes its place
     text = tf.Variable(f"of {INDEX}")
@@ -71,6 +97,8 @@ with strategy.scope():
 found: dict[str, Any] = {
     "workers": [strategy.num_workers, INDEX, strategy.is_chief],
     "large and small": large_and_small_twice(),
+    "used elsewhere": used_elsewhere_right(),
+    "eager": np.array_equal(strategy.run(eagerly), 3 * LARGE) and np.array_equal(LARGE[0, :2], [0, 1]),
     "sum": plain(strategy.reduce(SUM, one, axis=None)),
     "mean of unequal rows": plain(strategy.reduce(MEAN, tf.cast(rows, tf.float32), axis=0)),
     "gathered text": [
