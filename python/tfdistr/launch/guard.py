@@ -18,6 +18,7 @@ import ctypes
 import functools
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -37,6 +38,7 @@ _GRACE = 2  # seconds that a worker has to end by itself
 SIGN_OF_LIFE = 2.0
 """Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
 _LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
+_MPI_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi_start.py")
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -48,7 +50,13 @@ def end_with_parent(number: signal.Signals) -> None:
 
 
 def watch(
-    child: subprocess.Popen[bytes], *, first: signal.Signals, then: signal.Signals, grace: int, say: Any
+    child: subprocess.Popen[bytes],
+    *,
+    first: signal.Signals,
+    then: signal.Signals,
+    grace: int,
+    say: Any,
+    before_end: Callable[[], None] = lambda: None,
 ) -> tuple[int, bool]:
     """Wait for the end of ``child``, and bring it about when this process is told to end.
 
@@ -58,6 +66,7 @@ def watch(
         then: What it gets at each further signal.
         grace: Seconds until it is killed.
         say: Called as ``say(halted=bool)`` when the program was halted or goes on.
+        before_end: Called before the program gets what ends it.
 
     Returns:
         Its exit status, negative for a signal, and whether this process was told to end.
@@ -75,6 +84,8 @@ def watch(
         else:
             told, hand_on = True, first
             signal.alarm(grace)
+        if told:
+            before_end()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, hand_on)
 
@@ -171,10 +182,15 @@ def rank(run_dir: str) -> int:
         _linger()
         return 1
     say(pid=child.pid)
+    # Of memory that a rank shares: MPI leaves them where the rank is ended in its start.
+    remove_names = runpy.run_path(_MPI_START)["remove_names"]
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
     watcher = end_group_with_this(child.pid)  # mpiexec kills this process where it lost its own launcher
-    code, told = watch(child, first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say)
+    code, told = watch(
+        child, first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say,
+        before_end=functools.partial(remove_names, child.pid),
+    )  # fmt: skip
     watcher.kill()
     say(exit_code=code)
     if code and not told:
