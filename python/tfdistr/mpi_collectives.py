@@ -234,9 +234,9 @@ class MpiCollectives(Collectives):
 def _owned(tensor: tf.Tensor) -> tf.Tensor:
     """The numbers of ``tensor`` in one dimension, and in memory of which nobody else has need.
 
-    To write sums where the gradients were saves a third of the time that those of 44 MB take. But a gradient
-    may be several variables', or go back into the layers before. This operation takes the memory of its input
-    over if nobody else refers to it, else it copies; that it adds nothing to it, TensorFlow does not see.
+    Sums that are written where the gradients were move the least memory. But a gradient may be that of two
+    variables, or go back into the layers before. This operation takes the memory of its input over if nobody
+    else refers to it, else it copies; that it adds nothing to it, TensorFlow does not see.
     """
     flat = tf.reshape(tensor, [-1])
     # Made by an operation that is never joined with one like it: else the results would be one, too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -77,8 +78,10 @@ def run_worker(
             events.write("done", seconds=time.monotonic() - began)
             return 0
         cores = take_cores()
+        gc.disable()  # TensorFlow's modules make many objects, and no garbage
         from tfdistr.training import train
 
+        gc.enable()
         strategy = make_strategy(name, **options)
         if strategy.is_chief:
             log.info(carrier_path(run_dir).read_text())

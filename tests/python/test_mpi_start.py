@@ -87,7 +87,8 @@ def test_a_rank_that_is_told_to_end_while_it_waits_leaves_no_shared_memory(tmp_p
     ranks = [str(MPIEXEC), "-n", "2", sys.executable, "-I", "-S", guard.__file__, "rank", str(tmp_path)]
     with subprocess.Popen(ranks, stdout=subprocess.PIPE, text=True) as process:
         try:
-            workers = [json.loads(process.stdout.readline().removeprefix(guard.MARK))["pid"] for _ in range(2)]
+            said = [process.stdout.readline().removeprefix(guard.MARK) for _ in range(2)]
+            workers = [json.loads(line)["pid"] for line in said]
             end = time.monotonic() + 60
             while not set(SHARED.glob("mpich_shm_*")) - before and time.monotonic() < end:
                 time.sleep(0.05)
