@@ -13,8 +13,9 @@ COMMUNICATION ?= auto
 # What `make chaos` does: which faults, and how many workers it kills.
 SEED ?= 1
 KILLS ?= 8
-# How often `make bench` runs each system.
+# How often `make bench` runs each system; SYSTEMS=MPI runs those with this in their name.
 ROUNDS ?= 5
+SYSTEMS ?=
 
 export LC_ALL := C.UTF-8
 # R uses the Python of this checkout, also where its working directory is another.
@@ -73,7 +74,7 @@ chaos: setup ## workers are killed, halted and robbed while they train; every bi
 
 bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode checkpoint', ROUNDS=5
 	@tools/setup-bench.sh
-	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --parts $(T)
+	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' --parts $(T)
 
 scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers, and what follows for 1,024; needs root
 	@$(PYTHON) benchmarks/scaling.py

@@ -2,6 +2,7 @@
 
     make bench
     make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint
+    make bench T=wide SYSTEMS=MPI ROUNDS=15    # those with this in their name
 
 Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
 hits them alike. A run counts with the median of its epochs but the first (tracing), a system with the
@@ -129,15 +130,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode", "checkpoint"], default=[])
+    parser.add_argument("--systems", default="", metavar="NAME", help="only those with this in their name")
     given = parser.parse_args()
     parts = given.parts or PARTS
+    systems = [system for system in SYSTEMS if given.systems in system.name]
     networks = [name for name in NETWORKS if name in parts]
-    trained: report.Trained = {name: {system.name: [] for system in SYSTEMS} for name in networks}
+    trained: report.Trained = {name: {system.name: [] for system in systems} for name in networks}
     reduced: report.Reduced = {engine: [] for engine in report.ENGINES if "allreduce" in parts}
     for number in range(given.rounds):
         print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
         for network in networks:
-            for system in SYSTEMS:
+            for system in systems:
                 trained[network][system.name] += tried(train, system, network)
         for engine in reduced:
             reduced[engine] += tried(all_reduce, engine)

@@ -73,7 +73,11 @@ def report(trained: Trained, reduced: Reduced, rounds: int) -> str:
     for network, systems in trained.items():
         images = {system: median([run.images for run in runs]) for system, runs in systems.items() if runs}
         lines += ["", *network_table(network, systems, images)]
-        bars += [verdict(network, bar, images) for bar in BARS if network in bar.networks]
+        bars += [
+            verdict(network, bar, images)
+            for bar in BARS
+            if network in bar.networks and {bar.system, bar.than} <= systems.keys()
+        ]
     if reduced:
         ms = {engine: medians(runs) for engine, runs in reduced.items() if runs}
         lines += ["", *all_reduce_table(ms)]
@@ -99,7 +103,7 @@ def network_table(network: str, systems: dict[str, list[Run]], images: dict[str,
         spread = f"({min(speeds):,.0f} to {max(speeds):,.0f})"
         start = f"{median(starts):.1f} s" if starts else ""
         peak = f"{median([run.peak_mb for run in runs]):,.0f} MB"
-        ratios = ", ".join(against(network, bar, images) for bar in bars_of(system))
+        ratios = ", ".join(against(network, bar, images) for bar in bars_of(system) if bar.than in systems)
         lines.append(f"{system:22}{images[system]:9,.0f}{spread:>20}{start:>12}{peak:>9}   {ratios}".rstrip())
     return lines
 
