@@ -65,7 +65,7 @@ cluster_from_env <- function() {
 
 #' Describe a cluster of workers on this machine
 #'
-#' Nothing is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
+#' No worker is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
 #' own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
 #' other over the loopback address, and end with the process that started them. Other machines do
 #' not reach them: `SECURITY.md` says how, and what is not protected.
@@ -81,14 +81,23 @@ cluster_from_env <- function() {
 #' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
 #'   file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @return A list of class `tfdistr_local_cluster` with these six, and `gpus`, that of each worker.
+#' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras, so that
+#'   they start in some 2 seconds instead of 10. This call starts that process in the background. It serves all
+#'   jobs of this session, and ends with it, after ten idle minutes, and by [stop_warm_workers()]. Where a fork
+#'   is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
+#' @return A list of class `tfdistr_local_cluster` with these seven, and `gpus`, that of each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
 #' @export
 local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                          start_timeout = 300) {
-  made <- with_conditions(python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout))
+                          start_timeout = 300, warm = TRUE) {
+  made <- with_conditions({
+    made <- python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout, warm)
+    reload_environ()
+    made$warm_up(worker_command(), worker_env())
+    made
+  })
   structure(
     list(
       workers = reticulate::py_to_r(made$workers),
@@ -97,7 +106,8 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
       cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
-      start_timeout = start_timeout
+      start_timeout = start_timeout,
+      warm = warm
     ),
     class = "tfdistr_local_cluster"
   )
@@ -156,11 +166,11 @@ python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, f
   )
 }
 
-python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout) {
-  core("launch.local")$local_cluster(
+python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout, warm) {
+  core("launch.local")$describe_local_cluster(
     workers,
     ps = ps, cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
-    start_timeout = start_timeout
+    start_timeout = start_timeout, warm = warm
   )
 }
 

@@ -14,16 +14,14 @@ from tfdistr.arguments import flag, optional_whole, positive, whole
 from tfdistr.errors import ArgumentError
 
 from .cores import share_of
-from .local import LocalCluster, check_env, worker_defaults
+from .local import BY_MEMORY, LocalCluster, check_env, worker_defaults
 from .loopback import LOOPBACK, keep_to_loopback
 from .mpiexec import Mpiexec, Rank
 from .ports import free_ports
+from .warm.servers import warm_start
 
 log = logging.getLogger("tfdistr")
 
-# On one machine no worker need listen on the network. Those of MPICH would, at an interface's own address,
-# through UCX or, where that is chosen, libfabric.
-_BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
 # All that UCX and libfabric have for processes of one machine.
 _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 # Where MPICH's launcher takes its port. One that the system chose could not be closed on an old kernel.
@@ -90,20 +88,22 @@ class LocalMpi:
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
         """Start every worker once; see `LocalCluster.start`."""
         port = free_ports(1)[0]
-        ports = os.environ.get(_PORTS, f"{port}:{min(port + 100, 65535)}")
-        # What the environment says of networks is meant for jobs of several machines: it does not count.
-        chosen = {**_BY_MEMORY, _PORTS: ports}
-        environments = [{**chosen, **self.cluster.environment(index)} for index in range(self.workers)]
+        ports = {_PORTS: os.environ.get(_PORTS, f"{port}:{min(port + 100, 65535)}")}
+        environments = [{**ports, **self.cluster.environment(index)} for index in range(self.workers)]
         loopback = keep_to_loopback({**os.environ, **environments[0]})
         loopback.warn([environments[0][_PORTS].partition(":")[0]])
         if loopback.way == "preload":
             _warn_of_network(environments[0])
-        return Mpiexec(command, run_dir, environments, loopback=loopback).ranks
+        warm = [
+            warm_start(command, {**os.environ, **env}, loopback) if self.cluster.warm else None
+            for env in environments
+        ]
+        return Mpiexec(command, run_dir, environments, loopback=loopback, warm=warm).ranks
 
 
 def _warn_of_network(env: Mapping[str, str]) -> None:
     """Tell the user where ``env`` has workers listen on the network, at addresses that nothing keeps in."""
-    for name in _BY_MEMORY:
+    for name in BY_MEMORY:
         if not set(env[name].split(",")) <= _MEMORY:
             log.warning(
                 "With %s=%s in `env` other machines may reach the workers, and disturb the job. Leave it "
