@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "workers"
-CARRIERS = ["processes", "mpi"]
+CARRIERS = ["processes", "mpi", "warm", "warm-mpi"]
 
 
 def command(behaviours: str) -> list[str]:
