@@ -17,13 +17,14 @@ from tfdistr.cluster import tf_config
 from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
 from tfdistr.fit_on_cluster import fit_on_cluster
 from tfdistr.job_arguments import make_job
+from tfdistr.launch.local import describe_local_cluster
 from tfdistr.launch.ports import free_ports
 from tfdistr.model_parallel.places import parse_place
 
 pytestmark = pytest.mark.timeout(300)
 BOUND = 1e-6
 BY_HAND = str(PROGRAMS / "model_parallel_by_hand.py")
-TWO = tfdistr.local_cluster(2)
+TWO = describe_local_cluster(2)
 NOT_PLACED = "place() takes a model that is built, before it is trained, outside of the strategy's scope."
 FIRST = "Begin the model with keras.Input() or call its build(), and place it after the scope."
 FORM = (

@@ -8,7 +8,6 @@ import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 from clusters import PROGRAMS, Ended, Processes, run_cluster
 from launched import processes_of, wait_for
+from warm import Process
 
 from tfdistr.events import EventReader
 from tfdistr.recovery.checkpoint import CheckpointFolder
@@ -40,13 +40,13 @@ def test_a_little_chaos_changes_no_bit():
 
 
 @pytest.fixture
-def start_job(tmp_path: Path, processes: Processes) -> Callable[..., subprocess.Popen[str]]:
+def start_job(tmp_path: Path, processes: Processes) -> Callable[..., Process]:
     """A function that starts a job in the folder of the test."""
     program = [sys.executable, str(PROGRAMS / "recovery_job.py"), str(tmp_path)]
     return lambda *arguments: processes.start(*program, *arguments)
 
 
-def until_a_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
+def until_a_checkpoint(folder: Path, process: Process) -> None:
     """Wait until there is a checkpoint that was not there before."""
     kept = CheckpointFolder(checkpoint_folder(folder))
     before = set(kept.positions())

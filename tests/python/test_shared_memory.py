@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def found(what: str, ranks: int) -> list[dict[str, Any]]:
-    (ended,) = run_cluster("shared_sum.py", ranks, [what], timeout=90, mpi=True)
+    (ended,) = run_cluster("shared_sum.py", ranks, [what], timeout=90, mpi=True, start_warm=False)
     assert ended.status == 0, ended.output
     texts = [part.partition("\n")[0] for part in ended.output.split("found ")[1:]]
     assert len(texts) == ranks
