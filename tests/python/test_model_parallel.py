@@ -156,7 +156,7 @@ NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names o
          "worker 0 for the layer a, and no cluster"),
         ({"placement": {"a": "cpu:7"}, "cluster": None}, "`placement` must name devices that are there.",
          "cpu:7 of this process"),
-        ({"placement": {"a": "worker 0"}, "cluster": tfdistr.local_cluster(2, ps=1)},
+        ({"placement": {"a": "worker 0"}, "cluster": describe_local_cluster(2, ps=1)},
          "The strategy 'model_parallel' has no use for parameter servers.",
          "2 workers and 1 parameter server, by the cluster"),
         ({"placement": {"a": "worker 0"}, "cluster": tfdistr.mpi_cluster(["localhost"])},

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.errors import ArgumentError, JobStoppedError
 from tfdistr.launch.carrier import without_worker
-from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.local import LocalCluster, describe_local_cluster
 from tfdistr.launch.mpi import LocalMpi
 from tfdistr.recovery.checkpoint import CheckpointFolder
 from tfdistr.recovery.run import checkpoint_folder
@@ -288,10 +288,10 @@ ARGUMENTS = [
     ({"min_workers": 2}, "`min_workers` must be at most the number of workers of `cluster`.",
      "min_workers=2, and no workers",
      "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"min_workers": 3, "cluster": tfdistr.local_cluster(2)},
+    ({"min_workers": 3, "cluster": describe_local_cluster(2)},
      "`min_workers` must be at most the number of workers of `cluster`.",
      "min_workers=3, and 2 workers", "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": tfdistr.local_cluster(2, ps=1)},
+    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
      "`checkpoint_every`, `resume` and `min_workers` are for the strategies 'multi_worker_mirrored', "
      "'mirrored', 'one_device'.",
      "strategy='parameter_server'",

@@ -21,7 +21,7 @@ _RANK = Path(__file__).with_name("warm_rank.py")
 
 
 class WarmProcess(Forked):
-    """A fork with what tests use of ``subprocess.Popen``; its output comes through a pipe, or goes to a file."""
+    """A fork with what tests use of ``subprocess.Popen``; its output comes by a pipe, or goes to a file."""
 
     def __init__(self, how: WarmStart, env: Mapping[str, str], output: IO[bytes] | None) -> None:
         self.args = list(how.argv)
