@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import leftovers
+
+leftovers.own_everything()
 
 # Keras imports pandas and matplotlib where they are installed; python -X importtime -c 'import keras' shows
 # for how long. Tests start many processes, and all but a few need neither.
@@ -21,6 +27,15 @@ def with_pandas() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path != WITHOUT))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """The tests of a file leave nothing on this machine but the fork servers of their session."""
+    before = leftovers.Present()
+    yield
+    left = leftovers.left_since(before)
+    assert not left, "These tests have left:\n" + "\n".join(left)
 
 
 @pytest.fixture(scope="session", autouse=True)

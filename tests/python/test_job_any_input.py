@@ -99,7 +99,7 @@ def test_any_local_cluster(workers: Any, ps: Any, cores: Any, env: Any, follow: 
         {"start_timeout": timeout},
         {"workers": workers, "cores_per_worker": cores, "env": env, "follow": follow},
     ):
-        valid_or_refused(LocalCluster, lambda options=options: tfdistr.local_cluster(**options))
+        valid_or_refused(LocalCluster, lambda options=options: describe_local_cluster(**options))
 
 
 @thorough
