@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,32 @@ def _what_a_killed_mpiexec_leaves() -> Iterator[None]:
     yield
     for file in files() - before:
         file.unlink(missing_ok=True)
+
+
+# --- What is not run is said: with tests side by side, pytest itself does not
+
+
+_deselected: dict[str, int] = {}
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in ("slow", "alone"):
+            if item.get_closest_marker(name):
+                _deselected[name] = _deselected.get(name, 0) + 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["deselected"] = _deselected
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _deselected.update(getattr(node, "workeroutput", {}).get("deselected", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for name, where in (("slow", "make test-all runs them"), ("alone", "they run when no other test does")):
+        if _deselected.get(name):
+            terminalreporter.write_line(f"Not run here: {_deselected[name]} tests marked {name}; {where}.")
