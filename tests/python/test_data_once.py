@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.pipeline import make_data
@@ -67,7 +68,7 @@ def run(name: str, workers: int, shuffle: bool) -> tuple[list[list[list[int]]], 
     return found, decoded
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("shuffle", mostly_slow([True, False], quick=[True]))
 @pytest.mark.parametrize("name", SHARED)
 def test_each_worker_decodes_its_own_examples(name, shuffle):
     (one,), _ = run(name, 1, shuffle)

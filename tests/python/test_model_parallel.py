@@ -252,6 +252,7 @@ def test_workers_that_are_started_by_hand(processes, tmp_path, alone):
             np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
 
 
+@pytest.mark.slow
 def test_a_worker_started_by_hand_that_dies_is_named(processes, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     (first, second), config = _start(processes, addresses, workers=2)

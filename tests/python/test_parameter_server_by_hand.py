@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from clusters import PROGRAMS
+from slow import mostly_slow
 from warm import Process
 
 import tfdistr
@@ -118,7 +119,7 @@ except ValueError as error:
 """
 
 
-@pytest.mark.parametrize("halted", [0, 1])
+@pytest.mark.parametrize("halted", mostly_slow([0, 1], quick=[0]))
 def test_a_chief_that_fails_says_so_although_a_server_is_halted(processes, halted, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}

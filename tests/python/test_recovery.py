@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, JobStoppedError
@@ -140,7 +141,7 @@ def undisturbed(tmp_path_factory):
     return bits(fit), (folder / "log.csv").read_text(), (folder / "best.weights.h5").read_bytes()
 
 
-@pytest.mark.parametrize("every", ["epoch", 7, 5, 1000])
+@pytest.mark.parametrize("every", mostly_slow(["epoch", 7, 5, 1000], quick=["epoch", 7]))
 def test_a_run_goes_on_where_it_failed(tmp_path, undisturbed, every):
     given = {"validation_data": (X, Y), "checkpoint_every": every}
     with pytest.raises(RuntimeError, match="the disk is full"):
@@ -160,6 +161,7 @@ def generator() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: iter(zip(X, Y, strict=True)), output_signature=spec)
 
 
+QUICK = ("every batch", "to the end of the data", "class_weight", "a loop of Keras")
 CASES: dict[str, dict[str, Any]] = {
     "every batch": {"remembers": True, "checkpoint_every": 7},
     "steps_per_execution": {"make": executes_three, "checkpoint_every": 7},
@@ -180,7 +182,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(CASES, quick=QUICK))
 def test_a_run_of_another_kind_goes_on(tmp_path, name):
     given = dict(CASES[name])
     remembers = Remembers() if given.pop("remembers", False) else None
