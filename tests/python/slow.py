@@ -9,7 +9,7 @@ import pytest
 
 
 def mostly_slow(values: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    """The parameters ``values`` of a test, of which all but ``quick`` are slow; a tuple is several arguments."""
+    """The parameters of a test, of which all but ``quick`` are slow; tuples are several arguments."""
     return [
         pytest.param(
             *(value if isinstance(value, tuple) else (value,)),
