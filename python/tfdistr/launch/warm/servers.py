@@ -96,27 +96,31 @@ class _Server:
         """Whether it runs. Of one that does not, nothing is left."""
         if self.process.poll() is None:
             return True
-        assert self.process.stdin is not None
-        self.process.stdin.close()
         if self.process.returncode:
             said = last_lines(self.folder / "server.log", 1)
             log.warning(
                 "The process that forks workers (%d) ended with status %d: %s",
                 self.process.pid, self.process.returncode, said[0] if said else "it says nothing",
             )  # fmt: skip
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._remove()
         return False
 
     def end(self, until: float) -> None:
         """End it, and with it its forks."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+        self.process.terminate()  # while it imports, this ends it at once
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.is_alive()
+        self._remove()
+
+    def _remove(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Servers:
