@@ -132,6 +132,8 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 #' @param start_timeout Seconds until every worker must have joined the cluster.
 #' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
 #'   `"ssh -F my_config"`. By default `ssh`.
+#' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras; see
+#'   [local_cluster()]. The first job starts one on each host, by ssh.
 #' @return A list of class `tfdistr_mpi_cluster` with these, and `workers`: how many there are on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine; they communicate by MPI, too, where they can.
@@ -139,9 +141,9 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 #' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
 #' @export
 mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL) {
+                        start_timeout = 300, ssh = NULL, warm = TRUE) {
   made <- with_conditions(
-    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh)
+    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm)
   )
   structure(
     list(
@@ -152,17 +154,20 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
       start_timeout = start_timeout,
-      ssh = ssh
+      ssh = ssh,
+      warm = warm
     ),
     class = "tfdistr_mpi_cluster"
   )
 }
 
-python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh) {
+python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
+                               warm) {
   core("launch.mpi")$mpi_cluster(
     if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
     cores_per_worker = cores_per_worker,
-    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh
+    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
+    warm = warm
   )
 }
 

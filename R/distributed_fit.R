@@ -267,7 +267,7 @@ workers_cluster <- function(cluster, env = list()) {
   } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
     python_mpi_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh
+      cluster$start_timeout, cluster$ssh, cluster$warm
     )
   } else {
     cluster

@@ -16,7 +16,7 @@ def test_a_session_ends_quietly_while_its_fork_server_starts(tmp_path: Path) -> 
         "import tfdistr\n"
         "cluster = tfdistr.local_cluster(1)\n"
         "from tfdistr.launch.warm.servers import _servers\n"
-        "print(*(server.process.pid for server in _servers._present.values()))\n"
+        "print(*(server._process.pid for server in _servers._present.values()))\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True,

@@ -15,10 +15,10 @@ from tfdistr.errors import ArgumentError
 
 from .cores import share_of
 from .local import BY_MEMORY, LocalCluster, check_env, worker_defaults
-from .loopback import LOOPBACK, keep_to_loopback
+from .loopback import LOOPBACK, Loopback, keep_to_loopback
 from .mpiexec import Mpiexec, Rank
 from .ports import free_ports
-from .warm.servers import warm_start
+from .warm.servers import Place, WarmStart, warm_start, warm_starts
 
 log = logging.getLogger("tfdistr")
 
@@ -39,6 +39,7 @@ class MpiCluster:
     start_timeout: float = 300.0
     ssh: str | None = None
     cores_per_worker: int | None = None
+    warm: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hosts", check_hosts(self.hosts))
@@ -47,6 +48,7 @@ class MpiCluster:
         timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
         object.__setattr__(self, "start_timeout", timeout)
         object.__setattr__(self, "follow", flag("follow", self.follow))
+        object.__setattr__(self, "warm", flag("warm", self.warm))
         cores = optional_whole("cores_per_worker", self.cores_per_worker)
         object.__setattr__(self, "cores_per_worker", cores)
         _words(self.ssh)
@@ -61,7 +63,14 @@ class MpiCluster:
         each = self.workers_per_host
         shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
         environments = [{**worker_defaults(), **share, **(self.env or {})} for share in shares]
-        return Mpiexec(command, run_dir, environments, hosts=self.hosts, ssh=_words(self.ssh)).ranks
+        ssh = _words(self.ssh)
+        starts: list[WarmStart | None] = []
+        if self.warm:
+            places = [Place(host, tuple(ssh)) for host in self.hosts]
+            whole = {**os.environ, **environments[0]}
+            starts = warm_starts(command, whole, Loopback("none"), places)
+        warm = [starts[index // each] for index in range(self.workers)] if starts else []
+        return Mpiexec(command, run_dir, environments, hosts=self.hosts, ssh=ssh, warm=warm).ranks
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,7 @@ def mpi_cluster(
     follow: bool = False,
     start_timeout: float = 300.0,
     ssh: str | None = None,
+    warm: bool = True,
 ) -> MpiCluster:
     """Describe a cluster of workers on several hosts that MPI's launcher starts, and that talk by MPI.
 
@@ -140,6 +150,8 @@ def mpi_cluster(
         start_timeout: Seconds until every worker must have joined the cluster.
         ssh: The program that reaches the hosts, and its options, as in a shell: "ssh -F my_config", for
             example. By default ``ssh``.
+        warm: Whether workers are forks of a process that has imported TensorFlow and Keras; see
+            `local_cluster`. The first job starts one on each host, by ssh.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -151,7 +163,7 @@ def mpi_cluster(
         >>> mpi_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker)
+    return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm)
 
 
 def check_hosts(hosts: Any) -> tuple[str, ...]:

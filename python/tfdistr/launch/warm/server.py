@@ -3,8 +3,8 @@
     python -m tfdistr.launch.warm.server FOLDER LISTENER
 
 LISTENER is the number of an open socket, whose name is in FOLDER. Standard input is open as long as the
-session is there for which the server runs: server and forks end with it. An R process that has loaded Python
-calls ``preload()`` and ``serve()`` itself.
+session is there for which the server runs: server and forks end with it. A line there says that the session
+needs no more forks. An R process that has loaded Python calls ``preload()`` and ``serve()`` itself.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Server:
         """Serve until the session is gone, or nobody asks any more; see ``serve()``."""
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._end_soon)
+        signal.signal(signal.SIGTERM, lambda *_: self._end())
         end_with_parent(0)  # it counts the thread that started this, which may end before its process
         self._threads = threads()
         for source in (self._listener, self._wakeup, _STDIN):
@@ -136,7 +136,9 @@ class _Server:
             with contextlib.suppress(BlockingIOError):
                 self._wakeup.recv(1 << 12)
         elif key.fd == _STDIN:
-            self._end()  # the session is gone
+            if not os.read(_STDIN, 1 << 12):
+                self._end()  # the session is gone
+            self._ending = True  # it needs no more forks
         else:  # a client is, for it says nothing more: what it had started goes with it
             self._kill(key.data)
             self._selector.unregister(key.fileobj)
@@ -213,11 +215,8 @@ class _Server:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
 
-    def _end_soon(self, *_: object) -> None:
-        """End once all forks have ended."""
-        self._ending = True
-
     def _end(self) -> NoReturn:
+        """End, with all forks."""
         for child in self._clients:
             self._kill(child)
         shutil.rmtree(self._folder, ignore_errors=True)
