@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import tempfile
 import time
@@ -15,9 +16,10 @@ MARK = "OWNER_OF_TEST"
 """The environment variable by which a process is known that a test has started, whoever its parent is."""
 _SHARED = Path("/dev/shm")
 _SHARED_NAMES = ("mpich_shm_*", "tfdistr*")
-# Until the session ends: its fork servers. Until the process ends: what TensorFlow has compiled of functions.
+# Until the session ends: its fork servers, the temporary run directories of its jobs, and what TensorFlow has
+# compiled of functions.
 _SERVER = "tfdistr.launch.warm.server"
-_FILES = ("tfdistr-warm-", "pytest-", "__autograph_generated_file")
+_MAY_STAY = re.compile(r"tfdistr-warm-.*|tfdistr-\w{8}|__autograph_generated_file.*|pytest-of-.*")
 _GRACE = 10.0  # seconds for what is ending
 
 
@@ -88,7 +90,7 @@ def _ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
 
 
 def _may_not_stay(path: Path) -> bool:
-    return not path.name.startswith(_FILES)
+    return not _MAY_STAY.fullmatch(path.name)
 
 
 def _is_mapped(path: Path) -> bool:
