@@ -97,7 +97,9 @@ def test_a_map_that_keeps_a_state_runs_for_all_examples_in_order():
     assert decoder.calls[:EXAMPLES] == list(range(EXAMPLES))
 
 
-@pytest.mark.parametrize(("workers", "batch_size"), [(1, 10), (2, 10), (5, 10), (6, 4)])
+@pytest.mark.parametrize(
+    ("workers", "batch_size"), mostly_slow([(1, 10), (2, 10), (5, 10), (6, 4)], quick=[(2, 10), (6, 4)])
+)
 def test_a_cache_after_shard_keeps_what_was_decoded(workers, batch_size):
     """Also where a worker has no row of the last batch, or of any."""
     found = []

@@ -95,7 +95,7 @@ def steps_of(described: Dataset, workers: int, steps: int, **more: Any) -> list[
 SPLITS = ["train", "train[10:30]", "train[50%:]+test", "all", "test"]
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("in_memory", mostly_slow([True, False], quick=[False]))
 @pytest.mark.parametrize("split", mostly_slow(SPLITS, quick=SPLITS[2:3]))
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 def test_the_global_batches_are_those_of_the_order(folders, file_format, split, in_memory, monkeypatch):
