@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
+import shutil
 import signal
 import tempfile
 import time
@@ -16,20 +18,24 @@ MARK = "OWNER_OF_TEST"
 """The environment variable by which a process is known that a test has started, whoever its parent is."""
 _SHARED = Path("/dev/shm")
 _SHARED_NAMES = ("mpich_shm_*", "tfdistr*")
-# Until the session ends: its fork servers, the temporary run directories of its jobs, and what TensorFlow has
-# compiled of functions.
-_SERVER = "tfdistr.launch.warm.server"
+# Until the session ends: its fork servers and what looks after the semaphores of multiprocessing; the temporary
+# run directories of its jobs, and what TensorFlow has compiled of functions.
+_OF_SESSION = ("tfdistr.launch.warm.server", "tfdistr:::fork_server()", "multiprocessing.resource_tracker")
 _MAY_STAY = re.compile(r"tfdistr-warm-.*|tfdistr-\w{8}|__autograph_generated_file.*|pytest-of-.*")
 _GRACE = 10.0  # seconds for what is ending
 
 
 def own_everything() -> None:
-    """Have what this process starts carry a mark, and have temporary files in a folder of its own."""
+    """Have what this process starts carry a mark, and have temporary files in a folder that goes with it."""
     os.environ[MARK] = str(uuid.uuid4())
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        folder = Path(tempfile.gettempdir(), worker)
-        folder.mkdir(exist_ok=True)
-        os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # pytest keeps those of some runs
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
+    atexit.register(_remove, tempfile.tempdir, os.getpid())
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork of it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Present:
@@ -80,7 +86,7 @@ def _processes() -> Iterator[tuple[int, str]]:
                 marked.add(pid)
     for pid, command in found.items():
         descends = pid in marked or os.getpid() in _ancestors(pid, parents)
-        if descends and pid != os.getpid() and _SERVER not in command:
+        if descends and pid != os.getpid() and not any(part in command for part in _OF_SESSION):
             yield pid, command
 
 
