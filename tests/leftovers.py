@@ -18,7 +18,7 @@ MARK = "OWNER_OF_TEST"
 """The environment variable by which a process is known that a test has started, whoever its parent is."""
 _SHARED = Path("/dev/shm")
 _SHARED_NAMES = ("mpich_shm_*", "tfdistr*")
-# Until the session ends: its fork servers and what looks after the semaphores of multiprocessing; the temporary
+# Until the session ends: its fork servers, what looks after semaphores of multiprocessing, the temporary
 # run directories of its jobs, and what TensorFlow has compiled of functions.
 _OF_SESSION = ("tfdistr.launch.warm.server", "tfdistr:::fork_server()", "multiprocessing.resource_tracker")
 _MAY_STAY = re.compile(r"tfdistr-warm-.*|tfdistr-\w{8}|__autograph_generated_file.*|pytest-of-.*")
