@@ -27,7 +27,7 @@ Task = tuple[str, list[str], dict[str, str]]
 def outputs(*tasks: Task) -> list[str]:
     """What processes that are started together print."""
     commands = [[sys.executable, str(EXAMPLES / script), *arguments] for script, arguments, _ in tasks]
-    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 150)
+    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 240, start_warm=False)
     for task in ended:
         assert task.status == 0, task.output[-3000:]
     return [task.output for task in ended]
