@@ -6,6 +6,8 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 PYTHON := $(CURDIR)/.venv/bin/python
 # A part of the tests: make test-python T=cluster, make test-r T=cluster
 T ?=
+# Whether the slow tests run, too: make test-r SLOW=1
+SLOW ?=
 # What `make equality` compares: numbers of workers, and what carries their collectives.
 WORKERS ?= 2 3
 WAYS ?=
@@ -18,11 +20,12 @@ ROUNDS ?= 5
 SYSTEMS ?=
 
 export LC_ALL := C.UTF-8
+export SLOW
 # R uses the Python of this checkout, also where its working directory is another.
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-python test-r test-cross check equality chaos faults docs bench scaling clean
+.PHONY: help setup demo test test-all lint test-python test-r test-cross check equality chaos faults docs bench scaling clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -34,8 +37,11 @@ demo: setup ## the main job on two workers, from Python and then from R
 	$(PYTHON) examples/demo.py
 	Rscript examples/demo.R
 
-test: setup ## every check and every test; fails if one of them fails
-	@tools/test.sh lint test-python test-r test-cross check
+test: setup ## every check, and all tests but the slow ones; fails if one of them fails
+	@tools/test.sh lint,test-cross,check test-python test-r
+
+test-all: setup ## the slow tests too, all cases of equality, all faults and a little chaos
+	@SLOW=1 KILLS=4 tools/test.sh lint,test-cross,check test-python test-r equality faults chaos
 
 lint: setup ## ruff, mypy, lintr
 	@failed=0; \
@@ -44,10 +50,9 @@ lint: setup ## ruff, mypy, lintr
 	done; \
 	exit $$failed
 
-test-python: setup ## pytest; T=name runs the tests with that in their name
+test-python: setup ## pytest; T=name runs the tests with that in their name, SLOW=1 the slow ones too
 	@tools/setup-hosts.sh
-	$(PYTHON) -m pytest tests/python --durations=20 $(if $(T),-k '$(T)')
-	$(if $(T),,$(PYTHON) -m pytest tests/faults -m quick)
+	$(if $(T),$(PYTHON) -m pytest tests/python -k '$(T)',tools/test-python.sh)
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 	Rscript tools/test-r.R $(T)

@@ -65,8 +65,8 @@ cluster_from_env <- function() {
 
 #' Describe a cluster of workers on this machine
 #'
-#' No worker is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
-#' own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
+#' No worker is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of
+#' its own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
 #' other over the loopback address, and end with the process that started them. Other machines do
 #' not reach them: `SECURITY.md` says how, and what is not protected.
 #'
@@ -82,9 +82,9 @@ cluster_from_env <- function() {
 #'   file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
 #' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras, so that
-#'   they start in some 2 seconds instead of 10. This call starts that process in the background. It serves all
-#'   jobs of this session, and ends with it, after ten idle minutes, and by [stop_warm_workers()]. Where a fork
-#'   is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
+#'   they start in some 2 seconds instead of 10. This call starts that process in the background. It serves
+#'   all jobs of this session, and ends with it, after ten idle minutes, and by [stop_warm_workers()]. Where
+#'   a fork is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
 #' @return A list of class `tfdistr_local_cluster` with these seven, and `gpus`, that of each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)

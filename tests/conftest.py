@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import leftovers
+
+leftovers.own_everything()
 
 # Keras imports pandas and matplotlib where they are installed; python -X importtime -c 'import keras' shows
 # for how long. Tests start many processes, and all but a few need neither.
@@ -23,6 +30,15 @@ def with_pandas() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """The tests of a file leave nothing on this machine but the fork servers of their session."""
+    before = leftovers.Present()
+    yield
+    left = leftovers.left_since(before)
+    assert not left, "These tests have left:\n" + "\n".join(left)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _what_a_killed_mpiexec_leaves() -> Iterator[None]:
     """MPICH's launcher describes the machine in a file whose folder is always /tmp."""
@@ -34,3 +50,32 @@ def _what_a_killed_mpiexec_leaves() -> Iterator[None]:
     yield
     for file in files() - before:
         file.unlink(missing_ok=True)
+
+
+# --- What is not run is said: with tests side by side, pytest itself does not
+
+
+_deselected: dict[str, int] = {}
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in ("slow", "alone"):
+            if item.get_closest_marker(name):
+                _deselected[name] = _deselected.get(name, 0) + 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["deselected"] = _deselected
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _deselected.update(getattr(node, "workeroutput", {}).get("deselected", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for name, where in (("slow", "make test-all runs them"), ("alone", "they run when no other test does")):
+        if _deselected.get(name):
+            terminalreporter.write_line(f"Not run here: {_deselected[name]} tests marked {name}; {where}.")

@@ -1,9 +1,39 @@
-# testthat over the installed package; an argument is the name of one test file, without "test-" and ".R".
+# testthat over the installed package, two test files side by side; an argument is the name of one test file,
+# without "test-" and ".R". What the tests leave on this machine is an error, too.
 filter <- commandArgs(TRUE)
+mark <- paste0("OWNER_OF_TEST=", basename(tempfile()))
+folder <- tempfile("tests-")
+dir.create(folder)
 Sys.setenv(
   NOT_CRAN = "true", # or snapshots would be skipped
-  PYTHONPATH = normalizePath("tests/without") # as in tests/conftest.py
+  TESTTHAT_CPUS = "2",
+  PYTHONPATH = normalizePath("tests/without"), # as in tests/conftest.py
+  OWNER_OF_TEST = sub(".*=", "", mark),
+  TMPDIR = folder
 )
+
+# The processes that the tests have started, as they are known by a variable of their environment.
+processes <- function() {
+  found <- Filter(function(process) {
+    read <- function() suppressWarnings(readBin(file.path(process, "environ"), "raw", 1e6))
+    environment <- tryCatch(read(), error = function(condition) raw())
+    length(grepRaw(mark, environment, fixed = TRUE)) > 0L
+  }, Sys.glob("/proc/[0-9]*"))
+  setdiff(basename(found), as.character(Sys.getpid()))
+}
+
+# What is there that was not before, once what is ending has had the time for it.
+left_behind <- function(shared_before) {
+  end <- Sys.time() + 10
+  repeat {
+    shared <- setdiff(Sys.glob("/dev/shm/mpich_shm_*"), shared_before)
+    left <- c(paste("process", processes(), recycle0 = TRUE), shared, list.files(folder, full.names = TRUE))
+    if (!length(left) || Sys.time() > end) return(left)
+    Sys.sleep(0.2)
+  }
+}
+
+shared_before <- Sys.glob("/dev/shm/mpich_shm_*")
 testthat::test_dir(
   "tests/testthat",
   filter = if (length(filter)) paste0("^", filter, "$"),
@@ -12,3 +42,6 @@ testthat::test_dir(
   reporter = testthat::ProgressReporter$new(max_failures = Inf),
   stop_on_failure = TRUE
 )
+left <- left_behind(shared_before)
+unlink(folder, recursive = TRUE)
+if (length(left)) stop("These tests have left:\n", paste(left, collapse = "\n"))

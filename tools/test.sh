@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the make targets given, all of them also when one fails, and ends with a line for each.
+# Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with commas
+# between them run side by side.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -8,22 +9,34 @@ TMPDIR=$(mktemp -d)
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 trap 'exit 130' INT TERM
+results=$TMPDIR/results
 
-summary=
-failed=0
-begin=$(date +%s)
-for target; do
-  printf '\n==> make %s\n' "$target"
+run() {
   start=$(date +%s)
-  if make "$target"; then result=passed; else result=FAILED failed=1; fi
-  summary="$summary$(printf '%-8s %-12s %5d s' "$result" "$target" $(($(date +%s) - start)))
-"
+  if make "$1"; then result=passed; else result=FAILED; fi
+  printf '%-8s %-12s %5d s\n' "$result" "$1" $(($(date +%s) - start)) >>"$results"
+}
+
+begin=$(date +%s)
+for group; do
+  targets=$(echo "$group" | tr , ' ')
+  printf '\n==> make %s\n' "$targets"
+  if [ "$targets" = "$group" ]; then
+    run "$group"
+    continue
+  fi
+  for target in $targets; do run "$target" >"$TMPDIR/$target.out" 2>&1 & done
+  wait
+  for target in $targets; do
+    printf '\n==> %s\n' "$target"
+    cat "$TMPDIR/$target.out"
+  done
 done
 
-printf '\n%s' "$summary"
-if [ "$failed" = 0 ]; then
-  printf 'All tests passed in %d s.\n' $(($(date +%s) - begin))
-else
+printf '\n'
+cat "$results"
+if grep -q '^FAILED' "$results"; then
   printf 'Tests FAILED, after %d s.\n' $(($(date +%s) - begin))
+  exit 1
 fi
-exit "$failed"
+printf 'All tests passed in %d s.\n' $(($(date +%s) - begin))

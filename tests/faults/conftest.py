@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+FOLDER = Path(__file__).parent
 ROWS: list[tuple[str, str, str, str]] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == FOLDER and not item.get_closest_marker("quick"):
+            item.add_marker("slow")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import tfdistr
 from tfdistr.launch.ports import free_ports
 
 sys.path.append(str(Path(__file__).parents[1] / "python"))
+import warm
 from launched import wait_for
 
 PROGRAM = Path(__file__).parent / "faulty.py"
@@ -44,7 +44,7 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[warm.Process] = []
         self.results: list[Path] = []
         self.began = time.time()
 
@@ -52,10 +52,9 @@ class Job:
         index = len(self.processes)
         result = self.folder / f"result-{index}.json"
         with (self.folder / f"output-{index}.txt").open("wb") as output:
-            process = subprocess.Popen(
+            process = warm.start(
                 [*command, sys.executable, str(PROGRAM), json.dumps(given), str(result)],
-                env=os.environ | {"TF_CONFIG": ""} | env, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                os.environ | {"TF_CONFIG": ""} | env, output=output,
             )  # fmt: skip
         self.processes.append(process)
         self.results.append(result)

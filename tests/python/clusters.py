@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import warm
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
@@ -28,39 +29,45 @@ class Ended:
 
 
 def run_cluster(
-    program: str, workers: int, *args: Sequence[str], timeout: float = 240, mpi: bool = False
+    program: str,
+    workers: int,
+    *args: Sequence[str],
+    timeout: float = 240,
+    mpi: bool = False,
+    start_warm: bool = True,
 ) -> list[Ended]:
     """Start ``workers`` processes of ``programs/<program>``, wait for all, and leave none behind.
 
     ``args`` holds the arguments of each worker, or one list for all. With ``workers=1`` there is no
     TF_CONFIG. With ``mpi``, mpiexec starts the workers, and what came of them all is one ``Ended``.
+    With ``start_warm`` they are forks of a process that has imported TensorFlow.
     """
     each = args if len(args) == workers else list(args) * workers
     commands = [[sys.executable, str(PROGRAMS / program), *arguments] for arguments in each]
     if mpi:
+        env = {**warm.QUIET, **os.environ, "TF_CONFIG": ""}
+        if start_warm:
+            commands = [warm.rank(command, env) for command in commands]
         ranks = [word for command in commands for word in (":", "-n", "1", *command)]
-        return run_commands([[str(MPIEXEC), *ranks[1:]]], [os.environ | {"TF_CONFIG": ""}], timeout)
+        return run_commands([[str(MPIEXEC), *ranks[1:]]], [env], timeout)
     environments = [os.environ | {"TF_CONFIG": ""}]
     if workers > 1:
         plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
         environments = [os.environ | environment for environment in plan.environments()]
-    return run_commands(commands, environments, timeout)
+    return run_commands(commands, environments, timeout, start_warm=start_warm)
 
 
 def run_commands(
-    commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], timeout: float
+    commands: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    timeout: float,
+    *,
+    start_warm: bool = True,
 ) -> list[Ended]:
     """Start all commands, each with its environment, wait for them, and leave none behind."""
     began = time.monotonic()
     processes = [
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        warm.start(command, environment, warm=start_warm)
         for command, environment in zip(commands, environments, strict=True)
     ]
     ended = []
@@ -80,14 +87,10 @@ class Processes:
     """Processes that are ended with the context."""
 
     def __init__(self) -> None:
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[warm.Process] = []
 
-    def start(self, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        environment = {**os.environ, "TF_CONFIG": "", "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})}
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
+    def start(self, *command: str, env: dict[str, str] | None = None) -> warm.Process:
+        process = warm.start(command, {**os.environ, "TF_CONFIG": "", **(env or {})})
         self.started.append(process)
         return process
 
@@ -98,4 +101,5 @@ class Processes:
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            process.wait()
+            process.stdout.close()

@@ -129,7 +129,7 @@ class Hosts:
                     os.kill(pid, 9)
 
     def processes(self) -> list[str]:
-        """What runs on the hosts, but for their ssh servers, and fork servers, which serve other jobs, too."""
+        """What runs on the hosts, but for their ssh servers, and fork servers, which serve other jobs."""
         return [line for line in self._processes() if _FORK_SERVER not in line]
 
     def fork_servers(self) -> list[str]:

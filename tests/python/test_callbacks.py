@@ -95,7 +95,7 @@ def tensorboard(job):
         [sys.executable, "-m", "tensorboard.main", "--logdir", str(job.path / "board"), "--port", "0",
          "--host", "127.0.0.1", "--load_fast", "false"],
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "TMPDIR": str(job.path)},
     )  # fmt: skip
     try:
         assert server.stderr is not None

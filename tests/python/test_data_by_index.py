@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.data import by_index
@@ -39,7 +40,7 @@ def assert_same(one, other) -> None:
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", mostly_slow([1, 2, 5], quick=[2]))
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_batches_are_those_of_the_dataset(name, workers):
     for index in range(workers):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.lookup import lookup
@@ -120,9 +121,13 @@ def test_batches_are_those_of_tf_data(name, shard):
         same(batch, other)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", mostly_slow([2, 3], quick=[3]))
 @pytest.mark.parametrize(
-    "how", ["tensors", "map", "shard", "shard, map", "shard in order", "shard in order, map"]
+    "how",
+    mostly_slow(
+        ["tensors", "map", "shard", "shard, map", "shard in order", "shard in order, map"],
+        quick=["tensors", "shard in order, map"],
+    ),
 )
 def test_ragged_examples(how, workers):
     def function(ctx: WorkerContext) -> tf.data.Dataset:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.pipeline import make_data
@@ -67,7 +68,7 @@ def run(name: str, workers: int, shuffle: bool) -> tuple[list[list[list[int]]], 
     return found, decoded
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("shuffle", mostly_slow([True, False], quick=[True]))
 @pytest.mark.parametrize("name", SHARED)
 def test_each_worker_decodes_its_own_examples(name, shuffle):
     (one,), _ = run(name, 1, shuffle)
@@ -96,7 +97,9 @@ def test_a_map_that_keeps_a_state_runs_for_all_examples_in_order():
     assert decoder.calls[:EXAMPLES] == list(range(EXAMPLES))
 
 
-@pytest.mark.parametrize(("workers", "batch_size"), [(1, 10), (2, 10), (5, 10), (6, 4)])
+@pytest.mark.parametrize(
+    ("workers", "batch_size"), mostly_slow([(1, 10), (2, 10), (5, 10), (6, 4)], quick=[(2, 10), (6, 4)])
+)
 def test_a_cache_after_shard_keeps_what_was_decoded(workers, batch_size):
     """Also where a worker has no row of the last batch, or of any."""
     found = []

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.data import pipeline
@@ -58,7 +59,7 @@ def whole(
 # --- Arrays
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("workers", mostly_slow([1, 2, 3, 5], quick=[3]))
 def test_arrays(workers):
     source = make_source(Y)
     batches = whole(source, workers, key=lambda batch: batch[0])
@@ -137,7 +138,7 @@ def numbers() -> tf.data.Dataset:
     return tf.data.Dataset.range(13)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("workers", mostly_slow([1, 2, 3, 5], quick=[3]))
 @pytest.mark.parametrize("function", [numbers, lambda ctx: numbers(), lambda *_: unknown()])
 def test_functions_of_examples(function, workers):
     batches = whole(function, workers)
@@ -187,7 +188,7 @@ def test_the_context_tells_what_a_function_may_need():
 # --- ctx.shard
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, 5])
+@pytest.mark.parametrize("workers", mostly_slow([2, 3, 4, 5], quick=[3]))
 @pytest.mark.parametrize(("examples", "batch_size"), [(13, 4), (12, 4), (3, 4), (1, 4), (7, 2)])
 def test_shard_uses_every_example_once_and_keeps_the_batches(examples, batch_size, workers):
     def function(ctx):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr import datasets
@@ -91,8 +92,11 @@ def steps_of(described: Dataset, workers: int, steps: int, **more: Any) -> list[
     return list(zip(*parts, strict=True))
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("split", ["train", "train[10:30]", "train[50%:]+test", "all", "test"])
+SPLITS = ["train", "train[10:30]", "train[50%:]+test", "all", "test"]
+
+
+@pytest.mark.parametrize("in_memory", mostly_slow([True, False], quick=[False]))
+@pytest.mark.parametrize("split", mostly_slow(SPLITS, quick=SPLITS[2:3]))
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 def test_the_global_batches_are_those_of_the_order(folders, file_format, split, in_memory, monkeypatch):
     if not in_memory:
@@ -113,7 +117,7 @@ def test_the_global_batches_are_those_of_the_order(folders, file_format, split, 
 
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", mostly_slow([1, 2, 3], quick=[2]))
 def test_each_worker_decodes_its_own_examples(folders, file_format, workers, in_memory, monkeypatch):
     if not in_memory:
         monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)

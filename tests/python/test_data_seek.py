@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.data.context import WorkerContext
@@ -69,6 +70,7 @@ BATCHES: dict[str, Any] = {
     "batches with a shuffle": lambda: numbers().shuffle(9, seed=1).batch(BATCH),
 }
 SOURCES = BY_INDEX | READ | BATCHES
+QUICK = ("a map", "a generator", "ctx.shard in order", "batches")
 
 
 def data(name: str, num_workers: int = 1, index: int = 0, start: int = 0, **more: Any):
@@ -97,7 +99,7 @@ def passes_of(found: list[list[int]], batches_of_pass: int = 4) -> list[list[int
     ]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK))
 def test_workers_and_steps(name):
     # With steps, so that one worker goes on after an epoch whose length it does not know.
     one = batches(name, 12, steps=4)
@@ -128,7 +130,7 @@ def test_a_far_step_of_what_is_read_in_order():
     assert unshuffled[0] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", [*BY_INDEX, *READ])
+@pytest.mark.parametrize("name", mostly_slow([*BY_INDEX, *READ], quick=QUICK))
 def test_drop_remainder(name):
     one = batches(name, 9, drop_remainder=True, steps=3)
     assert [len(batch) for batch in one] == [4] * 9

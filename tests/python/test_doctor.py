@@ -185,7 +185,7 @@ def test_hosts_are_reached_by_ssh(tmp_path, monkeypatch, of_cluster):
         ("echo not found >&2; exit 127", "not found", f"The same Python must be at this path on that host: "
                                                       f"{sys.executable}."),
         ('echo \'[0, "0.0.9"]\'', f"tfdistr 0.0.9, here {tfdistr.__version__}", "Install the same version."),
-        ("sleep 60", "no answer within 1 s", "Let this user in without a password: ssh a true."),
+        ("exec sleep 60", "no answer within 1 s", "Let this user in without a password: ssh a true."),
     ):  # fmt: skip
         fake_ssh(tmp_path, script, monkeypatch)
         row = doctor(hosts=["a"], timeout=1 if "sleep" in script else 20).rows[0]

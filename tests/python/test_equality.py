@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,14 +48,39 @@ PAIRS = {
 }
 
 
+# What `make test` runs of these; `make test-all` runs all.
+QUICK = {
+    2: {"drop-in": ["compiled_train_step", "masked_tokens", "global_clipnorm", "text_and_numbers"],
+        "distributed_fit": ["custom_train_step", "two_outputs_loss_weights", "sparse", "sample_weight"]},
+    3: {"drop-in": ["synchronized_batch_normalization", "last_batch_smaller_than_workers"],
+        "distributed_fit": ["one_example"]},
+    "devices": {"drop-in": ["compiled_train_step", "masked_tokens"], "distributed_fit": ["sample_weight"]},
+}  # fmt: skip
+
+
+def param(way: str, case: str, workers: int | str) -> Any:
+    """The arguments of a test, which is slow unless it is among the quick ones."""
+    values = (way, case, workers) if isinstance(workers, int) else (way, case)
+    return pytest.param(*values, marks=() if case in QUICK[workers][way] else pytest.mark.slow)
+
+
+def chosen(request: pytest.FixtureRequest, test: str) -> list[dict[str, Any]]:
+    """The arguments of a test for which it is to run now: only for these is there something to train."""
+    return [item.callspec.params for item in request.session.items if item.name.partition("[")[0] == test]
+
+
 @pytest.fixture(scope="module")
-def rows() -> dict[tuple[str, str, int], matrix.Row]:
-    made = matrix.run_matrix(PAIRS[2], (2, 3), only=PAIRS)
+def rows(request) -> dict[tuple[str, str, int], matrix.Row]:
+    pairs: dict[int, list[tuple[str, str]]] = {2: [], 3: []}
+    for test in chosen(request, "test_workers_equal_one_worker"):
+        pairs[test["workers"]].append((test["way"], test["case"]))
+    each = list(dict.fromkeys(pairs[2] + pairs[3]))
+    made = matrix.run_matrix(each, (2, 3), only=pairs)
     return {(row.way, row.case, row.workers): row for row in made}
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "workers"), [(*pair, workers) for workers, pairs in PAIRS.items() for pair in pairs]
+    ("way", "case", "workers"), [param(*pair, workers) for workers, pairs in PAIRS.items() for pair in pairs]
 )
 def test_workers_equal_one_worker(rows, way, case, workers):
     row = rows[way, case, workers]
@@ -63,13 +89,16 @@ def test_workers_equal_one_worker(rows, way, case, workers):
 
 
 @pytest.fixture(scope="module")
-def rows_on_devices() -> dict[tuple[str, str], matrix.Row]:
-    pairs = [(way, name) for way, names in ON_DEVICES.items() for name in names]
+def rows_on_devices(request) -> dict[tuple[str, str], matrix.Row]:
+    tests = chosen(request, "test_devices_of_one_process_equal_one_device")
+    pairs = [(test["way"], test["case"]) for test in tests]
     made = matrix.run_matrix(pairs, (3,), communication="mirrored")
     return {(row.way, row.case): row for row in made}
 
 
-@pytest.mark.parametrize(("way", "case"), [(way, name) for way in ON_DEVICES for name in ON_DEVICES[way]])
+@pytest.mark.parametrize(
+    ("way", "case"), [param(way, name, "devices") for way in ON_DEVICES for name in ON_DEVICES[way]]
+)
 def test_devices_of_one_process_equal_one_device(rows_on_devices, way, case):
     row = rows_on_devices[way, case]
     assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import MPIEXEC, run_commands
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
@@ -26,7 +27,7 @@ Task = tuple[str, list[str], dict[str, str]]
 def outputs(*tasks: Task) -> list[str]:
     """What processes that are started together print."""
     commands = [[sys.executable, str(EXAMPLES / script), *arguments] for script, arguments, _ in tasks]
-    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 150)
+    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 240, start_warm=False)
     for task in ended:
         assert task.status == 0, task.output[-3000:]
     return [task.output for task in ended]
@@ -70,7 +71,7 @@ def test_task_on_two_machines(tmp_path):
     assert sorted(tmp_path.iterdir()) == [one, two]  # and nothing of the worker's
 
 
-@pytest.mark.parametrize("update", ["sync", "async"])
+@pytest.mark.parametrize("update", mostly_slow(["sync", "async"], quick=["sync"]))
 def test_parameter_servers_on_digits(update):
     (output,) = outputs(("parameter_servers.py", ["digits", update, "2"], ALONE))
     steps = re.findall(r"^worker \d: local steps (\d+), global step (\d+)$", output, re.MULTILINE)
@@ -100,6 +101,7 @@ def check_writers(folder: Path) -> None:
         assert events.stat().st_size > 100
 
 
+@pytest.mark.slow
 def test_sentences_by_fit_and_by_a_loop_on_one_worker_and_on_two(tmp_path):
     def task(way: str, folder: str, env: dict[str, str], *strategy: str) -> Task:
         return "sentences.py", [way, str(tmp_path / folder), *strategy], env
@@ -130,6 +132,7 @@ def test_sentences_by_fit_and_by_a_loop_on_one_worker_and_on_two(tmp_path):
     assert len(list(tmp_path.iterdir())) == 5
 
 
+@pytest.mark.slow
 def test_end_to_end_with_nccl(tmp_path):
     env = ALONE | {"CUDA_VISIBLE_DEVICES": ""}
     (output,) = outputs(("end_to_end.py", [str(tmp_path / "out"), "2", "nccl"], env))

@@ -18,6 +18,7 @@ from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.fit import distributed_fit
 from tfdistr.job import Named
 from tfdistr.job_arguments import make_job
+from tfdistr.launch.local import describe_local_cluster
 from tfdistr.run_dir import make_run_dir
 
 X = np.zeros((4, 2), "float32")
@@ -39,6 +40,7 @@ def scheduled() -> keras.Model:
 A_MODEL = "`model` must be a function without arguments that builds and compiles a model."
 AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
 WHOLE = "`{0}` must be a whole number of at least 1."
+TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
 A_CLUSTER = "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out."
 USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
 NOT_BOTH = "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both."
@@ -74,21 +76,21 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      DEVICES.format("devices"), "'cpu:0', 'CPU:0'", "They are cpu:0."),
     ({"strategy": "mirrored", "devices": []}, DEVICES.format("devices"),
      "none", "They are cpu:0."),
-    ({"strategy": "mirrored", "cluster": tfdistr.local_cluster(2)},
+    ({"strategy": "mirrored", "cluster": TWO},
      "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", FITTING),
-    ({"cluster": tfdistr.local_cluster(2, ps=1)},
+    ({"cluster": SERVED},
      "The strategy 'multi_worker_mirrored' has no use for parameter servers.",
      "2 workers and 1 parameter server, by the cluster", WITH_SERVERS),
     ({"strategy": "parameter_server"}, "The strategy 'parameter_server' needs parameter servers.",
      "1 worker and 0 parameter servers, by no cluster and no TF_CONFIG",
      "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored', 'mirrored', "
      "'one_device', 'model_parallel'."),
-    ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2)},
+    ({"strategy": "parameter_server", "cluster": TWO},
      "The strategy 'parameter_server' needs parameter servers.",
      "2 workers and 0 parameter servers, by the cluster", FITTING),
-    ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2, ps=1), "update": "later"},
+    ({"strategy": "parameter_server", "cluster": SERVED, "update": "later"},
      "`update` must be one of 'async', 'sync'.", "'later'", "Use update='async'."),
-    ({"strategy": "parameter_server", "cluster": tfdistr.local_cluster(2, ps=1), "update": "sync",
+    ({"strategy": "parameter_server", "cluster": SERVED, "update": "sync",
       "replicas_to_aggregate": 3}, "`replicas_to_aggregate` must be at most the number of workers.",
      "replicas_to_aggregate=3, 2 workers", "Pass replicas_to_aggregate=2 or less, or start more workers."),
     ({"cluster": 2}, A_CLUSTER, "builtins.int", USE_CLUSTER),

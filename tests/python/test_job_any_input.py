@@ -21,7 +21,7 @@ from tfdistr.errors import TfdistrError
 from tfdistr.fit import destination
 from tfdistr.job import Job
 from tfdistr.job_arguments import make_job
-from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.local import LocalCluster, describe_local_cluster
 from tfdistr.launch.mpi import MpiCluster
 from tfdistr.strategies import STRATEGIES
 
@@ -30,6 +30,7 @@ thorough = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 CORPUS = json.loads((Path(__file__).parents[1] / "faults" / "corpus.json").read_text())
+CLUSTERS = [describe_local_cluster(2), describe_local_cluster(2, ps=1)]
 X, Y = np.zeros((10, 2), "float32"), np.zeros((10, 1), "float32")
 
 scalars = (
@@ -98,7 +99,7 @@ def test_any_local_cluster(workers: Any, ps: Any, cores: Any, env: Any, follow: 
         {"start_timeout": timeout},
         {"workers": workers, "cores_per_worker": cores, "env": env, "follow": follow},
     ):
-        valid_or_refused(LocalCluster, lambda options=options: tfdistr.local_cluster(**options))
+        valid_or_refused(LocalCluster, lambda options=options: describe_local_cluster(**options))
 
 
 @thorough
@@ -116,7 +117,7 @@ def test_any_mpi_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
         st.sampled_from(["devices", "device", "update", "replicas_to_aggregate", "placement", "x"]), values,
         max_size=2,
     ),
-    st.sampled_from([None, tfdistr.local_cluster(2), tfdistr.local_cluster(2, ps=1)]) | values,
+    st.sampled_from([None, *CLUSTERS]) | values,
 )  # fmt: skip
 def test_any_destination(strategy: Any, communication: Any, options: Any, cluster: Any) -> None:
     if isinstance(communication, str) and communication == "mpi":
@@ -133,7 +134,7 @@ def decoded(value: Any) -> Any:
 def test_the_corpus_that_r_reads_too(case: dict[str, Any]) -> None:
     arguments = {name: decoded(value) for name, value in case["arguments"].items()}
     functions = {
-        "local_cluster": lambda: tfdistr.local_cluster(**arguments),
+        "local_cluster": lambda: describe_local_cluster(**arguments),
         "mpi_cluster": lambda: tfdistr.mpi_cluster(**{"hosts": ["a"], **arguments}),
         "parse_tf_config": lambda: tfdistr.ClusterConfig.from_json(arguments["text"]),
         "distributed_fit": lambda: make_job(len, X, Y, num_workers=2, **arguments),

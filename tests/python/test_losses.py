@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError
@@ -25,6 +26,7 @@ CASES = ("even", "uneven last batch", "last batch of one", "one example", "label
          "L2", "loop in a tf.function")  # fmt: skip
 # Workers of tfdistr's strategy, or devices of TensorFlow's MirroredStrategy.
 RUNS = ("1 worker", "2 workers", "3 workers", "2 devices")
+QUICK = RUNS[:2]
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +47,7 @@ def results(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", mostly_slow(RUNS, quick=QUICK))
 @pytest.mark.parametrize("case", CASES)
 def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, case):
     for process in results(run):
@@ -56,7 +58,7 @@ def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, cas
         assert found.get("without a strategy", 0) <= BOUND
 
 
-@pytest.mark.parametrize("run", RUNS[1:])
+@pytest.mark.parametrize("run", mostly_slow(RUNS[1:], quick=QUICK))
 @pytest.mark.parametrize(
     ("case", "wrong"),
     [
@@ -73,7 +75,7 @@ def test_what_is_wrong_is_far_off(results, run, case, wrong):
         assert process["cases"][case][wrong] > FAR
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", mostly_slow(RUNS, quick=QUICK))
 def test_values_add_up_over_the_replicas(results, run):
     replicas = int(run.split()[0])
     rows = [number for number in range(replicas) for _ in range(number + 1)]  # replica r: r + 1 losses of r

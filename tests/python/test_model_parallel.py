@@ -17,13 +17,14 @@ from tfdistr.cluster import tf_config
 from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
 from tfdistr.fit_on_cluster import fit_on_cluster
 from tfdistr.job_arguments import make_job
+from tfdistr.launch.local import describe_local_cluster
 from tfdistr.launch.ports import free_ports
 from tfdistr.model_parallel.places import parse_place
 
 pytestmark = pytest.mark.timeout(300)
 BOUND = 1e-6
 BY_HAND = str(PROGRAMS / "model_parallel_by_hand.py")
-TWO = tfdistr.local_cluster(2)
+TWO = describe_local_cluster(2)
 NOT_PLACED = "place() takes a model that is built, before it is trained, outside of the strategy's scope."
 FIRST = "Begin the model with keras.Input() or call its build(), and place it after the scope."
 FORM = (
@@ -155,7 +156,7 @@ NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names o
          "worker 0 for the layer a, and no cluster"),
         ({"placement": {"a": "cpu:7"}, "cluster": None}, "`placement` must name devices that are there.",
          "cpu:7 of this process"),
-        ({"placement": {"a": "worker 0"}, "cluster": tfdistr.local_cluster(2, ps=1)},
+        ({"placement": {"a": "worker 0"}, "cluster": describe_local_cluster(2, ps=1)},
          "The strategy 'model_parallel' has no use for parameter servers.",
          "2 workers and 1 parameter server, by the cluster"),
         ({"placement": {"a": "worker 0"}, "cluster": tfdistr.mpi_cluster(["localhost"])},
@@ -251,6 +252,7 @@ def test_workers_that_are_started_by_hand(processes, tmp_path, alone):
             np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
 
 
+@pytest.mark.slow
 def test_a_worker_started_by_hand_that_dies_is_named(processes, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     (first, second), config = _start(processes, addresses, workers=2)

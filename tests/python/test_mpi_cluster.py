@@ -17,6 +17,7 @@ from typing import Any
 import hosts
 import numpy as np
 import pytest
+from launched import wait_for
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
@@ -218,6 +219,7 @@ def test_workers_on_two_hosts(job: Job) -> None:
     assert {event["worker"]: event["pid"] for event in started} == {s.index: s.pid for s in statuses}
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_worker(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", "not json")
     monkeypatch.setenv("PMI_SIZE", "7")  # as in a process that is itself a rank
@@ -237,16 +239,19 @@ def test_a_worker_that_fails_on_another_host(job: Job) -> None:
     assert (error.host, error.exit_code) == ("b", 1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
     error = job.fail("wait,wait,kill,ignore_sigterm")
     assert str(error).startswith("Worker 2 of 4 on b was killed by SIGKILL")
     assert [status.status for status in error.workers] == ["stopped", "stopped", "failed", "stopped"]
 
 
+@pytest.mark.slow
 def test_halted_workers_on_other_hosts_are_ended(job: Job) -> None:
     assert job.fail("fail_late,wait,halt,halt").worker == 0
 
 
+@pytest.mark.slow
 def test_a_host_that_is_lost_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
     job.run_dir.mkdir()
     times: dict[str, float] = {}
@@ -277,6 +282,7 @@ def test_a_host_that_is_lost_is_named_and_a_short_cut_ends_nothing(job: Job) -> 
     assert (caught.value.worker, caught.value.host) == (1, "b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: signal.Signals) -> None:
     job.run_dir.mkdir()
@@ -321,6 +327,7 @@ def proxies(host: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [False, True])
 def test_workers_are_lost_with_what_mpiexec_runs_on_a_host(tmp_path: Path, silent: bool) -> None:
     ssh, run_dir, ready = tmp_path / "like_ssh", tmp_path / "run", set()
@@ -362,6 +369,7 @@ def test_workers_are_lost_with_what_mpiexec_runs_on_a_host(tmp_path: Path, silen
 # --- Hosts that are not as they must be
 
 
+@pytest.mark.slow
 def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
     job.run_dir = job.net.own / "run"
     lines = job.not_start("ac", each=1).splitlines()
@@ -372,6 +380,7 @@ def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_host_without_this_python(job: Job) -> None:
     message = job.not_start("ad", each=1)
     assert message.startswith("mpiexec must start all 2 workers, and must not end before they do.\nRec")
@@ -380,6 +389,7 @@ def test_a_host_without_this_python(job: Job) -> None:
     assert message.endswith(f"have this Python and tfdistr at the same path: {sys.executable}.")
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_be_reached(job: Job) -> None:
     message = job.not_start("a?", each=1)
     assert "1 on ?. Its last lines:\n  ssh: Could not resolve hostname ?: Name or service not" in message
@@ -390,6 +400,7 @@ def test_a_host_that_cannot_be_reached(job: Job) -> None:
 # --- Training
 
 
+@pytest.mark.slow
 def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ SHARED = Path("/dev/shm")
 def start(*ranks: str, seconds: str = "60") -> tuple[list[str], float]:
     """What ranks printed of which each does what is said, and after how many seconds the job had ended."""
     each, names = [[what, seconds] for what in ranks], set(SHARED.glob("mpich_shm_*"))
-    (ended,) = run_cluster("mpi_start.py", len(ranks), *each, timeout=60, mpi=True)
+    (ended,) = run_cluster("mpi_start.py", len(ranks), *each, timeout=60, mpi=True, start_warm=False)
     assert (ended.status == 0) == (set(ranks) == {"come"})
     assert not watchers()
     assert set(SHARED.glob("mpich_shm_*")) <= names
@@ -109,7 +109,7 @@ def test_a_rank_with_a_process_table_of_its_own_does_not_take_others_for_ended()
     program = [sys.executable, str(PROGRAMS / "mpi_start.py")]
     late = ["sh", "-c", f"sleep 4; exec {' '.join(program)} come 60"]
     command = [str(MPIEXEC), "-n", "1", *alone, *program, "come", "60", ":", "-n", "1", *alone, *late]
-    (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": ""}], 60)
+    (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": ""}], 60, start_warm=False)
     assert ended.status == 0, ended.output
     assert ended.output.count("2 ranks") == 2
 
@@ -120,7 +120,7 @@ def test_ranks_that_are_missing_on_another_host_are_told():
     here = ["env", "MPI_LOCALNRANKS=1", *program, "come", "2"]
     there = ["env", "-u", "PMI_RANK", *program, "sleep", "2"]
     command = [str(MPIEXEC), "-n", "1", *here, ":", "-n", "1", *there]
-    (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": ""}], 60)
+    (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": ""}], 60, start_warm=False)
     assert ended.status != 0
     received = error_of(ended.output.splitlines())[1]
     assert received.endswith("waited for a worker that is not to be seen from here")

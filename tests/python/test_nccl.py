@@ -28,12 +28,14 @@ print("the sum is", float(added))
 
 
 @pytest.mark.timeout(150)
-def test_the_ring_takes_its_place_and_the_chief_says_so():
+def test_the_ring_takes_its_place_and_the_chief_says_so(tmp_path):
     """Of a worker alone, and of a cluster of two."""
     plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(2)])
     tasks = [{"TF_CONFIG": ""}, *plan.environments()]
     environments = [os.environ | task | {"CUDA_VISIBLE_DEVICES": ""} for task in tasks]
-    alone, chief, other = run_commands([[sys.executable, "-c", PROGRAM]] * 3, environments, 120)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    alone, chief, other = run_commands([[sys.executable, str(program)]] * 3, environments, 120)
     for process, total, warnings in ((alone, 2.0, 1), (chief, 4.0, 1), (other, 4.0, 0)):
         assert process.status == 0, process.output[-3000:]
         assert f"the sum is {total}\n" in process.output

@@ -6,12 +6,13 @@ import json
 import re
 import runpy
 import socket
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from clusters import PROGRAMS
+from slow import mostly_slow
+from warm import Process
 
 import tfdistr
 from tfdistr.cluster import tf_config
@@ -118,8 +119,8 @@ except ValueError as error:
 """
 
 
-@pytest.mark.parametrize("halted", [0, 1])
-def test_a_chief_that_fails_says_so_although_a_server_is_halted(processes, halted):
+@pytest.mark.parametrize("halted", mostly_slow([0, 1], quick=[0]))
+def test_a_chief_that_fails_says_so_although_a_server_is_halted(processes, halted, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
     hosts = [f"--{job}_hosts={','.join(listed)}" for job, listed in jobs.items()]
@@ -128,8 +129,10 @@ def test_a_chief_that_fails_says_so_although_a_server_is_halted(processes, halte
     ]
     config = tf_config(**jobs, type="chief", index=0)
     program = str(PROGRAMS / "ps_by_hand.py")
-    arguments = [sys.executable, "-c", HALTS, program, str(servers[halted].pid)]
-    chief = processes.start(*arguments, env=config.to_env())
+    halts = tmp_path / "halts.py"
+    halts.write_text(HALTS)
+    arguments = [str(halts), program, str(servers[halted].pid)]
+    chief = processes.start(sys.executable, *arguments, env=config.to_env())
     assert any(line == "halts\n" for line in chief.stdout)
     output, _ = chief.communicate(timeout=60)
     assert output.splitlines()[-1] == "said: bad loss"
@@ -145,7 +148,7 @@ def test_servers_do_not_wait_for_ever(processes):
         other.bind(("127.0.0.1", ports[3]))
         other.listen()
 
-        def server(job: str, port: int, chiefs_port: int, *arguments: str) -> subprocess.Popen[str]:
+        def server(job: str, port: int, chiefs_port: int, *arguments: str) -> Process:
             hosts = {"chief": chiefs_port, "worker": ports[4], job: port}
             listed = [f"--{name}_hosts=127.0.0.1:{number}" for name, number in hosts.items()]
             return processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *listed, *arguments)

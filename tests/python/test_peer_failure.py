@@ -19,8 +19,8 @@ def calls(output: str) -> list[str]:
 @pytest.mark.parametrize(
     ("fault", "said", "own"),
     [
-        ("interrupt", "KeyboardInterrupt", "KeyboardInterrupt: "),
-        ("exit", "SystemExit: 3", None),
+        pytest.param("interrupt", "KeyboardInterrupt", "KeyboardInterrupt: ", marks=pytest.mark.slow),
+        pytest.param("exit", "SystemExit: 3", None, marks=pytest.mark.slow),
         ("unavailable", "UnavailableError: no such bucket", "UnavailableError: no such bucket"),
     ],
 )

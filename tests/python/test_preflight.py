@@ -201,6 +201,7 @@ def test_a_worker_listens_on_loopback_only_where_all_tasks_are_there(monkeypatch
     assert host.startswith("127.") if loopback else host in ("::", "0.0.0.0")
 
 
+@pytest.mark.alone
 def test_a_port_that_is_in_use_ends_it_for_all_at_once():
     with socket.create_server(("", 0)) as server:
         tasks = addresses(3) | {"worker 1": f"127.0.0.1:{server.getsockname()[1]}"}
@@ -386,6 +387,7 @@ def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
     assert seen == [1, 2, 2, 3]
 
 
+@pytest.mark.alone
 def test_an_error_of_the_leader_ends_the_meeting(monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("a bug")
@@ -426,6 +428,7 @@ def test_after_an_interrupt_the_port_is_free_in_the_same_session():
     assert kept.tb is not None  # as a session keeps the last one
 
 
+@pytest.mark.alone
 def test_an_interrupt_before_there_is_a_loop_ends_it():
     meeting = preflight._Meeting(addresses(2), "worker 0", {}, 30)
     meeting.cancel()

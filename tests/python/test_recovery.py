@@ -14,11 +14,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, JobStoppedError
 from tfdistr.launch.carrier import without_worker
-from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.local import LocalCluster, describe_local_cluster
 from tfdistr.launch.mpi import LocalMpi
 from tfdistr.recovery.checkpoint import CheckpointFolder
 from tfdistr.recovery.run import checkpoint_folder
@@ -140,7 +141,7 @@ def undisturbed(tmp_path_factory):
     return bits(fit), (folder / "log.csv").read_text(), (folder / "best.weights.h5").read_bytes()
 
 
-@pytest.mark.parametrize("every", ["epoch", 7, 5, 1000])
+@pytest.mark.parametrize("every", mostly_slow(["epoch", 7, 5, 1000], quick=["epoch", 7]))
 def test_a_run_goes_on_where_it_failed(tmp_path, undisturbed, every):
     given = {"validation_data": (X, Y), "checkpoint_every": every}
     with pytest.raises(RuntimeError, match="the disk is full"):
@@ -160,6 +161,7 @@ def generator() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: iter(zip(X, Y, strict=True)), output_signature=spec)
 
 
+QUICK = ("every batch", "to the end of the data", "class_weight", "a loop of Keras")
 CASES: dict[str, dict[str, Any]] = {
     "every batch": {"remembers": True, "checkpoint_every": 7},
     "steps_per_execution": {"make": executes_three, "checkpoint_every": 7},
@@ -180,7 +182,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(CASES, quick=QUICK))
 def test_a_run_of_another_kind_goes_on(tmp_path, name):
     given = dict(CASES[name])
     remembers = Remembers() if given.pop("remembers", False) else None
@@ -288,10 +290,10 @@ ARGUMENTS = [
     ({"min_workers": 2}, "`min_workers` must be at most the number of workers of `cluster`.",
      "min_workers=2, and no workers",
      "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"min_workers": 3, "cluster": tfdistr.local_cluster(2)},
+    ({"min_workers": 3, "cluster": describe_local_cluster(2)},
      "`min_workers` must be at most the number of workers of `cluster`.",
      "min_workers=3, and 2 workers", "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": tfdistr.local_cluster(2, ps=1)},
+    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
      "`checkpoint_every`, `resume` and `min_workers` are for the strategies 'multi_worker_mirrored', "
      "'mirrored', 'one_device'.",
      "strategy='parameter_server'",

@@ -8,7 +8,6 @@ import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,8 @@ import numpy as np
 import pytest
 from clusters import PROGRAMS, Ended, Processes, run_cluster
 from launched import processes_of, wait_for
+from slow import mostly_slow
+from warm import Process
 
 from tfdistr.events import EventReader
 from tfdistr.recovery.checkpoint import CheckpointFolder
@@ -26,6 +27,7 @@ from tfdistr.recovery.run import checkpoint_folder
 CHAOS = Path(__file__).parents[1] / "chaos" / "chaos.py"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_little_chaos_changes_no_bit():
     chaos = runpy.run_path(str(CHAOS))
@@ -40,13 +42,13 @@ def test_a_little_chaos_changes_no_bit():
 
 
 @pytest.fixture
-def start_job(tmp_path: Path, processes: Processes) -> Callable[..., subprocess.Popen[str]]:
+def start_job(tmp_path: Path, processes: Processes) -> Callable[..., Process]:
     """A function that starts a job in the folder of the test."""
     program = [sys.executable, str(PROGRAMS / "recovery_job.py"), str(tmp_path)]
     return lambda *arguments: processes.start(*program, *arguments)
 
 
-def until_a_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
+def until_a_checkpoint(folder: Path, process: Process) -> None:
     """Wait until there is a checkpoint that was not there before."""
     kept = CheckpointFolder(checkpoint_folder(folder))
     before = set(kept.positions())
@@ -58,7 +60,7 @@ def until_a_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("communication", ["ring", "mpi"])
+@pytest.mark.parametrize("communication", mostly_slow(["ring", "mpi"], quick=["ring"]))
 def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job, communication):
     for told in ("a worker", "the launcher"):
         job = start_job(communication)
@@ -80,6 +82,7 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job, com
     check_equals_one_process(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_job):
     """As Slurm does: the launcher, mpiexec and what stands between them and the workers get SIGTERM, too."""
@@ -134,7 +137,7 @@ def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) ->
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("workers", "batch"),
-    [(3, 8), (3, 9), (2, 8)],
+    mostly_slow([(3, 8), (3, 9), (2, 8)], quick=[(2, 8)]),
     ids=["parts that differ", "parts that are alike", "one is left"],
 )
 def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, start_job, workers, batch):

@@ -20,6 +20,7 @@ from typing import Any
 import hosts
 import pytest
 import sockets
+from slow import mostly_slow
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.events import EventReader
@@ -95,7 +96,11 @@ def containing(text: str, pids: set[int], folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("carrier", "env"), [*((carrier, {}) for carrier in CARRIERS), *(("mpi", env) for env in NETWORKS)]
+    ("carrier", "env"),
+    mostly_slow(
+        [*((carrier, {}) for carrier in CARRIERS), *(("mpi", env) for env in NETWORKS)],
+        quick=[("ring", {}), ("mpi", NETWORKS[2])],
+    ),
 )
 def test_a_job_is_out_of_reach_and_keeps_secrets(
     carrier: str, env: dict[str, str], tmp_path: Path, neighbour: sockets.Neighbour | None

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from clusters import run_cluster
+from slow import mostly_slow
 
 pytestmark = pytest.mark.timeout(120)
 
 
 def found(what: str, ranks: int) -> list[dict[str, Any]]:
-    (ended,) = run_cluster("shared_sum.py", ranks, [what], timeout=90, mpi=True)
+    (ended,) = run_cluster("shared_sum.py", ranks, [what], timeout=90, mpi=True, start_warm=False)
     assert ended.status == 0, ended.output
     texts = [part.partition("\n")[0] for part in ended.output.split("found ")[1:]]
     assert len(texts) == ranks
@@ -25,7 +26,7 @@ def test_mpi_ends_on_any_network_when_the_memory_is_freed(network, monkeypatch):
     assert found("same", 2) == [{"same": True}] * 2
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", mostly_slow([2, 3], quick=[2]))
 def test_arrays_of_any_length_are_summed_alike_on_all_ranks(ranks):
     assert len({one["content"] for one in found("sums", ranks)}) == 1
 

@@ -81,7 +81,7 @@ def assert_same_bits(make: Callable[[], keras.Model], data: tuple = (X, Y), atol
         (MOMENTUM, {"momentum": 0.9, "gradient_accumulation_steps": 2}),
         (GRADIENT_DESCENT, {"learning_rate": keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)}),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition("<")[0],
 )
 def test_sgd_takes_one_kernel_for_a_variable(kernel, options):
     assert kernel in assert_same_bits(lambda: dense(SGD(**{"learning_rate": 0.1} | options)))

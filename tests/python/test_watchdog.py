@@ -12,7 +12,7 @@ from clusters import PROGRAMS
 from tfdistr.errors import ArgumentError
 from tfdistr.job_arguments import make_job
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
 
 
 def run(where: str, timeout: float = 1.0) -> tuple[subprocess.CompletedProcess[str], float]:

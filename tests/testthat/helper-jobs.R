@@ -75,3 +75,6 @@ free_addresses <- function() {
   ports <- reticulate::py_to_r(core("launch.ports")$free_ports(2L))
   paste0("127.0.0.1:", ports)
 }
+
+# For tests that only `make test-all` runs; CONTRIBUTING.md says why.
+skip_slow <- function() testthat::skip_if(!nzchar(Sys.getenv("SLOW")), "slow, make test-all runs it")

@@ -31,6 +31,7 @@ test_that("mnist_cnn.R trains on digits", {
 })
 
 test_that("parameter_servers.R trains on digits, each worker in every step", {
+  skip_slow()
   output <- outputs(list(file.path(examples, "parameter_servers.R"), c("digits", "sync")))
   expect_length(found("(?m)^worker \\d: local steps 45, global step 45$", output), 2L)
   losses <- val_losses(output)
@@ -52,6 +53,7 @@ test_that("task.R saves on the chief of two tasks, and both load and evaluate it
 })
 
 test_that("sentences.R gives the same history by fit on one worker and by a loop on two", {
+  skip_slow()
   folders <- c(withr::local_tempdir(), withr::local_tempdir())
   env <- cluster_env(tf_config(worker = free_addresses()))
   script <- file.path(examples, "sentences.R")
@@ -74,6 +76,7 @@ test_that("sentences.R gives the same history by fit on one worker and by a loop
 })
 
 test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so once", {
+  skip_slow()
   out_dir <- withr::local_tempdir()
   printed <- outputs(
     list(file.path(examples, "end_to_end.R"), c(out_dir, "2", "nccl")),

@@ -46,6 +46,7 @@ test_that("workers that distributed_fit() starts communicate by MPI, and train a
 })
 
 test_that("an R error of a rank comes with its call stack, and the others are stopped", {
+  skip_slow()
   small <- small_model # testthat puts helpers into the namespace, where workers don't have them
   model <- function() if (Sys.getenv("PMI_RANK") == "1") stop("no model here") else small()
   digits <- some_digits()

@@ -84,6 +84,7 @@ draws <- function(notes, failed) {
 }
 
 test_that("R's random numbers go on, too", {
+  skip_slow()
   train <- function(callbacks, ...) {
     distributed_fit(
       dropout_model, inputs, targets,

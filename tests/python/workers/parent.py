@@ -1,7 +1,7 @@
 """A user's program that runs workers: python parent.py CARRIER WORKERS RUN_DIR WORKER_COMMAND...
 
-CARRIER is "processes", "mpi", or "hosts:SSH:HOST,HOST": so many workers on each of these hosts. With "warm" or
-"warm-" before it, workers start warm.
+CARRIER is "processes", "mpi", or "hosts:SSH:HOST,HOST": so many workers on each of these hosts. With "warm"
+or "warm-" before it, workers start warm.
 """
 
 from __future__ import annotations

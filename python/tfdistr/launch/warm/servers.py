@@ -141,6 +141,8 @@ class _Server:
     def end(self, until: float) -> None:
         """End it, and with it its forks."""
         self._close()
+        if self._folder is not None:
+            self._process.terminate()  # while it imports, this ends it at once
         try:
             self._process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:

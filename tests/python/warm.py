@@ -1,0 +1,94 @@
+"""Starts programs as forks of a process that has imported TensorFlow: those that tests start by hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tfdistr.launch.loopback import Loopback
+from tfdistr.launch.warm.client import Forked, Refused
+from tfdistr.launch.warm.servers import WarmStart, warm_start
+
+#: What libraries read at load; programs with other values need a fork server of their own.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "PYTHONUNBUFFERED": "1"}
+_RANK = Path(__file__).with_name("warm_rank.py")
+
+
+class WarmProcess(Forked):
+    """A fork with what tests use of ``subprocess.Popen``; its output comes by a pipe, or goes to a file."""
+
+    def __init__(self, how: WarmStart, env: Mapping[str, str], output: IO[bytes] | None) -> None:
+        self.args = list(how.argv)
+        if output:
+            super().__init__(how.server, how.argv, env=env, output=output.fileno())
+            return
+        read, write = os.pipe()
+        self.stdout = open(read, encoding="utf-8", errors="replace")  # noqa: SIM115
+        try:
+            super().__init__(how.server, how.argv, env=env, output=write)
+        except BaseException:
+            self.stdout.close()
+            raise
+        finally:
+            os.close(write)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """What else it prints until its end; ``subprocess.TimeoutExpired`` if that does not come in time."""
+        said: list[str] = []
+        reader = threading.Thread(target=lambda: said.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        self.wait(timeout)
+        self.stdout.close()
+        return said[0], None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+Process = subprocess.Popen[str] | WarmProcess
+
+
+def start(
+    command: Sequence[str], env: Mapping[str, str], *, warm: bool = True, output: IO[bytes] | None = None
+) -> Process:
+    """Start a program with the whole environment ``env``, in a process group of its own.
+
+    Args:
+        command: This Python and a script, or "-m" and a module; anything else starts cold.
+        env: Its environment, before which `QUIET` comes.
+        warm: Whether it is to be a fork; a program that does not import TensorFlow starts cold sooner.
+        output: Where its output goes, if not to its ``stdout``.
+    """
+    env = {**QUIET, **env}
+    how = warm_start(command, env, Loopback("none")) if warm else None
+    if how:
+        try:
+            return WarmProcess(how, env, output)
+        except Refused as refused:
+            print(f"{command} starts cold: {refused}", file=sys.stderr)
+    return subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=output or subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def rank(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """What mpiexec, which has the environment ``env``, is to start for the program ``command`` as a rank."""
+    how = warm_start(command, env, Loopback("none"))
+    return [sys.executable, "-I", "-S", str(_RANK), how.server, *command] if how else list(command)
