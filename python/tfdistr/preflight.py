@@ -3,7 +3,8 @@
 TensorFlow itself waits for a worker that is missing, and does not notice that two workers were given other
 addresses or other versions. Here each worker listens on the port of its address, which shows that it can be
 had, and the first one, the leader, hears from all others. They go on when all have come and agree. Whoever
-finds out first that this cannot be tells all that are there, so that they raise the same error.
+finds out first that this cannot be tells all that are there, so that they raise the same error. When they go
+on, the connections to the leader stay open: see ``tfdistr.lifelines``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +25,7 @@ from tfdistr._tf_config import load_json, split_address
 from tfdistr.cluster import ClusterConfig, cluster_from_env, parse_tf_config
 from tfdistr.differences import mismatch
 from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
+from tfdistr.lifelines import Lifelines
 from tfdistr.peers import (
     LONGEST,
     End,
@@ -51,7 +54,7 @@ _NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
 log = logging.getLogger("tfdistr")
 
 
-def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> None:
+def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> Lifelines:
     """Wait until all workers of the cluster are there, and see that they agree.
 
     Args:
@@ -59,6 +62,9 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
         own: The name of this one.
         fields: What must be the same on all workers, beside these addresses.
         timeout: Seconds to wait.
+
+    Returns:
+        The connections to the leader, or the leader's to the others.
 
     Raises:
         ClusterStartError: The port of this worker cannot be had, or there are two of one task, or not all
@@ -75,8 +81,9 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
     except BaseException:
         meeting.cancel()
         thread.join()  # then the port is free again: the session may live on, and call once more
+        meeting.lifelines().close()
         raise
-    meeting.check()
+    return meeting.result()
 
 
 def cluster_to_join() -> ClusterConfig | None:
@@ -151,6 +158,8 @@ class _Meeting:
         self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
         self._unresolved = set(self._tasks)
+        # Copies of the connections that stay, from when the leader has told all to go on.
+        self._kept: dict[str, socket.socket] = {}
 
     # --- From other threads
 
@@ -171,10 +180,16 @@ class _Meeting:
         with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
             self._loop.call_soon_threadsafe(self._running.cancel)
 
-    def check(self) -> None:
-        """Raise the error, if the workers cannot start."""
+    def lifelines(self) -> Lifelines:
+        """The connections that have stayed."""
+        return Lifelines(self._kept)
+
+    def result(self) -> Lifelines:
+        """The connections that have stayed; raises the error, if the workers cannot start."""
         if self._failure:
+            self.lifelines().close()
             raise self._failure
+        return self.lifelines()
 
     # --- In the loop
 
@@ -308,11 +323,17 @@ class _Meeting:
         names = list(self._tasks)
         error = mismatch([self._hellos[name]["fields"] for name in names], names)
         if error is None:
-            for writer in self._writers.values():
+            writers = dict(self._writers)
+            for name, writer in writers.items():
+                self._keep(name, writer)
+            for writer in writers.values():
                 send(writer, {"go": True})
                 with contextlib.suppress(OSError):
                     await writer.drain()
         self._decide(End.of(error) if error else None)
+
+    def _keep(self, name: str, writer: asyncio.StreamWriter) -> None:
+        self._kept[name] = writer.get_extra_info("socket").dup()
 
     async def _join(self) -> None:
         """Register with the leader, as often as it takes."""
@@ -339,6 +360,8 @@ class _Meeting:
             elif "end" in message:
                 self._decide(End(**message["end"]), heard=True)
             elif "go" in message:
+                if self._to_leader and not self._decided.done():
+                    self._keep(self._leader, self._to_leader)
                 self._decide(None)
 
     async def _resolve(self) -> None:
