@@ -245,6 +245,11 @@ reload_environ <- function() {
   core("environment")$reload_environ()
 }
 
+# Python cannot tell whether R's session lives on after an error, as a script does not.
+say_if_session <- function() {
+  core("watchdog")$lives_on(interactive())
+}
+
 #' @export
 as.character.tfdistr_cluster_config <- function(x, ...) {
   attr(x, "json")

@@ -39,6 +39,7 @@
 #' @export
 make_strategy <- function(name = "multi_worker_mirrored", ...) {
   reload_environ()
+  say_if_session()
   options <- strategy_options(...)
   with_conditions(do.call(core("strategies", convert = TRUE)$make_strategy, c(list(name), options)))
 }

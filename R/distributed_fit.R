@@ -163,6 +163,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   }
   # Unlike dict(), it does not take a variable of that name for the key.
   options <- reticulate::py_dict(as.list(names(options)), unname(options))
+  if (is.null(cluster)) say_if_session()
   with_conditions(record = errors, {
     to <- core("fit")$destination(workers_cluster(cluster), strategy, communication, options)
     recovery <- core("recovery.options")$check_recovery(
@@ -196,7 +197,6 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     if (!is.null(cluster) && !is.null(start_timeout)) cluster$start_timeout <- start_timeout
     trainer <- core("fit", convert = TRUE)
     result <- if (is.null(cluster)) {
-      core("watchdog")$lives_on(interactive())
       keep_random_numbers()
       with_seed_kept(
         trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed, run_dir = run_dir)

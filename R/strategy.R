@@ -46,6 +46,7 @@ multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_
                                            heartbeat_timeout = 30) {
   rlang::check_dots_empty()
   reload_environ()
+  say_if_session()
   with_conditions(
     core("strategy", convert = TRUE)$MultiWorkerMirroredStrategy(
       communication, cluster_resolver,

@@ -6,12 +6,14 @@ import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr.lifelines import Lifelines
+from tfdistr.peer_failure import report_end
 
 #: Bytes of gradients that go out as one collective. One pack for everything, TensorFlow's default, took
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
@@ -185,6 +187,27 @@ class TensorFlowCollectives(Collectives):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
         # NCCL needs its operations launched in the same order everywhere; a common resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
+        self._lifelines: Lifelines | None = None
+
+    def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
+        """Fail as soon as the process of a peer ends without a goodbye, whoever waits for it.
+
+        Args:
+            lifelines: What tells of it. From now on they are these collectives'.
+            tasks: The addresses of the workers in order, by their names such as "worker 0".
+        """
+        self._lifelines = lifelines
+        names = list(tasks)
+
+        def on_loss(name: str) -> None:
+            if name not in names:
+                return
+            message = report_end(names.index(name), tasks[name])
+            _private.abort_collectives(message)
+            if self.index == 0:  # for those who wait for a text or at a barrier
+                self.report_failure(message)
+
+        lifelines.watch(on_loss)
 
     @property
     def traffic(self) -> Traffic:
@@ -222,6 +245,7 @@ class TensorFlowCollectives(Collectives):
             _private.set_key(_FAILED, message)
         with contextlib.suppress(tf.errors.OpError):
             _private.report_error(message)
+        self._say_goodbye()
 
     def behind(self) -> list[int]:
         self.moved_on()
@@ -239,10 +263,14 @@ class TensorFlowCollectives(Collectives):
             _private.delete_key(f"{_PLACE}/{self.index}")
 
     def abandon(self) -> None:
-        pass  # they notice
+        self._say_goodbye()
 
     def close(self) -> None:
-        pass  # the coordination service ends with the process
+        self._say_goodbye()  # the coordination service ends with the process
+
+    def _say_goodbye(self) -> None:
+        if self._lifelines is not None:
+            self._lifelines.say_goodbye()
 
     def _publish(self, text: str) -> str:
         self._exchanges += 1

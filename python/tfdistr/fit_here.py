@@ -91,7 +91,7 @@ def fit_here(
         if strategy is None or isinstance(error, JobMismatchError):  # which all workers raise
             raise
         tasks = getattr(strategy, "tasks", {})
-        known = told = reported_failure(error)
+        known = told = reported_failure(error, tasks)
         if known is None and is_peer_failure(error):
             lost = kind.client and config is not None and lost_server(error, config, "worker")
             known = lost or lost_worker(error, tasks)

@@ -17,12 +17,21 @@ _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
 # Whom TensorFlow could not reach, or did not hear of any more.
 _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
 _SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
+# How a worker is lost, and what its user can do.
+_SILENT_NOW = "does not answer any more: it was killed or halted, or its machine or network has failed."
+_ENDED = "has ended without saying why: it was killed, or it crashed."
+_LOOK = "Look at its log, and at that of its machine (dmesg says whether memory was the reason)."
 UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
 
 def report(worker: int, error: BaseException) -> str:
     """What worker ``worker``, which failed with ``error``, tells its peers."""
     return f"{PEER_MARK} worker {worker}: {type(error).__name__}: {error}".rstrip(": ")
+
+
+def report_end(worker: int, address: str) -> str:
+    """What the peers of worker ``worker`` are told when its process has ended and it has said nothing."""
+    return f"{PEER_MARK} worker {worker}: {address} {_ENDED}"
 
 
 def is_peer_failure(error: BaseException) -> bool:
@@ -39,14 +48,28 @@ def is_peer_failure(error: BaseException) -> bool:
     return False
 
 
-def reported_failure(error: BaseException) -> WorkerFailedError | None:
-    """The failure that another worker reported, if the error is about one."""
+def reported_failure(
+    error: BaseException, tasks: Mapping[str, str] | None = None
+) -> WorkerFailedError | None:
+    """The failure of another worker that was reported, if the error is about one.
+
+    Args:
+        error: What TensorFlow raised.
+        tasks: The addresses of the workers, as for ``lost_worker()``, if they are known.
+    """
+    addresses = list((tasks or {}).values())
     chain: BaseException | None = error
     while chain is not None:
         found = _REPORTED.search(str(chain))
         if found:
             worker, message = int(found[1]), _ADDED.split(found[2])[0]
-            return WorkerFailedError(f"Worker {worker} failed: {message}", worker=worker, host="unknown")
+            host = addresses[worker].rpartition(":")[0] if worker < len(addresses) else "unknown"
+            return WorkerFailedError(
+                f"Worker {worker} failed: {message}",
+                worker=worker,
+                host=host,
+                fix=_LOOK if message.endswith((_SILENT_NOW, _ENDED)) else None,
+            )
         chain = chain.__cause__ or chain.__context__
     return None
 
@@ -65,12 +88,11 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
         name = " ".join(filter(None, found.groups())) if found else ""
         if name in names:
             address = tasks[name]
-            why = "does not answer any more: it was killed or halted, or its machine or network has failed"
             return WorkerFailedError(
-                f"Worker {names.index(name)} failed: {address} {why}.",
+                f"Worker {names.index(name)} failed: {address} {_SILENT_NOW}",
                 worker=names.index(name),
                 host=address.rpartition(":")[0],
-                fix="Look at its log, and at that of its machine (dmesg says whether memory was the reason).",
+                fix=_LOOK,
             )
         chain = chain.__cause__ or chain.__context__
     return None

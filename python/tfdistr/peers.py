@@ -127,6 +127,13 @@ async def lookup(host: str, port: int) -> list[Any]:
     return list(result)
 
 
+async def resolves(address: str) -> bool:
+    """Whether the host of an address is known."""
+    with contextlib.suppress(OSError):
+        return bool(await lookup(*split_address(address)))
+    return False
+
+
 async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect, and read who it is.
 
@@ -169,13 +176,20 @@ def _is_greeting(message: Any) -> bool:
     )
 
 
-async def tell(tasks: Mapping[str, str], end: End, told: set[str]) -> None:
-    """Tell those of the tasks that are there; their names are added to ``told``."""
+async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: bool = False) -> None:
+    """Tell those of the tasks that are there; their names are added to ``told``.
+
+    Args:
+        tasks: The address of each task, by its name.
+        end: What they are told.
+        told: The names of those that were told.
+        pass_on: Whether they are to tell the others, as if they had found it out themselves.
+    """
 
     async def one(name: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             _, _, writer = await greeting_of(tasks[name])
-            send(writer, {"end": asdict(end)})
+            send(writer, {"end": asdict(end), "pass_on": pass_on})
             await writer.drain()
             writer.close()
             told.add(name)

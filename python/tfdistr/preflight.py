@@ -3,7 +3,8 @@
 TensorFlow itself waits for a worker that is missing, and does not notice that two workers were given other
 addresses or other versions. Here each worker listens on the port of its address, which shows that it can be
 had, and the first one, the leader, hears from all others. They go on when all have come and agree. Whoever
-finds out first that this cannot be tells all that are there, so that they raise the same error.
+finds out first that this cannot be tells all that are there, so that they raise the same error. When they go
+on, the connections to the leader stay open: see ``tfdistr.lifelines``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +22,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tfdistr._tf_config import load_json, split_address
-from tfdistr.cluster import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr.cluster import ClusterConfig, cluster_from_env
 from tfdistr.differences import mismatch
 from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
+from tfdistr.lifelines import Lifelines
 from tfdistr.peers import (
     LONGEST,
     End,
@@ -33,15 +36,19 @@ from tfdistr.peers import (
     lookup,
     no_port,
     no_port_error,
+    resolves,
     send,
     tell,
     this_process,
 )
+from tfdistr.watchdog import is_session
 
 #: Seconds after which a worker that waits says for whom.
 WAITING_NOTE = 30.0
 #: Seconds for which a worker that cannot start goes on telling those that have not come yet.
 TELLING = 10.0
+#: Seconds in which a process that is no worker looks for one to tell it to: workers import TensorFlow first.
+SEEKING = 30.0
 _RETRY = 0.2
 _LOOK = 0.02
 _NEWS = 1.0  # seconds between two lines of the leader that say for whom it waits
@@ -51,7 +58,7 @@ _NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
 log = logging.getLogger("tfdistr")
 
 
-def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> None:
+def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> Lifelines:
     """Wait until all workers of the cluster are there, and see that they agree.
 
     Args:
@@ -59,6 +66,9 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
         own: The name of this one.
         fields: What must be the same on all workers, beside these addresses.
         timeout: Seconds to wait.
+
+    Returns:
+        The connections to the leader, or the leader's to the others.
 
     Raises:
         ClusterStartError: The port of this worker cannot be had, or there are two of one task, or not all
@@ -75,49 +85,75 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
     except BaseException:
         meeting.cancel()
         thread.join()  # then the port is free again: the session may live on, and call once more
+        meeting.lifelines().close()
         raise
-    meeting.check()
+    return meeting.result()
 
 
 def cluster_to_join() -> ClusterConfig | None:
     """The cluster that TF_CONFIG describes, as ``cluster_from_env`` gives it.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is not valid. If only its task is not, the workers of the cluster, which
-            wait for this one, are told.
+        ClusterConfigError: TF_CONFIG is not valid. The workers that it names are told: they may wait for this
+            process. A script ends with the error, so it is not raised there before one of them knows, or
+            ``SEEKING`` seconds have passed.
     """
     try:
         return cluster_from_env()
     except ClusterConfigError as error:
-        with contextlib.suppress(ClusterConfigError, KeyError, TypeError):
-            cluster = load_json(os.environ["TF_CONFIG"])["cluster"]
-            job = "chief" if "chief" in cluster else "worker"
-            jobs = parse_tf_config({"cluster": cluster, "task": {"type": job, "index": 0}}).jobs
-            peers = {f"{job} {i}": a for job in ("chief", "worker") for i, a in enumerate(jobs.get(job, ()))}
-            tell_of(error, peers)
+        peers = _readable_workers(os.environ["TF_CONFIG"])
+        if peers:
+            telling = tell_of(error, peers)
+            if not is_session():
+                telling.join(_NEWS)
+                if telling.is_alive():
+                    log.warning("TF_CONFIG is not valid. This is told to the workers that it names.")
+                telling.join()
         raise
 
 
-def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> None:
-    """Tell workers that wait for each other, or that come in the next seconds, why this process cannot join.
+def _readable_workers(text: str) -> dict[str, str]:
+    """The addresses of the workers, by their names, that can be read in a TF_CONFIG which is not valid."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(ClusterConfigError, KeyError, TypeError, AttributeError):
+        cluster = load_json(text)["cluster"]
+        for job in ("chief", "worker"):
+            listed = cluster.get(job) or []
+            for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
+                address = item[0] if isinstance(item, list) and item else item  # by R's jsonlite
+                with contextlib.suppress(ClusterConfigError):
+                    split_address(address)
+                    found[f"{job} {index}"] = address
+    return found
 
-    It goes on in the background, also while the interpreter ends.
+
+def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> threading.Thread:
+    """Tell a worker that waits for the others why this process cannot join; it passes it on to them.
+
+    If none waits yet, those that come in the next ``SEEKING`` seconds are told.
 
     Args:
         error: Why.
-        tasks: The address of each task, by its name.
+        tasks: The address of each task, by its name. Those whose names do not resolve cannot be told.
+
+    Returns:
+        The thread that does it, also while the interpreter ends.
     """
     end = replace(End.of(error), kind=ClusterStartError.kind)
-    end = replace(end, received=f"{end.received}, in {this_process()}")
+    received = f"{end.received}, in" if error.received is not None else "in"
+    end = replace(end, received=f"{received} {this_process()}")
 
-    async def tell_all() -> None:
+    async def seek() -> None:
+        known = {name: address for name, address in tasks.items() if await resolves(address)}
         told: set[str] = set()
-        until = time.monotonic() + TELLING
-        while len(told) < len(tasks) and time.monotonic() < until:
-            await tell({name: address for name, address in tasks.items() if name not in told}, end, told)
-            await asyncio.sleep(_RETRY)
+        until = time.monotonic() + SEEKING
+        while known and not told and time.monotonic() < until:
+            await tell(known, end, told, pass_on=True)
+            await asyncio.sleep(0 if told else _RETRY)
 
-    threading.Thread(target=lambda: asyncio.run(tell_all()), name="tfdistr-preflight").start()
+    thread = threading.Thread(target=lambda: asyncio.run(seek()), name="tfdistr-preflight")
+    thread.start()
+    return thread
 
 
 def _is_hello(message: Any) -> bool:
@@ -151,6 +187,8 @@ class _Meeting:
         self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
         self._unresolved = set(self._tasks)
+        # Copies of the connections that stay, from when the leader has told all to go on.
+        self._kept: dict[str, socket.socket] = {}
 
     # --- From other threads
 
@@ -171,10 +209,16 @@ class _Meeting:
         with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
             self._loop.call_soon_threadsafe(self._running.cancel)
 
-    def check(self) -> None:
-        """Raise the error, if the workers cannot start."""
+    def lifelines(self) -> Lifelines:
+        """The connections that have stayed."""
+        return Lifelines(self._kept)
+
+    def result(self) -> Lifelines:
+        """The connections that have stayed; raises the error, if the workers cannot start."""
         if self._failure:
+            self.lifelines().close()
             raise self._failure
+        return self.lifelines()
 
     # --- In the loop
 
@@ -259,7 +303,8 @@ class _Meeting:
             while line := await reader.readline():
                 message = json.loads(line)
                 if "end" in message:
-                    self._decide(End(**message["end"]), heard=True)
+                    # Who is no worker leaves it to this one to tell the others.
+                    self._decide(End(**message["end"]), heard=message.get("pass_on") is not True)
                 elif self._own == self._leader:
                     name = self._register(message["hello"], writer)
         except _NOT_ONE_OF_US:
@@ -308,11 +353,17 @@ class _Meeting:
         names = list(self._tasks)
         error = mismatch([self._hellos[name]["fields"] for name in names], names)
         if error is None:
-            for writer in self._writers.values():
+            writers = dict(self._writers)
+            for name, writer in writers.items():
+                self._keep(name, writer)
+            for writer in writers.values():
                 send(writer, {"go": True})
                 with contextlib.suppress(OSError):
                     await writer.drain()
         self._decide(End.of(error) if error else None)
+
+    def _keep(self, name: str, writer: asyncio.StreamWriter) -> None:
+        self._kept[name] = writer.get_extra_info("socket").dup()
 
     async def _join(self) -> None:
         """Register with the leader, as often as it takes."""
@@ -339,6 +390,8 @@ class _Meeting:
             elif "end" in message:
                 self._decide(End(**message["end"]), heard=True)
             elif "go" in message:
+                if self._to_leader and not self._decided.done():
+                    self._keep(self._leader, self._to_leader)
                 self._decide(None)
 
     async def _resolve(self) -> None:

@@ -14,6 +14,7 @@ from tfdistr import _private
 from tfdistr.agreement import versions
 from tfdistr.cluster import split_address
 from tfdistr.errors import ClusterStartError
+from tfdistr.lifelines import Lifelines
 from tfdistr.peers import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.preflight import meet
 
@@ -28,7 +29,7 @@ _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
 _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
-def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> None:
+def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Lifelines | None:
     """Set up what must be before the server of this worker starts.
 
     Args:
@@ -36,13 +37,16 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
         start_timeout: Seconds within which every worker must have registered.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
 
+    Returns:
+        What tells of the end of a peer; None if this process trains alone.
+
     Raises:
         ClusterStartError: TensorFlow is in use already, the port cannot be had, or workers are missing.
         JobMismatchError: The workers were given other addresses, or have other versions of packages.
     """
     training = training_jobs(resolver)
     if not training or resolver.task_type not in training:
-        return
+        return None
     if _private.context_initialized():
         raise ClusterStartError(
             "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
@@ -51,14 +55,17 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> No
         )
     bypass_proxy(addresses(resolver).values())
     began = time.monotonic()
+    lifelines = None
     if sum(training.values()) > 1:
-        meet(addresses(resolver), f"{resolver.task_type} {resolver.task_id}", versions(), start_timeout)
+        own = f"{resolver.task_type} {resolver.task_id}"
+        lifelines = meet(addresses(resolver), own, versions(), start_timeout)
     _private.configure_coordination(
         training,
         leader=f"/job:{_leader_job(training)}/replica:0/task:0",
         register_timeout=max(start_timeout - (time.monotonic() - began), min(start_timeout, _TO_REGISTER)),
         heartbeat_timeout=heartbeat_timeout,
     )
+    return lifelines
 
 
 def usable(communication: str) -> str:

@@ -30,6 +30,7 @@ from tfdistr.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
+from tfdistr.lifelines import Lifelines
 from tfdistr.mpi import chooses_mpi
 from tfdistr.peer_failure import what_to_tell
 from tfdistr.preflight import cluster_to_join
@@ -111,16 +112,23 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         )
         #: The addresses of the workers, in their order; none with MPI.
         self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
+        lifelines: Lifelines | None = None
         if cluster_resolver is not None:
-            prepare(cluster_resolver, start_timeout, heartbeat_timeout)
+            lifelines = prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
             # Past the stock constructor, which would make the stock object that does the work.
             super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
                 OneReplica(self, cluster_resolver, options, collectives)
             )
         except (tf.errors.OpError, RuntimeError) as error:
+            if lifelines:
+                lifelines.close()
             raise start_error(error, cluster_resolver, start_timeout) from error
         extended = self.extended
+        if lifelines and extended.collectives is not None:
+            extended.collectives.watch(lifelines, self.tasks)
+        elif lifelines:
+            lifelines.say_goodbye()
         if used != communication and self.is_chief:
             log.warning(NO_NCCL)
         if not extended.one_replica:

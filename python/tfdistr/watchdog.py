@@ -108,7 +108,7 @@ class Watchdog:
         self._armed = time.monotonic()
         with contextlib.suppress(RuntimeError, ValueError, OSError, AttributeError):  # there is no such file
             seconds = self._timeout + LAST_RESORT
-            faulthandler.dump_traceback_later(seconds, exit=not _interactive(), file=_error_file())
+            faulthandler.dump_traceback_later(seconds, exit=not is_session(), file=_error_file())
 
     def _watch(self) -> None:
         assert self._timeout is not None
@@ -170,7 +170,7 @@ class Watchdog:
         for listener in _listeners:
             listener(self._error, text)
         print(text, file=sys.stderr, flush=True)
-        if not _interactive():
+        if not is_session():
             time.sleep(_TO_HEAR)  # with MPI this end is that of all
             os._exit(1)
 
@@ -191,7 +191,8 @@ def on_failure(listener: Any) -> None:
     _listeners.append(listener)
 
 
-def _interactive() -> bool:
+def is_session() -> bool:
+    """Whether this process is a session that lives on after an error, and no script."""
     if _Process.lives_on is not None:
         return _Process.lives_on
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "IPython" in sys.modules

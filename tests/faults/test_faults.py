@@ -101,18 +101,17 @@ def test_an_exception_reaches_all_within_two_seconds(tmp_path, note, way, fault)
 
 
 @pytest.mark.parametrize("way", ["ring by hand", "ring", "mpi"])
-@pytest.mark.parametrize("who", [0, 1])
-def test_a_worker_that_is_killed(tmp_path, note, way, who):
-    with start(way, tmp_path, None) as job:
+@pytest.mark.parametrize(("who", "workers"), [(0, 2), (1, 2), (0, 3), (2, 3)])
+def test_a_worker_that_is_killed(tmp_path, note, way, who, workers):
+    with start(way, tmp_path, None, workers=workers) as job:
         job.wait_until_it_trains()
         os.kill(worker(job, way, who), signal.SIGKILL)
         by = way.endswith("by hand")
         said = job.wait(60, without=(who,) if by else ())
-        note(f"kill -9 of worker {who}", way, said)
+        note(f"kill -9 of worker {who} of {workers}", way, said)
         heard = [one for index, one in enumerate(said) if not (by and index == who)]
         assert all(one.text.startswith("WorkerFailedError: ") and one.found["worker"] == who for one in heard)
-        # Who exchanges nothing with it directly notices it by the missing heartbeats, after 30 s at most.
-        assert all(one.seconds < (40 if by else 15) for one in heard)
+        assert all(one.seconds < (3 if by else 15) for one in heard)
         if not by:
             assert "was killed by SIGKILL" in said[0].text
             assert wait_for(lambda: len(processes_of(tmp_path)) <= 1, 5)
@@ -253,8 +252,8 @@ def test_other_mistakes_in_tf_config_and_versions(tmp_path, note, fault):
     if fault == "duplicate index":
         assert any("worker 1" in text and "ClusterStartError" in text for text in texts(said))
     elif fault == "index out of range":
-        assert all("index" in text or "worker 1" in text for text in texts(said))
-        assert all("Error: " in text for text in texts(said))
+        assert all("Error: `task.index` must be from 0 to 1" in text for text in texts(said))
+        assert abs(said[0].seconds - said[1].seconds) < 20  # of which the one imports TensorFlow
     else:
         expected = r"version of TensorFlow: .* on worker 0, 2\.20\.0 on worker 1"
         assert all(re.search(expected, text) for text in texts(said))

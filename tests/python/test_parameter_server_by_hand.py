@@ -7,6 +7,7 @@ import re
 import runpy
 import socket
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -93,8 +94,8 @@ def test_a_parameter_server_that_dies_is_named(processes, tmp_path):
     assert worker.wait(timeout=30) == 0
 
 
-# A chief whose callback halts a server, and fails then.
-HALTS = """
+# A chief whose callback halts a server, and fails then. It ends as any script does.
+FAILS = """
 import os, runpy, signal, sys
 import keras
 
@@ -115,28 +116,60 @@ try:
     train_on_servers(job, cluster_from_env(), lambda kind, **fields: print(kind, flush=True))
 except ValueError as error:
     print("said:", error, flush=True)
-    os._exit(0)  # here: TensorFlow waits for the halted server when a function is deleted
+    sys.exit(7)
+"""
+
+# A chief with a training loop of its own, which dismisses nobody.
+LOOPS = """
+import os, signal, sys
+import tfdistr
+
+strategy = tfdistr.make_strategy("parameter_server")
+
+import tensorflow as tf
+
+with strategy.scope():
+    weight = tf.Variable(1.0)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+step = tf.function(lambda: weight.assign_add(1.0))
+coordinator.schedule(step)
+coordinator.join()
+print("halts", flush=True)
+if sys.argv[2] != "0":
+    os.kill(int(sys.argv[2]), signal.SIGSTOP)
+sys.exit(7)
 """
 
 
-@pytest.mark.parametrize("halted", mostly_slow([0, 1], quick=[0]))
-def test_a_chief_that_fails_says_so_although_a_server_is_halted(processes, halted, tmp_path):
+@pytest.mark.parametrize(
+    ("chief", "halted"),
+    mostly_slow([(FAILS, 0), (FAILS, 1), (LOOPS, 0), (LOOPS, 1), (LOOPS, None)], quick=[(FAILS, 0), (LOOPS, 1)]),
+    ids=["fails-worker", "fails-ps", "loops-worker", "loops-ps", "loops-none"],
+)
+def test_a_chief_ends_although_a_server_is_halted(processes, chief, halted, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
     hosts = [f"--{job}_hosts={','.join(listed)}" for job, listed in jobs.items()]
     servers = [
-        processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *hosts) for job in ("worker", "ps")
+        processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *hosts, "--chief_timeout=1")
+        for job in ("worker", "ps")
     ]
     config = tf_config(**jobs, type="chief", index=0)
     program = str(PROGRAMS / "ps_by_hand.py")
-    halts = tmp_path / "halts.py"
-    halts.write_text(HALTS)
-    arguments = [str(halts), program, str(servers[halted].pid)]
-    chief = processes.start(sys.executable, *arguments, env=config.to_env())
-    assert any(line == "halts\n" for line in chief.stdout)
-    output, _ = chief.communicate(timeout=60)
-    assert output.splitlines()[-1] == "said: bad loss"
-    assert servers[1 - halted].wait(timeout=30) == 0  # which was told
+    pid = servers[halted].pid if halted is not None else 0
+    script = tmp_path / "chief.py"
+    script.write_text(chief)
+    process = processes.start(sys.executable, str(script), program, str(pid), env=config.to_env())
+    assert any(line == "halts\n" for line in process.stdout)
+    began = time.monotonic()
+    output, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert process.returncode == 7, output
+    assert chief == LOOPS or "said: bad loss" in output
+    for server in servers:
+        if halted is None or server is not servers[halted]:
+            # It was told, or has seen that its chief is gone.
+            assert server.wait(timeout=30) == (0 if chief == FAILS else 1)
 
 
 def test_servers_do_not_wait_for_ever(processes):

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
 
-from tfdistr.peer_failure import is_peer_failure, lost_worker, report, reported_failure, what_to_tell
+from tfdistr.peer_failure import (
+    is_peer_failure,
+    lost_worker,
+    report,
+    report_end,
+    reported_failure,
+    what_to_tell,
+)
 
 pytestmark = pytest.mark.timeout(180)
 TASKS = {"chief 0": "10.0.0.1:1", "worker 0": "10.0.0.2:2", "worker 1": "node3:3"}
@@ -55,6 +64,25 @@ def test_a_worker_that_only_lost_another_is_not_blamed():
         assert "failure of worker 1" not in one.output
 
 
+@pytest.mark.parametrize(("how", "workers"), [("waits", 2), ("waits", 3), ("forked", 2)])
+def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, workers):
+    ended = run_cluster("lost.py", workers, [how, str(tmp_path / "ended")], timeout=150)
+    assert [one.status for one in ended] == [*[0] * (workers - 1), -signal.SIGKILL], ended[0].output[-3000:]
+    for one in ended[:-1]:
+        first, second = calls(one.output)
+        assert first == "1 epochs"
+        seconds, _, error = second.partition(" s: ")
+        assert float(seconds) < 3
+        assert error.startswith(f"WorkerFailedError: Worker {workers - 1} failed: 127.0.0.1:")
+        assert " | Fix: Look at its log" in error
+
+
+def test_a_worker_that_leaves_after_the_training_ends_nothing(tmp_path):
+    ended = run_cluster("lost.py", 3, ["leaves", str(tmp_path / "ended")], timeout=150)
+    assert [one.status for one in ended] == [0, 0, 0], ended[0].output[-3000:]
+    assert [calls(one.output) for one in ended[:2]] == [["1 epochs", "saved"]] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "worker"),
     [
@@ -82,3 +110,16 @@ def test_an_error_of_its_own_is_told_as_such():
     told = reported_failure(tf.errors.AbortedError(None, None, what_to_tell(own, 2, TASKS)))
     assert told is not None
     assert told.message == "Worker 2 failed: UnavailableError: no such bucket"
+    assert (told.host, told.fix) == ("unknown", None)
+
+
+def test_the_end_of_a_process_is_told_with_its_address():
+    said = report_end(1, TASKS["worker 0"])
+    text = f"Collective ops is aborted by: {said}\nThe error could be from a previous operation. Restart"
+    told = reported_failure(tf.errors.AbortedError(None, None, text), TASKS)
+    assert told is not None
+    assert str(told).splitlines() == [
+        "Worker 1 failed: 10.0.0.2:2 has ended without saying why: it was killed, or it crashed.",
+        "Fix: Look at its log, and at that of its machine (dmesg says whether memory was the reason).",
+    ]
+    assert (told.worker, told.host) == (1, "10.0.0.2")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tfdistr.errors import TfdistrError
 
 from .coordination import (
+    abort_collectives,
     configure_coordination,
     context_initialized,
     delete_key,
@@ -74,6 +75,7 @@ __all__ = [
     "MirroredExtended",
     "MultiWorkerExtended",
     "OneDeviceExtended",
+    "abort_collectives",
     "all_layers",
     "build",
     "call_on_this_thread",

@@ -50,6 +50,14 @@ def report_error(message: str) -> None:
     _context.context().report_error_to_cluster(_error_codes.ABORTED, message)
 
 
+def abort_collectives(message: str) -> None:
+    """Make this process's own collectives fail with ``message``, those under way and all that come.
+
+    Unlike a report it needs no other process, such as one that hosts the coordination service and is gone.
+    """
+    _context.context().abort_collective_ops(_error_codes.ABORTED, message)
+
+
 def failed_tasks(jobs: dict[str, int]) -> list[str]:
     """What the coordination service says of the tasks that failed or vanished; empty if all are well."""
     states = _context.context().get_task_states(list(jobs.items()))

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.ops import script_ops as _script_ops
+
+# What tells servers when it is deleted.
+_HELD_BY_SERVERS = (
+    _atomic_function.AtomicFunction,
+    _resource_variable_ops.EagerResourceDeleter,
+    tf.distribute.coordinator.ClusterCoordinator,
+)
 
 _offered: dict[str, Callable[..., Any]] = {}
 
@@ -45,3 +57,15 @@ def schedule(coordinator: tf.distribute.coordinator.ClusterCoordinator, function
     what it is made of (``Cluster.schedule``) takes any function, and handles its failures in the same way.
     """
     coordinator._cluster.schedule(function, args=None, kwargs=None)
+
+
+def keep_for_ever() -> None:
+    """Keep all that servers hold a part of, until the process has ended.
+
+    Where a function, a variable or the context itself is deleted, TensorFlow tells the servers. It waits for
+    all answers, without a limit, and keeps the interpreter from running: a server that is halted would have
+    this process hang where Python collects garbage, and at its end at the latest.
+    """
+    held = [one for one in gc.get_objects() if issubclass(type(one), _HELD_BY_SERVERS)]
+    # A reference that nobody owns, so that nobody gives it up.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object([_context.context(), *held]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr._private.remote_calls import call
+from tfdistr._private.remote_calls import call, keep_for_ever
 from tfdistr.cluster import ClusterConfig, Task, cluster_from_env
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.parameter_server.server import SERVERS, STOP, THREADS, answers, check_servers
@@ -78,13 +79,16 @@ def parameter_server_strategy(
 
 
 def prepare_dismissal() -> None:
-    """Make what `dismiss_servers` needs, while all servers are there.
+    """Make what `dismiss_servers` and the end of this process need, while all servers are there.
 
     TensorFlow tells all servers of a new function. Where one does not answer it waits for that, and keeps the
     whole interpreter from running.
     """
     _stop.cache_clear()
     _stop()
+    # Whether all answer or not: one can be halted after it was asked.
+    atexit.unregister(keep_for_ever)
+    atexit.register(keep_for_ever)
 
 
 @functools.cache
@@ -107,6 +111,8 @@ def dismiss_servers(config: ClusterConfig) -> None:
     until = time.monotonic() + _DISMISSAL
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        keep_for_ever()
 
 
 def _dismiss(task: Task) -> None:

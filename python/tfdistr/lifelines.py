@@ -1,0 +1,132 @@
+"""Connections that stay open while workers train. One that ends without a goodbye tells of a lost process.
+
+TensorFlow tells at once only those workers that exchange something with that process directly. The others
+wait for its heartbeat. But the kernel closes the connections of a process that is killed, whoever waits for
+it. Here each worker keeps one connection to the leader, and the leader tells the others. A process that is
+halted, or whose network is cut, keeps its connections: the heartbeat is for these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+
+# Seconds without traffic after which the kernel sees whether the other machine is there. It also keeps
+# firewalls from forgetting the connection.
+_KEEPALIVE = 30
+_READ = 4096
+# What is sent: a goodbye, or the leader's word that a task is lost.
+_GOODBYE, _LOST = "goodbye", "lost "
+
+_all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
+
+
+class Lifelines:
+    """The lifelines of this process: the leader has one to each worker, the others have one to the leader.
+
+    Args:
+        connections: A connected socket for each name of a task, such as "worker 1".
+    """
+
+    def __init__(self, connections: Mapping[str, socket.socket]) -> None:
+        self._connections = dict(connections)
+        self._unread = dict.fromkeys(self._connections, b"")
+        self._watched = self._over = False
+        for connection in self._connections.values():
+            connection.setblocking(False)
+            with contextlib.suppress(OSError, AttributeError):  # not every system has both
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE)
+        _all.add(self)
+
+    def watch(self, on_loss: Callable[[str], object]) -> None:
+        """Call ``on_loss(name)``, on a thread of its own, for the first task that is lost and no other."""
+        self._watched = True
+        threading.Thread(target=self._watch, args=(on_loss,), name="tfdistr-lifelines", daemon=True).start()
+
+    def say_goodbye(self) -> None:
+        """Tell the others that the end of this process, whenever it comes, is no loss."""
+        if self._over:
+            return
+        self._over = True
+        for connection in self._connections.values():
+            _send(connection, _GOODBYE)
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # it also wakes the thread
+        if not self._watched:
+            self.close()
+
+    def close(self) -> None:
+        """Close the sockets in this process. Without a goodbye the others take it for lost."""
+        self._over = True
+        for connection in self._connections.values():
+            connection.close()
+
+    def _watch(self, on_loss: Callable[[str], object]) -> None:
+        lost = self._first_loss()
+        if lost and not self._over:
+            for connection in self._connections.values():
+                _send(connection, _LOST + lost)
+            on_loss(lost)  # what ends from now on, ends because of it
+        if self._over:
+            self.close()
+
+    def _first_loss(self) -> str:
+        """Wait until a task is lost, or none can be lost any more: then it is ""."""
+        with selectors.DefaultSelector() as selector:
+            for name, connection in self._connections.items():
+                selector.register(connection, selectors.EVENT_READ, name)
+            while selector.get_map() and not self._over:
+                for key, _ in selector.select():
+                    lost, goes_on = self._hear(key.data)
+                    if lost:
+                        return lost
+                    if not goes_on:
+                        selector.unregister(key.fileobj)
+        return ""
+
+    def _hear(self, name: str) -> tuple[str, bool]:
+        """Read what a task has sent.
+
+        Returns:
+            The task that is lost, or "", and whether more can come.
+        """
+        try:
+            read = self._connections[name].recv(_READ)
+        except BlockingIOError:
+            return "", True
+        except ConnectionError:  # its machine has started again, for example
+            return name, False
+        except OSError:  # a network that is cut says nothing of the process
+            return "", False
+        if not read:
+            return name, False
+        *lines, rest = (self._unread[name] + read).split(b"\n")
+        self._unread[name] = rest[-_READ:]
+        for line in lines:
+            text = line.decode(errors="replace")
+            if text == _GOODBYE:
+                return "", False
+            if text.startswith(_LOST):
+                return text.removeprefix(_LOST), False
+        return "", True
+
+
+def _send(connection: socket.socket, text: str) -> None:
+    with contextlib.suppress(OSError):  # who does not hear it is gone itself
+        connection.send(f"{text}\n".encode())
+
+
+def _close_in_child() -> None:
+    # With them a process that was forked would hold the connections open after the end of its parent.
+    for lifelines in list(_all):
+        lifelines.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
