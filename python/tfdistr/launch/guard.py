@@ -38,7 +38,7 @@ _GRACE = 2  # seconds that a worker has to end by itself
 SIGN_OF_LIFE = 2.0
 """Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
 _LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
-_MPI_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi_start.py")
+_MPI_NAMES = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi_names.py")
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -56,7 +56,6 @@ def watch(
     then: signal.Signals,
     grace: int,
     say: Any,
-    before_end: Callable[[], None] = lambda: None,
 ) -> tuple[int, bool]:
     """Wait for the end of ``child``, and bring it about when this process is told to end.
 
@@ -66,7 +65,6 @@ def watch(
         then: What it gets at each further signal.
         grace: Seconds until it is killed.
         say: Called as ``say(halted=bool)`` when the program was halted or goes on.
-        before_end: Called before the program gets what ends it.
 
     Returns:
         Its exit status, negative for a signal, and whether this process was told to end.
@@ -84,8 +82,6 @@ def watch(
         else:
             told, hand_on = True, first
             signal.alarm(grace)
-        if told:
-            before_end()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, hand_on)
 
@@ -129,11 +125,16 @@ def start(
     )
 
 
-def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
-    """Start what kills a process group when this process is gone, however that ended; see group.py."""
+def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
+    """Start what kills a process group when this process is gone, however that ended; see group.py.
+
+    Args:
+        group: The process group.
+        job: The name of the job of MPI whose names are removed then.
+    """
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group.py")
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group)],
+        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group), job],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -174,6 +175,8 @@ def rank(run_dir: str) -> int:
         command = [*spec["command"], run_dir, index]
         env = {**os.environ, **spec["environments"][int(index)], "TFDISTR_PARENT_PID": str(os.getpid())}
         env.pop("TF_CONFIG", None)
+        names = runpy.run_path(_MPI_NAMES)
+        job = names["job_name"]()  # before the worker talks to the process manager itself
         with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb") as output:
             child = start(command, env, output)
     except OSError as error:
@@ -182,17 +185,13 @@ def rank(run_dir: str) -> int:
         _linger()
         return 1
     say(pid=child.pid)
-    # Of memory that a rank shares: MPI leaves them where the rank is ended in its start.
-    remove_names = runpy.run_path(_MPI_START)["remove_names"]
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
-    watcher = end_group_with_this(child.pid)  # mpiexec kills this process where it lost its own launcher
-    code, told = watch(
-        child, first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say,
-        before_end=functools.partial(remove_names, child.pid),
-    )  # fmt: skip
-    watcher.kill()
+    watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process
+    code, told = watch(child, first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say)
     say(exit_code=code)
+    names["remove_after"](child.pid, job)
+    watcher.kill()
     if code and not told:
         _linger()
     return code if code >= 0 else 128 - code
