@@ -18,7 +18,8 @@ from tfdistr.launch.carrier import choose_carrier
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi import MpiCluster
 from tfdistr.model_parallel.places import check_placement, count_workers
-from tfdistr.mpi import chooses_mpi, ranks, world
+from tfdistr.mpi import chooses_mpi, world
+from tfdistr.mpi_ranks import ranks
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.preflight import cluster_to_join
 from tfdistr.progress import make_display

@@ -25,12 +25,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# What launchers tell a rank: its number, that of all, and that of those on its host (MPICH, Open MPI, Slurm).
-_NAMES = (
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
-)
 _LOOK = 1.0
 # Who knows which worker is missing speaks first.
 _POLITE = 2.0
@@ -47,7 +41,7 @@ def limit(start_timeout: float) -> Iterator[None]:
     Args:
         start_timeout: Seconds.
     """
-    from tfdistr.mpi_names import job_name  # not where Python looks when this file is run by its path
+    from tfdistr.mpi_names import job_name
 
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
     # What kills the processes of this group is to leave it alone.
@@ -108,9 +102,10 @@ class _Rank:
 
 def main(parent: int, timeout: float) -> None:
     """Watch over the process ``parent``, which waits in MPI."""
-    names = runpy.run_path(str(Path(__file__).with_name("mpi_names.py")))
+    here = Path(__file__).parent  # tfdistr is not where Python looks when this file is run by its path
+    names, ranks = (runpy.run_path(str(here / f"mpi_{name}.py")) for name in ("names", "ranks"))
     rank = _Rank(parent, names["mapped_names"])
-    _watch(rank, parent, timeout)
+    _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
     while not rank.ended:
         rank.listen(_LOOK)
     names["remove_names_of_job"](rank.job)
@@ -118,9 +113,9 @@ def main(parent: int, timeout: float) -> None:
         path.unlink(missing_ok=True)
 
 
-def _watch(waits: _Rank, parent: int, timeout: float) -> None:
-    """See that the rank starts; kill it if it does not."""
-    name, rank, size, local = _told()
+def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
+    """See that the rank starts, given what its launcher says of it; kill it if it does not."""
+    name, rank, size, local = told
     until = time.monotonic() + timeout
     before: set[int] = set()
     while waits.listen(_LOOK):
@@ -149,18 +144,6 @@ def _watch(waits: _Rank, parent: int, timeout: float) -> None:
         if os.getppid() == parent:
             os.kill(parent, signal.SIGKILL)
         return
-
-
-def _told() -> tuple[str, int, int, int]:
-    """What the launcher calls the number of a rank, which this one has, and how many there are, here, too.
-
-    0 is what it does not say.
-    """
-    for names in _NAMES:
-        if os.environ.get(names[0], "").isdigit():
-            rank, size, local = (int(os.environ.get(name, "0")) for name in names)
-            return names[0], rank, size, local
-    return "", 0, 0, 0
 
 
 def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:

@@ -32,6 +32,7 @@ from tfdistr.exact_step import exact_step
 from tfdistr.keras_calls import KerasCalls
 from tfdistr.mpi import chooses_mpi
 from tfdistr.peer_failure import what_to_tell
+from tfdistr.place import note_strategy
 from tfdistr.preflight import cluster_to_join
 from tfdistr.replica import OneReplica
 from tfdistr.startup import NO_NCCL, addresses, prepare, start_error, usable
@@ -133,6 +134,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
         self._seed_pipelines()
+        note_strategy(self)
         if extended.num_workers > 1:
             atexit.register(self.leave)
 

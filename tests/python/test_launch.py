@@ -19,6 +19,7 @@ from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.launch import WorkerStatus, guard, local, local_cluster, run_workers, supervise
 from tfdistr.launch.mpi import LocalMpi
 from tfdistr.launch.ports import free_ports
+from tfdistr.mpi_ranks import RANKS
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -355,7 +356,7 @@ def test_a_program_that_mpiexec_cannot_start(job: Job) -> None:
 
 
 def test_a_rank_that_is_not_told_its_rank(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name not in guard.RANKS}
+    env = {name: value for name, value in os.environ.items() if name not in RANKS}
     ended = subprocess.run(
         [sys.executable, "-I", "-S", guard.__file__, "rank", str(tmp_path)], env=env, capture_output=True,
         text=True, timeout=30,

@@ -16,7 +16,7 @@ from clusters import run_cluster
 
 import tfdistr
 from tfdistr.mpi import chooses_mpi, world
-from tfdistr.mpi import ranks as ranks_of_launcher
+from tfdistr.mpi_ranks import ranks as ranks_of_launcher
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -32,13 +32,13 @@ MARK = "tfdistr-rank "
 """How the lines begin with which a rank speaks to the launcher."""
 SPEC = "ranks.json"
 """The file of the run directory that says what each rank runs, and with which environment variables."""
-RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-"""The environment variables in which launchers tell a process its rank: MPICH, Open MPI, PMIx, Slurm."""
 _GRACE = 2  # seconds that a worker has to end by itself
 SIGN_OF_LIFE = 2.0
 """Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
 _LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
-_MPI_NAMES = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi_names.py")
+_CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+_MPI_NAMES = os.path.join(_CORE, "mpi_names.py")
+_MPI_RANKS = os.path.join(_CORE, "mpi_ranks.py")
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -160,10 +160,12 @@ def run(parent: int, command: list[str]) -> int:
 
 def rank(run_dir: str) -> int:
     """Run the worker whose rank this process has."""
-    index = next((os.environ[name] for name in RANKS if os.environ.get(name)), None)
+    variables = runpy.run_path(_MPI_RANKS)["RANKS"]
+    index = next((os.environ[name] for name in variables if os.environ.get(name)), None)
     host = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
     if index is None:
-        print(f"mpiexec does not tell a process its rank, in none of {', '.join(RANKS)}.", file=sys.stderr)
+        none = ", ".join(variables)
+        print(f"mpiexec does not tell a process its rank, in none of {none}.", file=sys.stderr)
         return 1
     say = functools.partial(_say, rank=int(index), host=host)
     try:
