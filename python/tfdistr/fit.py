@@ -111,7 +111,7 @@ def distributed_fit(
         communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" (``mpiexec``
             starts the workers of ``cluster``; without one it is for a script that ``mpiexec`` or ``srun`` has
             started), or "auto": MPI where it can be used (mpi4py and its mpiexec are there, the workers
-            see no GPU), else what TensorFlow chooses.
+            see no GPU), else what TensorFlow chooses. The result says what was used.
         gradient_dtype: What the gradients are sent as between workers: "float32", or "bfloat16", which halves
             the bytes and rounds each gradient to 8 significant bits.
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
@@ -145,6 +145,8 @@ def distributed_fit(
 
     Returns:
         A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
+        ``params["communication"]`` is what was used: "mpi", "ring", "nccl", or "none" for one worker and for
+        strategies whose workers exchange no gradients.
 
     Raises:
         ArgumentError: An argument is not of the form above.

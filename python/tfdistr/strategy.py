@@ -122,6 +122,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         except (tf.errors.OpError, RuntimeError) as error:
             raise start_error(error, cluster_resolver, start_timeout) from error
         extended = self.extended
+        alone = extended.num_workers == 1 and extended.one_replica
+        carrier = "mpi" if collectives else "nccl" if used == "nccl" else "ring"
+        self._communication = "none" if alone else carrier
         if used != communication and self.is_chief:
             log.warning(NO_NCCL)
         if not extended.one_replica:
@@ -137,6 +140,15 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         note_strategy(self)
         if extended.num_workers > 1:
             atexit.register(self.leave)
+
+    @property
+    def communication(self) -> str:
+        """What carries the gradients: "mpi", "ring" or "nccl"; "none" for one worker, which has no peers.
+
+        Where the choice is TensorFlow's, that is the ring, between GPUs, too: TensorFlow takes NCCL only where
+        that was asked for.
+        """
+        return self._communication
 
     @property
     def num_workers(self) -> int:

@@ -20,6 +20,7 @@ test_that("ranks that mpiexec has started train together, without TF_CONFIG", {
   expect_identical(ranks[[1L]]$weights, ranks[[2L]]$weights)
   expect_identical(ranks[[1L]]$seed, ranks[[2L]]$seed)
   expect_identical(vapply(ranks, function(rank) rank$workers$index, 1L), 0:1)
+  expect_identical(vapply(ranks, function(rank) rank$communication, ""), c("mpi", "mpi"))
 })
 
 test_that("ranks that mpiexec has started know their place before and after the strategy is made", {
