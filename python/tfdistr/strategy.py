@@ -145,8 +145,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def communication(self) -> str:
         """What carries the gradients: "mpi", "ring" or "nccl"; "none" for one worker, which has no peers.
 
-        Where the choice is TensorFlow's, that is the ring, between GPUs, too: TensorFlow takes NCCL only where
-        that was asked for.
+        Where the choice is TensorFlow's, that is the ring, between GPUs, too: TensorFlow takes NCCL only if
+        it was asked for.
         """
         return self._communication
 
