@@ -389,7 +389,7 @@ def test_a_lost_mpiexec_is_named_with_this_machine_and_no_worker_is_blamed(tmp_p
 
     error, here = run_on_hosts_of_test(tmp_path, 1, lose), socket.gethostname()
     assert error.message.startswith(
-        f"Workers 0 on a, 1 on b were lost: mpiexec on {here} was killed by SIGKILL before they did."
+        f"Workers 0 on a, 1 on b were lost: mpiexec on {here} was killed by SIGKILL.\n"
     )
     assert (error.worker, error.host, error.log) == (None, here, None)
 

@@ -112,9 +112,13 @@ class Loss:
             said = (
                 f"{_who(there)} lost with what mpiexec runs there, and then mpiexec{self._ended()}."
             )
+        elif self._killed:
+            said = f"{_who(self._lost)} lost: mpiexec{self._ended()}."
         else:
-            said = f"{_who(self._lost)} lost: mpiexec{self._ended()} before they did."
-            said += "" if self._killed else " On which host something was lost is not known."
+            said = (
+                f"{_who(self._lost)} lost: mpiexec{self._ended()} before they did. On which host something "
+                "was lost is not known."
+            )
         return WorkerFailedError(
             f"{said}\n\nIts last lines:\n{_last(self._lines)}",
             worker=first.index if first else None,
