@@ -65,7 +65,7 @@ cluster_from_env <- function() {
 
 #' Describe a cluster of workers on this machine
 #'
-#' Nothing is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
+#' No worker is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of its
 #' own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
 #' other over the loopback address, and end with the process that started them. Other machines do
 #' not reach them: `SECURITY.md` says how, and what is not protected.
@@ -81,14 +81,23 @@ cluster_from_env <- function() {
 #' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
 #'   file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @return A list of class `tfdistr_local_cluster` with these six, and `gpus`, that of each worker.
+#' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras, so that
+#'   they start in some 2 seconds instead of 10. This call starts that process in the background. It serves all
+#'   jobs of this session, and ends with it, after ten idle minutes, and by [stop_warm_workers()]. Where a fork
+#'   is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
+#' @return A list of class `tfdistr_local_cluster` with these seven, and `gpus`, that of each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
 #' @export
 local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                          start_timeout = 300) {
-  made <- with_conditions(python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout))
+                          start_timeout = 300, warm = TRUE) {
+  made <- with_conditions({
+    made <- python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout, warm)
+    reload_environ()
+    made$warm_up(worker_command(), worker_env())
+    made
+  })
   structure(
     list(
       workers = reticulate::py_to_r(made$workers),
@@ -97,7 +106,8 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
       cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
-      start_timeout = start_timeout
+      start_timeout = start_timeout,
+      warm = warm
     ),
     class = "tfdistr_local_cluster"
   )
@@ -122,6 +132,8 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 #' @param start_timeout Seconds until every worker must have joined the cluster.
 #' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
 #'   `"ssh -F my_config"`. By default `ssh`.
+#' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras; see
+#'   [local_cluster()]. The first job starts one on each host, by ssh.
 #' @return A list of class `tfdistr_mpi_cluster` with these, and `workers`: how many there are on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine; they communicate by MPI, too, where they can.
@@ -129,9 +141,9 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 #' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
 #' @export
 mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL) {
+                        start_timeout = 300, ssh = NULL, warm = TRUE) {
   made <- with_conditions(
-    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh)
+    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm)
   )
   structure(
     list(
@@ -142,25 +154,28 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
       start_timeout = start_timeout,
-      ssh = ssh
+      ssh = ssh,
+      warm = warm
     ),
     class = "tfdistr_mpi_cluster"
   )
 }
 
-python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh) {
+python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
+                               warm) {
   core("launch.mpi")$mpi_cluster(
     if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
     cores_per_worker = cores_per_worker,
-    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh
+    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
+    warm = warm
   )
 }
 
-python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout) {
-  core("launch.local")$local_cluster(
+python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout, warm) {
+  core("launch.local")$describe_local_cluster(
     workers,
     ps = ps, cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
-    start_timeout = start_timeout
+    start_timeout = start_timeout, warm = warm
   )
 }
 

@@ -265,12 +265,12 @@ workers_cluster <- function(cluster, env = list()) {
   if (inherits(cluster, "tfdistr_local_cluster")) {
     workers <- if (length(cluster$gpus)) "gpus" else cluster$workers
     python_local_cluster(
-      workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout
+      workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm
     )
   } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
     python_mpi_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh
+      cluster$start_timeout, cluster$ssh, cluster$warm
     )
   } else {
     cluster

@@ -11,12 +11,12 @@ worker_command <- function() {
 
 # What a worker needs to find this package and this Python, and a folder for its temporary files: R leaves
 # them behind when it is killed.
-worker_env <- function(scratch) {
-  list(
+worker_env <- function(scratch = NULL) {
+  env <- list(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
-    RETICULATE_PYTHON = reticulate::py_config()$python,
-    TMPDIR = scratch
+    RETICULATE_PYTHON = reticulate::py_config()$python
   )
+  c(env, TMPDIR = scratch)
 }
 
 # Writes functions, and the state of R in which they run, into the run directory, for load_functions().

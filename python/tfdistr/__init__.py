@@ -52,6 +52,7 @@ _MODULES = {
     "regularization_loss": "losses",
     "scaled_learning_rate": "scaling",
     "steps_per_epoch": "scaling",
+    "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster",
     "worker_index": "place",
 }
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from tfdistr.launch.local import local_cluster as local_cluster
     from tfdistr.launch.mpi import MpiCluster as MpiCluster
     from tfdistr.launch.mpi import mpi_cluster as mpi_cluster
+    from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.losses import average_loss as average_loss
     from tfdistr.losses import regularization_loss as regularization_loss
     from tfdistr.mirrored import MirroredStrategy as MirroredStrategy

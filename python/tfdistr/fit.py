@@ -15,7 +15,7 @@ from tfdistr.fit_here import fit_here
 from tfdistr.fit_on_cluster import fit_on_cluster
 from tfdistr.job_arguments import make_job
 from tfdistr.launch.carrier import choose_carrier
-from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.local import WORKER, LocalCluster
 from tfdistr.launch.mpi import MpiCluster
 from tfdistr.model_parallel.places import check_placement, count_workers
 from tfdistr.mpi import chooses_mpi, world
@@ -188,10 +188,9 @@ def distributed_fit(
     try:
         if cluster is None:
             return fit_here(job, config, display.event, run_dir=run_dir)
-        command = [sys.executable, "-m", "tfdistr.worker"]
         folder = make_run_dir(run_dir, cluster, resume=recovery.resume)
         job = take_up(job, folder, cluster.workers)
-        return fit_on_cluster(job, cluster, command, folder, display.event)
+        return fit_on_cluster(job, cluster, WORKER, folder, display.event)
     except JobStoppedError as stopped:
         display.close()
         print(stopped, file=sys.stderr)  # where nobody catches it, Python ends without a word

@@ -15,6 +15,7 @@ from pathlib import Path
 
 #: An address range for documentation, of which nobody has a route (RFC 5737).
 NET = "198.51.100"
+_FORK_SERVER = "tfdistr.launch.warm.server"
 
 
 def missing() -> str | None:
@@ -130,7 +131,14 @@ class Hosts:
                     os.kill(pid, number)
 
     def processes(self) -> list[str]:
-        """What runs on the hosts, but for their ssh servers."""
+        """What runs on the hosts, but for their ssh servers, and fork servers, which serve other jobs, too."""
+        return [line for line in self._processes() if _FORK_SERVER not in line]
+
+    def fork_servers(self) -> list[str]:
+        """The fork servers on the hosts."""
+        return [line for line in self._processes() if _FORK_SERVER in line]
+
+    def _processes(self) -> list[str]:
         listed = [_run("ip", "netns", "pids", self.namespace(name)) for name in self._names]
         lines = []
         for pid in " ".join(listed).split():

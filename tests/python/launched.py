@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "workers"
-CARRIERS = ["processes", "mpi"]
+CARRIERS = ["processes", "mpi", "warm", "warm-mpi"]
 
 
 def command(behaviours: str) -> list[str]:
@@ -42,7 +42,9 @@ def processes_of(run_dir: Path) -> dict[int, str]:
         with contextlib.suppress(OSError):
             pid = int(process.name)
             texts = [(process / name).read_bytes() for name in ("environ", "cmdline")]
-            if pid != os.getpid() and any(os.fsencode(run_dir) in text for text in texts) and is_there(pid):
+            server = b"tfdistr.launch.warm.server" in texts[1]  # which serves other runs, too
+            others = server or pid == os.getpid()
+            if not others and any(os.fsencode(run_dir) in text for text in texts) and is_there(pid):
                 found[pid] = texts[1].replace(bytes(1), b" ").decode()
     return found
 

@@ -40,8 +40,8 @@ class Job:
 
     def run(self, behaviours: str, workers: int, **options: Any) -> list[WorkerStatus]:
         retries = {"port_retries": options.pop("port_retries")} if "port_retries" in options else {}
-        local = local_cluster(workers, **options)
-        cluster = LocalMpi(local) if self.carrier == "mpi" else local
+        local = local_cluster(workers, warm="warm" in self.carrier, **options)
+        cluster = LocalMpi(local) if "mpi" in self.carrier else local
         self.run_dir.mkdir(exist_ok=True)
         return run_workers(cluster, command(behaviours), self.run_dir, self.take, **retries)
 

@@ -167,14 +167,15 @@ def test_the_users_random_numbers_do_not_choose_the_ports() -> None:
 # --- What a worker gets
 
 
-def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("warm", [False, True])
+def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
     monkeypatch.setenv("TF_CONFIG", "not json")
     monkeypatch.setenv("GRPC_VERBOSITY", "INFO")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     monkeypatch.chdir(tmp_path)
     run_dir = tmp_path / "a run"
-    cluster = local_cluster(2, env={"EXTRA": "a b", "PYTHONUNBUFFERED": "x"})
+    cluster = local_cluster(2, env={"EXTRA": "a b", "PYTHONUNBUFFERED": "x"}, warm=warm)
     run_workers(cluster, [sys.executable, str(WORKER), "environment"], run_dir)
     events = [event for event in EventReader(run_dir, 2).poll() if event["event"] == "environment"]
     configs = {event["worker"]: parse_tf_config(event["values"]["TF_CONFIG"]) for event in events}
@@ -183,7 +184,8 @@ def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(address.startswith("127.0.0.1:") for address in configs[0].addresses)
     for event in events:
         values = event["values"]
-        assert values["TFDISTR_PARENT_PID"] == str(os.getpid())
+        # The fork server stands for this process: it kills the worker when this is gone.
+        assert (values["TFDISTR_PARENT_PID"] == str(os.getpid())) is not warm
         assert values["TF_CPP_MIN_LOG_LEVEL"] == "2"
         assert values["GRPC_VERBOSITY"] == "INFO"  # the user's word counts
         assert values["CUDA_VISIBLE_DEVICES"] == "1"
@@ -222,7 +224,7 @@ def test_no_worker_is_left_when_a_later_one_cannot_be_started(
     expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ClusterStartError
     said = None if expected is KeyboardInterrupt else f"Worker {failing} of 2 could not"
     with pytest.raises(expected, match=said):
-        run_workers(local_cluster(2), [sys.executable, str(WORKER), "wait"], tmp_path)
+        run_workers(local_cluster(2, warm=False), [sys.executable, str(WORKER), "wait"], tmp_path)
     assert len(started) == before
     assert all(process.returncode is not None for process in started)
 

@@ -29,7 +29,7 @@ def parent(
         environment = os.environ | {"RUN_OF_TEST": str(tmp_path)}
         process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env=environment)
         started.append(process)
-        assert wait_for(lambda: len([e for e in events_in(tmp_path) if e["event"] == "ready"]) == 2, 30)
+        assert wait_for(lambda: len([e for e in events_in(tmp_path) if e["event"] == "ready"]) == 2, 50)
         return process, {event["pid"] for event in events_in(tmp_path) if "pid" in event}
 
     yield start

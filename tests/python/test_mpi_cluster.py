@@ -174,12 +174,13 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Hosts]:
 class Job:
     """Runs workers on hosts, and looks whether something is left there."""
 
-    def __init__(self, net: hosts.Hosts, run_dir: Path) -> None:
+    def __init__(self, net: hosts.Hosts, run_dir: Path, warm: bool) -> None:
         self.net = net
         self.run_dir = run_dir
+        self.warm = warm
 
     def cluster(self, names: str, each: int = 2, **options: Any) -> MpiCluster:
-        return mpi_cluster(list(names), each, ssh=self.net.ssh, env=BY_NETWORK, **options)
+        return mpi_cluster(list(names), each, ssh=self.net.ssh, env=BY_NETWORK, warm=self.warm, **options)
 
     def run(self, behaviours: str, names: str = "ab", **options: Any) -> list[WorkerStatus]:
         self.run_dir.mkdir(exist_ok=True)
@@ -206,9 +207,9 @@ class Job:
         return self.net.processes()
 
 
-@pytest.fixture
-def job(net: hosts.Hosts, tmp_path: Path) -> Iterator[Job]:
-    job = Job(net, tmp_path / "run")
+@pytest.fixture(params=["cold", "warm"])
+def job(net: hosts.Hosts, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
+    job = Job(net, tmp_path / "run", request.param == "warm")
     yield job
     assert job.left() == []
 
@@ -285,7 +286,9 @@ def test_a_host_that_is_lost_is_named_and_a_short_cut_ends_nothing(job: Job) -> 
 def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: signal.Signals) -> None:
     job.run_dir.mkdir()
     worker = [sys.executable, str(FOLDER / "worker.py"), "wait,halt"]
-    parent = [sys.executable, str(FOLDER / "parent.py"), f"hosts:{job.net.ssh}:a,b", "1", str(job.run_dir)]
+    carrier = f"{'warm-' if job.warm else ''}hosts:{job.net.ssh}:a,b"
+    parent = [sys.executable, str(FOLDER / "parent.py"), carrier, "1", str(job.run_dir)]
+    servers = job.net.fork_servers()
     process = subprocess.Popen([*parent, *worker], stderr=subprocess.DEVNULL, env=os.environ | BY_NETWORK)
     try:
         ready, reader, until = set(), EventReader(job.run_dir, 2), time.monotonic() + 30
@@ -293,11 +296,13 @@ def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: sig
             ready |= {event["worker"] for event in reader.poll() if event["event"] == "ready"}
             time.sleep(0.05)
         assert len(job.net.processes()) >= 4
+        assert (len(job.net.fork_servers()) > len(servers)) == job.warm
         process.send_signal(number)
         assert process.wait(15) == -number
     finally:
         process.kill()
         process.wait()
+    assert wait_for(lambda: job.net.fork_servers() == servers, 10)
 
 
 #: Reaches hosts that are all this machine, and marks what runs there by their names.

@@ -132,6 +132,8 @@ class WorkerContext:
         self._shares.append(share)
         return share
 
+    # To convert it to a graph's control flow, of which it has none, would take a tenth of a second.
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def _own_indices(self, order: Order, step: tf.Tensor) -> tf.Tensor:
         """Indices of this worker's examples of a global batch."""
         return order.indices(step, self.num_workers, self.index)

@@ -103,9 +103,14 @@ def _examples_of(described: Dataset) -> Arrays:
 def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
     """Whole batches looked up by their indices: the step alone says which examples come next."""
     order = context._order_of(found.examples, f"`{name}`")
+
+    def batch(step: tf.Tensor) -> Any:
+        return found.batch(context._own_indices(order, step))
+
+    if not found.parallel:  # else it calls what may be made for AutoGraph
+        batch = tf.autograph.experimental.do_not_convert(batch)
     batches = tf.data.Dataset.counter(context._start).map(
-        lambda step: found.batch(context._own_indices(order, step)),
-        num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None,
+        batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
     )
     arrays = Batches(found.take, order, context.num_workers, context.index) if found.take else None
     return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches, arrays)

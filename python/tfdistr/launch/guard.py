@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 MARK = "tfdistr-rank "
@@ -39,18 +39,30 @@ _LINGER = 5.0  # seconds in which the launcher should have seen that a worker fa
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 _MPI_NAMES = os.path.join(_CORE, "mpi_names.py")
 _MPI_RANKS = os.path.join(_CORE, "mpi_ranks.py")
+_CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm", "client.py")
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def end_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends; only Linux does that."""
+def end_with_parent(number: int) -> None:
+    """Have the kernel send this process a signal, or none (0), when its parent ends; only Linux does that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
+def changes(child: subprocess.Popen[bytes]) -> Iterator[bool | int]:
+    """Wait for what becomes of a child: whether it was halted (or goes on), and last its exit status."""
+    while True:
+        _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
+        if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+            yield os.waitstatus_to_exitcode(status)
+            return
+        yield os.WIFSTOPPED(status)
+
+
 def watch(
-    child: subprocess.Popen[bytes],
+    child: int,
+    changes: Iterator[bool | int],
     *,
     first: signal.Signals,
     then: signal.Signals,
@@ -60,7 +72,8 @@ def watch(
     """Wait for the end of ``child``, and bring it about when this process is told to end.
 
     Args:
-        child: The program, in a process group of its own.
+        child: The process id of the program, which is in a process group of its own.
+        changes: What becomes of it; see ``changes``.
         first: What it gets when this process is told to end.
         then: What it gets at each further signal.
         grace: Seconds until it is killed.
@@ -83,20 +96,21 @@ def watch(
             told, hand_on = True, first
             signal.alarm(grace)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, hand_on)
+            os.killpg(child, hand_on)
 
     for number in (*_TOLD, signal.SIGALRM):
         signal.signal(number, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
-    while True:
-        _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
-        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
-            say(halted=os.WIFSTOPPED(status))
-            continue
-        signal.alarm(0)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)  # what it left behind
-        return os.waitstatus_to_exitcode(status), told
+    code = 0
+    for change in changes:
+        if isinstance(change, bool):
+            say(halted=change)
+        else:
+            code = change
+    signal.alarm(0)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)  # what it left behind
+    return code, told
 
 
 def start(
@@ -111,8 +125,6 @@ def start(
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
 
-    # Of the files that mpiexec leaves open, the program gets that of its process manager.
-    manager = os.environ.get("PMI_FD", "")
     return subprocess.Popen(
         command,
         env=env,
@@ -120,9 +132,28 @@ def start(
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
         process_group=0,
-        pass_fds=[int(manager)] if manager.isdigit() else [],
+        pass_fds=list(_manager().values()),
         preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
     )
+
+
+def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
+    """Have a fork server start a program; None if it refuses, which ``output`` says then."""
+    client = runpy.run_path(_CLIENT)
+    end_with_parent(signal.SIGKILL)  # the server ends the program then
+    try:
+        return client["Forked"](
+            warm["server"], warm["argv"], env=env, output=output.fileno(), files=_manager()
+        )
+    except client["Refused"] as refused:
+        output.write(client["cold_start"](refused))
+        return None
+
+
+def _manager() -> dict[str, int]:
+    """Of the files that mpiexec leaves open, the one of its process manager, which a rank needs."""
+    manager = os.environ.get("PMI_FD", "")
+    return {"PMI_FD": int(manager)} if manager.isdigit() else {}
 
 
 def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
@@ -153,8 +184,9 @@ def run(parent: int, command: list[str]) -> int:
         child.kill()  # it ended before the kernel was told to look out for it
     # A second SIGINT would have mpiexec end before its ranks, which need their own time to end.
     code, _ = watch(
-        child, first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE, say=lambda **fields: None
-    )
+        child.pid, changes(child), first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE,
+        say=lambda **fields: None,
+    )  # fmt: skip
     return code if code >= 0 else 128 - code
 
 
@@ -179,8 +211,10 @@ def rank(run_dir: str) -> int:
         env.pop("TF_CONFIG", None)
         names = runpy.run_path(_MPI_NAMES)
         job = names["job_name"]()  # before the worker talks to the process manager itself
-        with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb") as output:
-            child = start(command, env, output)
+        with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb", buffering=0) as output:
+            warm = spec["warm"][int(index)]
+            forked = fork({**warm, "argv": [*warm["argv"], run_dir, index]}, env, output) if warm else None
+            child = forked or start(command, env, output)
     except OSError as error:
         missing = None if os.path.exists(os.path.join(run_dir, SPEC)) else run_dir
         say(failed=str(error), missing=missing)
@@ -190,8 +224,12 @@ def rank(run_dir: str) -> int:
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
     watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process
-    code, told = watch(child, first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say)
-    say(exit_code=code)
+    end_with_parent(signal.SIGINT)
+    code, told = watch(
+        child.pid, forked.changes() if forked else changes(child), first=signal.SIGTERM,
+        then=signal.SIGKILL, grace=_GRACE, say=say,
+    )  # fmt: skip
+    say(exit_code=code, server_lost=bool(forked and forked.server_lost))
     names["remove_after"](child.pid, job)
     watcher.kill()
     if code and not told:

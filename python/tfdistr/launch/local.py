@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,18 +13,24 @@ from typing import Any
 from tfdistr._tf_config import show
 from tfdistr.arguments import flag, positive, whole
 from tfdistr.cluster import ClusterConfig, split_address, tf_config
-from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 
 from .cores import check_cores, share_of
 from .gpus import one_gpu_each
 from .loopback import keep_to_loopback
 from .ports import free_ports
 from .process import PARENT, WorkerProcess, stop
+from .warm.servers import warm_start
 
 _HOST = "127.0.0.1"
 _OWN = ("TF_CONFIG", PARENT)
 #: Said only if the user's environment does not: what TensorFlow and gRPC print at the start hides errors.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
+#: On one machine no worker need listen on the network. Those of MPICH would, at an interface's own address,
+#: through UCX or, where that is chosen, libfabric. What the environment says is for jobs of several machines.
+BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
+#: The program of a Python worker; the run directory and its index follow.
+WORKER = (sys.executable, "-m", "tfdistr.worker")
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class LocalCluster:
     cores_per_worker: int | None = None
     ps: int = 0
     gpus: tuple[str, ...] = ()  # that of each worker; none if all see all
+    warm: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", whole("workers", self.workers))
@@ -44,6 +53,7 @@ class LocalCluster:
         timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
         object.__setattr__(self, "start_timeout", timeout)
         object.__setattr__(self, "follow", flag("follow", self.follow))
+        object.__setattr__(self, "warm", flag("warm", self.warm))
         object.__setattr__(self, "cores_per_worker", check_cores(self.workers, self.cores_per_worker))
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
@@ -79,10 +89,12 @@ class LocalCluster:
         whole = {**os.environ, **env, PARENT: str(os.getpid()), **config.to_env()}
         loopback = keep_to_loopback(whole)
         loopback.warn([split_address(each)[1] for addresses in config.jobs.values() for each in addresses])
-        arguments = loopback.command([*command, os.fspath(run_dir), str(index)])
+        program = [*command, os.fspath(run_dir), str(index)]
+        arguments = loopback.command(program)
+        warm = warm_start(program, whole, loopback) if self.warm else None
         env = loopback.environment(whole)
         try:
-            return WorkerProcess(index, arguments, env=env, run_dir=run_dir, files=loopback.files)
+            return WorkerProcess(index, arguments, env=env, run_dir=run_dir, files=loopback.files, warm=warm)
         except OSError as error:
             worker = config.task.type == "worker"
             name = f"Worker {index} of {self.workers}" if worker else f"The process of {config.task}"
@@ -97,7 +109,19 @@ class LocalCluster:
         """The environment variables of worker ``index`` that this process does not have."""
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
-        return {**worker_defaults(), **share, **(self.env or {}), **own}
+        return {**worker_defaults(), **BY_MEMORY, **share, **(self.env or {}), **own}
+
+    def warm_up(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Start what forks the workers in the background, if they are to start warm.
+
+        Args:
+            command: The program of a worker and its arguments.
+            env: Environment variables of workers of this language, before which those of the user come.
+        """
+        whole = {**os.environ, **(env or {}), **self.environment(0)}
+        with contextlib.suppress(TfdistrError):  # the job that this is for raises it
+            if self.warm:
+                warm_start(command, whole, keep_to_loopback(whole))
 
 
 def local_cluster(
@@ -108,10 +132,11 @@ def local_cluster(
     env: Mapping[str, str] | None = None,
     follow: bool = False,
     start_timeout: float = 300.0,
+    warm: bool = True,
 ) -> LocalCluster:
     """Describe a cluster of worker processes on this machine.
 
-    Nothing is started yet. The workers listen on ports that are chosen when they start, talk to each other
+    No worker is started yet. The workers listen on ports that are chosen when they start, talk to each other
     over the loopback address, and end with the process that started them. Other machines do not reach them,
     nor anything else that listens in their processes: see SECURITY.md, also for how to change that.
 
@@ -127,6 +152,10 @@ def local_cluster(
         follow: Whether to show what the workers print as it comes, each line after "[worker 1] ". It is in
             a file for each worker in any case.
         start_timeout: Seconds until every worker must have joined the cluster.
+        warm: Whether workers are forks of a process that has imported TensorFlow and Keras, so that they
+            start in some 2 seconds instead of 10. This call starts that process in the background. It serves
+            all jobs of this session, and ends with it, after ten idle minutes, and by `stop_warm_workers`.
+            Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -138,9 +167,19 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
+    cluster = describe_local_cluster(
+        workers, ps=ps, cores_per_worker=cores_per_worker, env=env, follow=follow,
+        start_timeout=start_timeout, warm=warm,
+    )  # fmt: skip
+    cluster.warm_up(WORKER)
+    return cluster
+
+
+def describe_local_cluster(workers: int | str = 2, *, env: Any = None, **options: Any) -> LocalCluster:
+    """What `local_cluster` returns, with nothing started in the background."""
     gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
     count = len(gpus) if isinstance(workers, str) and gpus else workers
-    return LocalCluster(count, env, follow, start_timeout, cores_per_worker, ps, gpus)  # type: ignore[arg-type]
+    return LocalCluster(count, env, gpus=gpus, **options)  # type: ignore[arg-type]
 
 
 def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProcess]:

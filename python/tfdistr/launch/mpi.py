@@ -14,16 +14,14 @@ from tfdistr.arguments import flag, optional_whole, positive, whole
 from tfdistr.errors import ArgumentError
 
 from .cores import share_of
-from .local import LocalCluster, check_env, worker_defaults
-from .loopback import LOOPBACK, keep_to_loopback
+from .local import BY_MEMORY, LocalCluster, check_env, worker_defaults
+from .loopback import LOOPBACK, Loopback, keep_to_loopback
 from .mpiexec import Mpiexec, Rank
 from .ports import free_ports
+from .warm.servers import Place, WarmStart, warm_start, warm_starts
 
 log = logging.getLogger("tfdistr")
 
-# On one machine no worker need listen on the network. Those of MPICH would, at an interface's own address,
-# through UCX or, where that is chosen, libfabric.
-_BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
 # All that UCX and libfabric have for processes of one machine.
 _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 # Where MPICH's launcher takes its port. One that the system chose could not be closed on an old kernel.
@@ -41,6 +39,7 @@ class MpiCluster:
     start_timeout: float = 300.0
     ssh: str | None = None
     cores_per_worker: int | None = None
+    warm: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hosts", check_hosts(self.hosts))
@@ -49,6 +48,7 @@ class MpiCluster:
         timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
         object.__setattr__(self, "start_timeout", timeout)
         object.__setattr__(self, "follow", flag("follow", self.follow))
+        object.__setattr__(self, "warm", flag("warm", self.warm))
         cores = optional_whole("cores_per_worker", self.cores_per_worker)
         object.__setattr__(self, "cores_per_worker", cores)
         _words(self.ssh)
@@ -63,7 +63,14 @@ class MpiCluster:
         each = self.workers_per_host
         shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
         environments = [{**worker_defaults(), **share, **(self.env or {})} for share in shares]
-        return Mpiexec(command, run_dir, environments, hosts=self.hosts, ssh=_words(self.ssh)).ranks
+        ssh = _words(self.ssh)
+        starts: list[WarmStart | None] = []
+        if self.warm:
+            places = [Place(host, tuple(ssh)) for host in self.hosts]
+            whole = {**os.environ, **environments[0]}
+            starts = warm_starts(command, whole, Loopback("none"), places)
+        warm = [starts[index // each] for index in range(self.workers)] if starts else []
+        return Mpiexec(command, run_dir, environments, hosts=self.hosts, ssh=ssh, warm=warm).ranks
 
 
 @dataclass(frozen=True)
@@ -90,20 +97,22 @@ class LocalMpi:
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
         """Start every worker once; see `LocalCluster.start`."""
         port = free_ports(1)[0]
-        ports = os.environ.get(_PORTS, f"{port}:{min(port + 100, 65535)}")
-        # What the environment says of networks is meant for jobs of several machines: it does not count.
-        chosen = {**_BY_MEMORY, _PORTS: ports}
-        environments = [{**chosen, **self.cluster.environment(index)} for index in range(self.workers)]
+        ports = {_PORTS: os.environ.get(_PORTS, f"{port}:{min(port + 100, 65535)}")}
+        environments = [{**ports, **self.cluster.environment(index)} for index in range(self.workers)]
         loopback = keep_to_loopback({**os.environ, **environments[0]})
         loopback.warn([environments[0][_PORTS].partition(":")[0]])
         if loopback.way == "preload":
             _warn_of_network(environments[0])
-        return Mpiexec(command, run_dir, environments, loopback=loopback).ranks
+        warm = [
+            warm_start(command, {**os.environ, **env}, loopback) if self.cluster.warm else None
+            for env in environments
+        ]
+        return Mpiexec(command, run_dir, environments, loopback=loopback, warm=warm).ranks
 
 
 def _warn_of_network(env: Mapping[str, str]) -> None:
     """Tell the user where ``env`` has workers listen on the network, at addresses that nothing keeps in."""
-    for name in _BY_MEMORY:
+    for name in BY_MEMORY:
         if not set(env[name].split(",")) <= _MEMORY:
             log.warning(
                 "With %s=%s in `env` other machines may reach the workers, and disturb the job. Leave it "
@@ -120,6 +129,7 @@ def mpi_cluster(
     follow: bool = False,
     start_timeout: float = 300.0,
     ssh: str | None = None,
+    warm: bool = True,
 ) -> MpiCluster:
     """Describe a cluster of workers on several hosts that MPI's launcher starts, and that talk by MPI.
 
@@ -140,6 +150,8 @@ def mpi_cluster(
         start_timeout: Seconds until every worker must have joined the cluster.
         ssh: The program that reaches the hosts, and its options, as in a shell: "ssh -F my_config", for
             example. By default ``ssh``.
+        warm: Whether workers are forks of a process that has imported TensorFlow and Keras; see
+            `local_cluster`. The first job starts one on each host, by ssh.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -151,7 +163,7 @@ def mpi_cluster(
         >>> mpi_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker)
+    return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm)
 
 
 def check_hosts(hosts: Any) -> tuple[str, ...]:

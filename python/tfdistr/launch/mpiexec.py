@@ -23,7 +23,8 @@ from tfdistr.tail import Tail
 from . import guard
 from .loopback import Loopback
 from .lost import Loss, reaching
-from .process import log_path
+from .process import log_path, server_lost_error
+from .warm.servers import WarmStart
 
 _REAP = 15.0  # seconds until mpiexec, which was asked to end, is killed
 # Seconds in which the guards have ended the workers of an mpiexec that is gone.
@@ -152,6 +153,9 @@ class Rank:
         if "failed" in message:
             self._job.failure = self._job.failure or _not_started(self, message)
             self.end(1)
+        if message.get("server_lost"):
+            self._job.failure = self._job.failure or server_lost_error(self)
+            self.end(1)
         if "exit_code" in message:
             self.end(message["exit_code"])
 
@@ -183,6 +187,7 @@ class Mpiexec:
         hosts: The machines, with as many workers on each; this machine if there are none.
         ssh: The program that starts what runs on other hosts, and its options.
         loopback: What keeps it from being reached from other machines, if it is to be kept from that.
+        warm: How a fork server of its host starts each worker; None for a cold start.
 
     Raises:
         ClusterStartError: There is no mpiexec, or it is of an MPI that is not known.
@@ -197,6 +202,7 @@ class Mpiexec:
         hosts: Sequence[str] = (),
         ssh: Sequence[str] = (),
         loopback: Loopback | None = None,
+        warm: Sequence[WarmStart | None] = (),
     ) -> None:
         mpiexec = find_mpiexec()
         if mpiexec is None:
@@ -222,7 +228,9 @@ class Mpiexec:
         for rank in self.ranks:
             rank.log.write_bytes(b"")  # not that of an earlier run
         own = [{name: env[name] for name in env if name not in common} for env in environments]
-        spec = {"command": list(arguments), "environments": own, "signs_of_life": self.signs_of_life}
+        forks = [start and vars(start) for start in warm] or [None] * workers
+        spec = {"command": list(arguments), "environments": own, "signs_of_life": self.signs_of_life,
+                "warm": forks}  # fmt: skip
         with open(os.open(folder / guard.SPEC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(spec, file)
         python = [sys.executable, "-I", "-S", guard.__file__]

@@ -12,11 +12,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
-from tfdistr.errors import TfdistrError
+from tfdistr.errors import TfdistrError, WorkerFailedError
 
 from .guard import end_group_with_this, end_with_parent
+from .warm.client import Forked, Refused, cold_start
+
+if TYPE_CHECKING:
+    from .warm.servers import WarmStart
 
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable that tells a worker which process started it."""
@@ -59,6 +63,7 @@ class WorkerProcess:
         run_dir: The directory of the run.
         cwd: Its working directory; by default that of this process.
         files: Descriptors of files that it needs from this process.
+        warm: How a fork server starts it; it starts cold without, or where the server refuses.
 
     Attributes:
         host: The machine it runs on: this one.
@@ -80,6 +85,7 @@ class WorkerProcess:
         run_dir: str | os.PathLike[str],
         cwd: str | os.PathLike[str] | None = None,
         files: Sequence[int] = (),
+        warm: WarmStart | None = None,
     ) -> None:
         self.index = index
         self.host = socket.gethostname()
@@ -87,8 +93,8 @@ class WorkerProcess:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.exit_code: int | None = None
         self._started, self._ended = time.monotonic(), 0.0
-        with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
+        with self.log.open("wb", buffering=0) as output:
+            self._process = (warm and _fork(warm, env, output)) or subprocess.Popen(
                 list(command),
                 env=dict(env),
                 cwd=cwd,
@@ -98,6 +104,8 @@ class WorkerProcess:
                 start_new_session=True,
                 pass_fds=files,
             )
+        if isinstance(self._process, Forked):
+            self._started = time.monotonic()  # the server may have had to import TensorFlow first
         self.pid = self._process.pid
         try:
             self._watcher = end_group_with_this(self.pid)
@@ -126,6 +134,8 @@ class WorkerProcess:
         if self.exit_code is None:
             self.exit_code = self._process.poll()
             if self.exit_code is not None:
+                if self.launch_error():
+                    self.exit_code = 1  # the signal came of that, and says nothing of this worker
                 self._ended = time.monotonic()
                 self.signal_group(signal.SIGKILL)
                 self._watcher.kill()
@@ -143,8 +153,33 @@ class WorkerProcess:
             self._process.wait(_REAP)
         self.poll()
 
-    def launch_error(self) -> None:
-        """The error of what started it, by which it ended: there is nothing of that kind here."""
+    def launch_error(self) -> WorkerFailedError | None:
+        """The error of what started it, by which it ended."""
+        lost = isinstance(self._process, Forked) and self._process.server_lost
+        return server_lost_error(self) if lost else None
+
+
+def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
+    """Have a fork server start a process; None if it refuses, which ``output`` says then."""
+    try:
+        return Forked(warm.server, warm.argv, env=env, output=output.fileno())
+    except Refused as refused:
+        output.write(cold_start(refused))
+        return None
+
+
+def server_lost_error(worker: Worker) -> WorkerFailedError:
+    """The error where a fork server ended before a worker that it had forked."""
+    return WorkerFailedError(
+        f"Worker {worker.index} on {worker.host} was lost with its fork server, the process that had forked "
+        f"it: that ended before the worker did.\n\nIts log: {worker.log}",
+        worker=worker.index,
+        host=worker.host,
+        pid=worker.pid,
+        log=str(worker.log),
+        fix="See whether the system, or somebody else, ended processes (dmesg: out of memory?). With "
+        "warm=False of the cluster, each worker is started by itself.",
+    )
 
 
 def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:

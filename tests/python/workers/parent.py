@@ -1,6 +1,7 @@
 """A user's program that runs workers: python parent.py CARRIER WORKERS RUN_DIR WORKER_COMMAND...
 
-CARRIER is "processes", "mpi", or "hosts:SSH:HOST,HOST": so many workers on each of these hosts.
+CARRIER is "processes", "mpi", or "hosts:SSH:HOST,HOST": so many workers on each of these hosts. With "warm" or
+"warm-" before it, workers start warm.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     carrier, workers, run_dir, *command = sys.argv[1:]
-    cluster: Cluster = local_cluster(int(workers))
-    if carrier == "mpi":
-        cluster = LocalMpi(local_cluster(int(workers)))
-    elif carrier.startswith("hosts:"):
+    warm, carrier = carrier.startswith("warm"), carrier.removeprefix("warm").removeprefix("-")
+    cluster: Cluster
+    if carrier.startswith("hosts:"):
         _, ssh, hosts = carrier.split(":")
-        cluster = mpi_cluster(hosts.split(","), int(workers), ssh=ssh)
+        cluster = mpi_cluster(hosts.split(","), int(workers), ssh=ssh, warm=warm)
+    else:
+        here = local_cluster(int(workers), warm=warm)
+        cluster = LocalMpi(here) if carrier == "mpi" else here
     run_workers(cluster, command, run_dir)

@@ -1,0 +1,47 @@
+# Warm starts: a process of R that has loaded what workers need, and forks itself for each of them. The core's
+# launch/warm has the server and its clients; here is what only R can do.
+
+# Serves in this process. Each fork goes on here, and runs the program that its client asked for.
+fork_server <- function(args = commandArgs(TRUE)) {
+  server <- core("launch.warm.server")
+  server$preload()
+  unlink(tempdir(), recursive = TRUE) # a fork makes one of its own, where its TMPDIR is
+  program <- as.character(reticulate::py_to_r(server$serve(args[[1L]], as.integer(args[[2L]]))))
+  tempdir(check = TRUE)
+  suppressWarnings(rm(".Random.seed", envir = globalenv()))
+  run_forked(program)
+}
+
+# Runs R code ("-e", CODE) or a script, with its arguments, as Rscript does, and ends the process.
+run_forked <- function(program) {
+  is_code <- identical(program[[1L]], "-e")
+  rest <- program[-seq_len(1L + is_code)]
+  core("launch.warm.child")$set_command_line_of_r(as.list(c("R", "--args", rest)))
+  status <- 1L
+  tryCatch(
+    {
+      code <- if (is_code) parse(text = program[[2L]]) else parse(program[[1L]], keep.source = FALSE)
+      for (expression in code) eval(expression, globalenv())
+      status <- 0L
+    },
+    error = function(condition) {
+      message("Error: ", conditionMessage(condition))
+    }
+  )
+  end_process(status)
+}
+
+#' End the processes that keep TensorFlow loaded for workers
+#'
+#' [local_cluster()] starts one in the background, of which the workers of this session are forks. Each ends
+#' when the workers that it has forked have ended. The next job starts one again, unless its cluster has
+#' `warm = FALSE`.
+#'
+#' @return `NULL`, invisibly.
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' stop_warm_workers()
+#' @export
+stop_warm_workers <- function() {
+  core("launch.warm.servers")$stop_warm_workers()
+  invisible()
+}

@@ -1,0 +1,180 @@
+"""Asks a fork server for a process, and follows what becomes of that.
+
+Messages are JSON objects, one a line; the request carries open files. It is run by its path as well, in the
+guards of ranks, and uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+TIMEOUT = 60.0
+"""Seconds that a server may take to answer: it may have to import TensorFlow first."""
+_MOST_FILES = 16
+_CHUNK = 1 << 16
+
+
+class Refused(Exception):
+    """A server did not make a process; the message says why."""
+
+
+def cold_start(refused: Refused) -> bytes:
+    """What the log of a process says that had to start cold."""
+    return f"tfdistr: this process started cold, because of its fork server: {refused}.\n".encode()
+
+
+class Forked:
+    """A process that a fork server has made, with what ``subprocess.Popen`` has for one.
+
+    Its standard input is empty. It is in a process group of its own. The server kills the group when this
+    object's connection ends, however that comes.
+
+    Args:
+        server: The path of the server's socket.
+        argv: The program and its arguments, without the interpreter: "-m MODULE" or a script; in R,
+            "-e CODE" or a script.
+        env: Its whole environment.
+        output: The file for its standard output and standard error.
+        files: Further open files that it needs, by the environment variable that has the number of each.
+
+    Raises:
+        Refused: The server is not there, does not answer, or cannot fork now.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        output: int,
+        files: Mapping[str, int] | None = None,
+    ) -> None:
+        self.returncode: int | None = None
+        self.server_lost = False
+        self._buffer = b""
+        named = dict(files or {})
+        request = {
+            "argv": list(argv), "env": dict(env), "folder": os.getcwd(), "umask": _umask(),
+            "cores": sorted(os.sched_getaffinity(0)), "files": list(named),
+        }  # fmt: skip
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            self._connection.settimeout(TIMEOUT)
+            self._connection.connect(server)
+            with open(os.devnull, "rb") as empty:
+                send(self._connection, request, [empty.fileno(), output, output, *named.values()])
+            answer = next(self._messages(block=True), None)
+        except OSError as error:
+            answer = {"refused": f"it does not answer ({error})"}
+        except BaseException:
+            self._connection.close()
+            raise
+        if answer is None or "pid" not in answer:
+            self._connection.close()
+            raise Refused((answer or {}).get("refused", "it ended"))
+        self.pid: int = answer["pid"]
+        self._connection.settimeout(None)
+
+    def changes(self) -> Iterator[bool | int]:
+        """Wait for what becomes of it: whether it was halted (or goes on), and last its exit status."""
+        for message in self._messages(block=True):
+            if "exit" in message:
+                self.returncode = message["exit"]
+                break
+            yield message["halted"]
+        else:
+            self._lose_server()
+        self._connection.close()
+        assert self.returncode is not None
+        yield self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit status, or minus the signal that ended it; None while it runs."""
+        if self.returncode is None:
+            for message in self._messages(block=False):
+                if "exit" in message:
+                    self.returncode = message["exit"]
+                    break  # the server closes the connection after that
+            if self.returncode is None and self.server_lost:
+                self._lose_server()
+            if self.returncode is not None:
+                self._connection.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; ``subprocess.TimeoutExpired`` if it does not come in time."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if until is not None and time.monotonic() > until:
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
+            time.sleep(0.01)
+        assert self.returncode is not None
+        return self.returncode
+
+    def _lose_server(self) -> None:
+        """The kernel kills the process with its server; see child.py."""
+        self.server_lost = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.returncode = -signal.SIGKILL
+
+    def _messages(self, *, block: bool) -> Iterator[dict[str, Any]]:
+        """What the server says, until it says no more now, or for ever."""
+        flags = 0 if block else socket.MSG_DONTWAIT
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                yield json.loads(line)
+                continue
+            try:
+                received = self._connection.recv(_CHUNK, flags)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                received = b""
+            if not received:
+                self.server_lost = True
+                return
+            self._buffer += received
+
+
+def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
+    """Send one message, and open files with it."""
+    data = json.dumps(message).encode() + b"\n"
+    if files:
+        sent = socket.send_fds(connection, [data], files)
+        data = data[sent:]
+    connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Read one message that comes with open files.
+
+    Raises:
+        EOFError: The connection ended before the message did.
+    """
+    data, files, _, _ = socket.recv_fds(connection, _CHUNK, _MOST_FILES)
+    while not data.endswith(b"\n"):
+        more = connection.recv(_CHUNK)
+        if not more:
+            for file in files:
+                os.close(file)
+            raise EOFError("a request ended early")
+        data += more
+    return json.loads(data), files
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

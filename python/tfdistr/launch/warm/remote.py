@@ -1,0 +1,43 @@
+"""Starts a fork server on another host, where ssh runs this for the session.
+
+    python remote.py
+
+The first line of standard input says how, in JSON: "command" and "env". The path of the server's socket is
+printed in a line. Standard input stays open as long as the session is there. It is run by its path and uses
+the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+
+
+def main() -> None:
+    """Become the server."""
+    # One letter at a time: what follows the line is for the server.
+    line = b""
+    while not line.endswith(b"\n"):
+        letter = os.read(0, 1)
+        if not letter:
+            sys.exit("the session ended")
+        line += letter
+    start = json.loads(line)
+    folder = tempfile.mkdtemp(prefix="tfdistr-warm-", dir="/tmp")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"{folder}/socket")
+    listener.listen(socket.SOMAXCONN)
+    listener.set_inheritable(True)
+    log = os.open(f"{folder}/server.log", os.O_WRONLY | os.O_CREAT, 0o600)
+    print(f"{folder}/socket", flush=True)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    command = [*start["command"], folder, str(listener.fileno())]
+    os.execve(command[0], command, {**start["env"], "TMPDIR": folder})
+
+
+if __name__ == "__main__":
+    main()

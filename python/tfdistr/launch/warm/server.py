@@ -1,0 +1,232 @@
+"""The fork server: it imports what workers need, and forks itself for each of them.
+
+    python -m tfdistr.launch.warm.server FOLDER LISTENER
+
+LISTENER is the number of an open socket, whose name is in FOLDER. Standard input is open as long as the
+session is there for which the server runs: server and forks end with it. A line there says that the session
+needs no more forks. An R process that has loaded Python calls ``preload()`` and ``serve()`` itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+from tfdistr.launch.guard import end_with_parent
+
+from .child import become
+from .client import receive, send
+from .safety import threads, why_unsafe
+
+IDLE = 600.0
+"""Seconds without a fork, after which the server ends."""
+_LOOK = 1.0  # seconds between two looks whether the session is there
+_REQUEST = 10.0  # seconds that a client may take to send its request
+_STDIN = 0
+# What a worker imports before its first step. None of it sets up devices. mpi4py is not there: its import
+# starts MPI, or else would not start it in programs that rely on that.
+_MODULES = (
+    "tensorflow", "keras", "tfdistr.training", "tfdistr.strategies", "tfdistr.strategy", "tfdistr.mirrored",
+    "tfdistr.result",
+)  # fmt: skip
+
+
+def preload() -> None:
+    """Import what every worker needs, and nothing of the user's."""
+    end_with_parent(signal.SIGKILL)  # until `serve` looks after that
+    gc.disable()  # modules make many objects, and no garbage
+    for module in _MODULES:
+        importlib.import_module(module)
+    gc.freeze()  # a fork need not copy what the collector would mark
+    gc.enable()
+
+
+def serve(folder: str, listener: int) -> list[str]:
+    """Fork this process for each request that comes to ``listener``.
+
+    Args:
+        folder: The folder of the socket, which goes with the server.
+        listener: The number of the socket.
+
+    Returns:
+        In a fork: the program that it is to run, with its arguments. In the server this does not return.
+    """
+    server = _Server(folder, socket.socket(fileno=int(listener)))
+    try:
+        return server.serve()
+    finally:
+        if os.getpid() == server.pid:  # an error
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Serve, and in a fork run the program that was asked for, as the interpreter would."""
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the session's folder: its modules are the user's
+    preload()
+    program = serve(sys.argv[1], int(sys.argv[2]))
+    is_module = program[0] == "-m"
+    sys.argv = program[is_module:]
+    if not sys.flags.safe_path:
+        sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(program[0])))
+    if is_module:
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(program[0], run_name="__main__")
+
+
+class _Server:
+    """What the server knows of its clients and forks.
+
+    Args:
+        folder: The folder of the socket.
+        listener: Where clients connect.
+    """
+
+    def __init__(self, folder: str, listener: socket.socket) -> None:
+        self.pid = os.getpid()
+        self._folder = folder
+        self._listener = listener
+        self._parent = os.getppid()
+        self._clients: dict[int, socket.socket] = {}  # by the process of each
+        self._ending = False
+        self._busy = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._wakeup, self._signals = socket.socketpair()
+        for end in (self._wakeup, self._signals):
+            end.setblocking(False)
+
+    def serve(self) -> list[str]:
+        """Serve until the session is gone, or nobody asks any more; see ``serve()``."""
+        signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        end_with_parent(0)  # it counts the thread that started this, which may end before its process
+        self._threads = threads()
+        for source in (self._listener, self._wakeup, _STDIN):
+            self._selector.register(source, selectors.EVENT_READ)
+        while self._clients or not self._ending:
+            for key, _ in self._selector.select(_LOOK):
+                program = self._take(key)
+                if program is not None:
+                    return program
+            self._reap()
+            now = time.monotonic()
+            self._busy = now if self._clients else self._busy
+            if now - self._busy > IDLE or os.getppid() != self._parent:
+                self._end()
+        return self._end()
+
+    def _take(self, key: selectors.SelectorKey) -> list[str] | None:
+        """React to one source; in a fork, what that is to run."""
+        if key.fileobj is self._listener:
+            return self._accept()
+        if key.fileobj is self._wakeup:
+            with contextlib.suppress(BlockingIOError):
+                self._wakeup.recv(1 << 12)
+        elif key.fd == _STDIN:
+            if not os.read(_STDIN, 1 << 12):
+                self._end()  # the session is gone
+            self._ending = True  # it needs no more forks
+        else:  # a client is, for it says nothing more: what it had started goes with it
+            self._kill(key.data)
+            self._selector.unregister(key.fileobj)
+        return None
+
+    def _accept(self) -> list[str] | None:
+        client, _ = self._listener.accept()
+        try:
+            if _user_of(client) != os.geteuid():
+                client.close()
+                return None
+            client.settimeout(_REQUEST)
+            request, files = receive(client)
+        except (OSError, EOFError, ValueError):
+            client.close()
+            return None
+        reason = "the fork server is ending" if self._ending else why_unsafe(self._threads)
+        try:
+            child = os.fork() if reason is None else -1
+        except OSError as error:  # no memory, or too many processes
+            reason, child = f"it cannot fork ({error})", -1
+        if child == 0:
+            self._leave(client)
+            return become(request, files, self.pid)
+        for file in files:
+            os.close(file)
+        with contextlib.suppress(OSError):  # a client that is gone is noticed by its connection
+            if reason is not None:
+                send(client, {"refused": reason})
+            else:
+                send(client, {"pid": child})
+        if reason is not None:
+            client.close()
+            return None
+        with contextlib.suppress(OSError):  # the fork was faster, or is gone
+            os.setpgid(child, child)
+        self._clients[child] = client
+        self._selector.register(client, selectors.EVENT_READ, child)
+        return None
+
+    def _leave(self, client: socket.socket) -> None:
+        """In a fork: close what is the server's."""
+        for each in (client, self._listener, self._wakeup, self._signals, *self._clients.values()):
+            each.close()
+        self._selector.close()
+
+    def _reap(self) -> None:
+        """Tell clients what became of their processes."""
+        for child, client in list(self._clients.items()):
+            while (message := self._change_of(child)) is not None:
+                with contextlib.suppress(OSError):
+                    send(client, message)
+                if "exit" in message:
+                    with contextlib.suppress(KeyError, ValueError):  # a client that was gone before
+                        self._selector.unregister(client)
+                    client.close()
+                    del self._clients[child]
+                    break
+
+    def _change_of(self, child: int) -> dict[str, Any] | None:
+        """What became of a fork since the last look; None if nothing did."""
+        flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        seen = os.waitid(os.P_PID, child, flags | os.WNOWAIT)
+        if seen is None:
+            return None
+        if seen.si_code in (os.CLD_STOPPED, os.CLD_TRAPPED, os.CLD_CONTINUED):
+            os.waitid(os.P_PID, child, flags)
+            return {"halted": seen.si_code != os.CLD_CONTINUED}
+        self._kill(child)  # what it left behind; the number of the group is its own until it is reaped
+        os.waitid(os.P_PID, child, flags)
+        return {"exit": seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status}
+
+    def _kill(self, child: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+
+    def _end(self) -> NoReturn:
+        """End, with all forks."""
+        for child in self._clients:
+            self._kill(child)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(0)
+
+
+def _user_of(client: socket.socket) -> int:
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
+
+
+if __name__ == "__main__":
+    main()

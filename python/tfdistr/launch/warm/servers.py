@@ -1,0 +1,322 @@
+"""The fork servers of this session: one for each language, and for each environment that counts."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import itertools
+import json
+import logging
+import os
+import select
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tfdistr.launch.loopback import Loopback
+from tfdistr.tail import last_lines
+
+from . import remote
+from .environment import is_read_at_load, read_at_load
+
+log = logging.getLogger("tfdistr")
+T = TypeVar("T")
+
+MOST = 4
+"""How many servers a session has on one host at most; the one that was used least recently makes room."""
+_PYTHON = ("-m", "tfdistr.launch.warm.server")
+_R = ("-e", "tfdistr:::fork_server()")
+_LONGEST = 70  # letters of a folder for temporary files: the name of a socket has at most 107 bytes
+_GRACE = 5.0  # seconds that servers have to end
+_TO_CONNECT = 15.0  # seconds in which ssh has to start one on another host
+# Of one job or process, and nothing that a server should know.
+_NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYDI_")
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """How to start a process warm.
+
+    Args:
+        server: The path of the server's socket.
+        argv: The program and its arguments, as ``Forked`` takes them.
+    """
+
+    server: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server runs.
+
+    Args:
+        host: The machine; empty for this one.
+        ssh: The program that reaches it, and its options.
+    """
+
+    host: str = ""
+    ssh: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What must be the same for a server and the processes that it forks."""
+
+    command: tuple[str, ...]
+    environment: frozenset[tuple[str, str]]
+    loopback: Loopback
+    place: Place
+
+
+class _Server:
+    """A fork server, as the session that has started it sees it.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, kind: _Kind, env: Mapping[str, str]) -> None:
+        self.place = kind.place
+        self._folder: Path | None = None
+        self._path = ""
+        if kind.place.host:
+            self._process = _start_remote(kind, env)
+            return
+        self._folder = _make_folder()
+        self._path = str(self._folder / "socket")
+        try:
+            self._process = _start_here(kind, env, self._folder)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def path(self) -> str:
+        """The path of its socket, on its host.
+
+        Raises:
+            OSError: It did not come to have one.
+        """
+        if not self._path:
+            assert self._process.stdout is not None
+            ready, _, _ = select.select([self._process.stdout], [], [], _TO_CONNECT)
+            self._path = os.fsdecode(self._process.stdout.readline()).strip() if ready else ""
+            if not self._path:
+                self.end(time.monotonic())
+                why = "ssh ended" if ready else f"no answer within {_TO_CONNECT:g} s"
+                raise OSError(why)
+        return self._path
+
+    def end_soon(self) -> None:
+        """Have it end when its forks have ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"end\n")
+            self._process.stdin.flush()
+
+    def is_alive(self) -> bool:
+        """Whether it runs. Of one that does not, nothing is left."""
+        if self._process.poll() is None:
+            return True
+        self._close()
+        if self._folder is not None:
+            if self._process.returncode:
+                said = last_lines(self._folder / "server.log", 1)
+                log.warning(
+                    "The process that forks workers (%d) ended with status %d: %s",
+                    self._process.pid, self._process.returncode, said[0] if said else "it says nothing",
+                )  # fmt: skip
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return False
+
+    def end(self, until: float) -> None:
+        """End it, and with it its forks."""
+        self._close()
+        try:
+            self._process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close(self) -> None:
+        for file in (self._process.stdin, self._process.stdout):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
+
+
+def _start_here(kind: _Kind, env: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen(socket.SOMAXCONN)  # who comes while it imports waits
+        command = kind.loopback.command([*kind.command, str(folder), str(listener.fileno())])
+        with open(folder / "server.log", "wb") as output:
+            return subprocess.Popen(
+                command,
+                env={**env, "TMPDIR": str(folder)},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[listener.fileno(), *kind.loopback.files],
+            )
+
+
+def _start_remote(kind: _Kind, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    starter = shlex.join([sys.executable, "-I", "-S", remote.__file__])
+    process = subprocess.Popen(
+        [*(kind.place.ssh or ("ssh",)), kind.place.host, starter],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    # Not in a command, which others see.
+    with contextlib.suppress(BrokenPipeError):  # ssh ended: there will be no path
+        process.stdin.write(json.dumps({"command": kind.command, "env": dict(env)}).encode() + b"\n")
+        process.stdin.flush()
+    return process
+
+
+class _Servers:
+    """The servers of this process, which those of a process that it was forked from are not."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._present: dict[_Kind, _Server] = {}
+        self._ending: list[_Server] = []
+
+    def get(self, kind: _Kind, env: Mapping[str, str]) -> _Server:
+        """The server of a kind, which is started if it is not there; OSError if it cannot be."""
+        self._forget()
+        server = self._present.pop(kind, None) or _Server(kind, env)
+        self._present[kind] = server  # the last used is the last one
+        here = [other for other in self._present if other.place == kind.place]
+        for other in here[:-MOST]:
+            self._end_soon(other)
+        return server
+
+    def end_soon(self) -> None:
+        """End all, each when its forks have ended."""
+        self._forget()
+        for kind in list(self._present):
+            self._end_soon(kind)
+        until = time.monotonic() + _GRACE
+        while self._ending and time.monotonic() < until:
+            time.sleep(0.02)
+            self._forget()
+
+    def end(self) -> None:
+        """End all, and their forks, now."""
+        self._forget()
+        until = time.monotonic() + _GRACE
+        for server in [*self._present.values(), *self._ending]:
+            server.end(until)
+        self._present, self._ending = {}, []
+
+    def _end_soon(self, kind: _Kind) -> None:
+        server = self._present.pop(kind)
+        server.end_soon()
+        self._ending.append(server)
+
+    def _forget(self) -> None:
+        """Forget the servers that have ended."""
+        if self._owner != os.getpid():
+            self._owner, self._present, self._ending = os.getpid(), {}, []
+        self._present = {kind: server for kind, server in self._present.items() if server.is_alive()}
+        self._ending = [server for server in self._ending if server.is_alive()]
+
+
+_servers = _Servers()
+atexit.register(_servers.end)
+
+
+def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopback) -> WarmStart | None:
+    """How to start ``command`` warm; None if it must be cold. The server is started if it is not there.
+
+    Args:
+        command: The program of a worker and its arguments.
+        env: Its whole environment.
+        loopback: What keeps it from being reached from other machines.
+    """
+    return warm_starts(command, env, loopback, [Place()])[0]
+
+
+def warm_starts(
+    command: Sequence[str], env: Mapping[str, str], loopback: Loopback, places: Sequence[Place]
+) -> list[WarmStart | None]:
+    """What ``warm_start`` gives for each of some places."""
+    split = _split(command)
+    if sys.platform != "linux" or split is None:
+        return [None] * len(places)
+    server_command, argv = split
+    needed = read_at_load(loopback.environment(env))
+    others = {
+        name: value
+        for name, value in os.environ.items()
+        if not is_read_at_load(name) and not name.startswith(_NOT_FOR_SERVERS)
+    }
+    kinds = [_Kind(server_command, frozenset(needed.items()), loopback, place) for place in places]
+    # All of them, before one is waited for.
+    started = [_attempt(kind.place, _servers.get, kind, {**others, **needed}) for kind in kinds]
+    paths = [server and _attempt(server.place, server.path) for server in started]
+    return [WarmStart(path, argv) if path else None for path in paths]
+
+
+def _attempt(place: Place, act: Callable[..., T], *arguments: Any) -> T | None:
+    """What ``act`` returns; None, and a warning, if the system does not let it."""
+    try:
+        return act(*arguments)
+    except OSError as error:
+        where = f" on {place.host}" if place.host else ""
+        _warn_once(f"Workers start cold{where}: no process that forks them can be started ({error}).")
+        return None
+
+
+def stop_warm_workers() -> None:
+    """End the processes that keep TensorFlow imported for the workers of this session.
+
+    Each ends when the workers that it has forked have ended. The next job starts one again, unless its
+    cluster has ``warm=False``.
+
+    Example:
+        >>> stop_warm_workers()
+    """
+    _servers.end_soon()
+
+
+def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The command of a server for ``command``, and what a fork of it runs; None if none can run it."""
+    program, *arguments = command
+    flags = []
+    if os.path.basename(program) == "Rscript":
+        flags = list(itertools.takewhile(lambda word: word.startswith("--"), arguments))
+    argv = tuple(arguments[len(flags) :])
+    if program == sys.executable and argv and (argv[0] == "-m" or not argv[0].startswith("-")):
+        return (program, *_PYTHON), argv
+    if program != sys.executable and flags and argv:
+        return (program, *flags, *_R), argv
+    return None
+
+
+def _make_folder() -> Path:
+    """A folder that only this user can enter, with a name that leaves room for that of a socket."""
+    folder = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="tfdistr-warm-", dir=folder if len(folder) < _LONGEST else "/tmp"))
+
+
+@functools.lru_cache
+def _warn_once(message: str) -> None:
+    log.warning(message)
