@@ -4,11 +4,17 @@
 #'
 #' `make_strategy()` makes a strategy by its name. Make it first of all, on every worker: before anything
 #' else uses TensorFlow (before `library(keras3)`). `distribute()` gives this worker's part of every batch
-#' of a dataset. `is_chief()` says whether this process is the one that writes checkpoints and logs for all.
+#' of a dataset. `is_chief()` says whether this process is the one that writes checkpoints and logs for all,
+#' `worker_index()` which of the workers it is, and `num_workers()` how many train.
 #' `vignette("custom-loop")` has a whole loop, and [average_loss()] the losses for it.
 #'
 #' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]); without it, the strategy is
-#' one for one worker, and this process the chief. In the scope of a strategy the chief is the strategy's.
+#' one for one worker, or, in a process that `mpiexec` or `srun` has started, one for all of its ranks.
+#'
+#' `is_chief()`, `worker_index()` and `num_workers()` ask the first of these that knows: the strategy in whose
+#' scope the call is; the cluster in TF_CONFIG; the strategy that this process has made; the launcher that
+#' has started it (`mpiexec`, `srun`), whose rank 0 is the chief. They can be called before a strategy is
+#' made. A process that is alone is worker 0 of 1, and its own chief.
 #'
 #' All workers get the same number of batches, in the order of the dataset. Where a batch has fewer rows than
 #' there are workers, some get one with no rows: the losses and metrics stay right, but TensorFlow's
@@ -26,8 +32,10 @@
 #' @return `make_strategy()`: the Python object, a `tf.distribute.Strategy`. `distribute()`: the strategy's
 #'   dataset, for [reticulate::iterate()]; pass its elements on as
 #'   `strategy$run(step, args = reticulate::tuple(batch))`. `is_chief()`: `TRUE` or `FALSE`.
+#'   `worker_index()`: a whole number, from 0; `NULL` in a task of TF_CONFIG that does not train.
+#'   `num_workers()`: a whole number.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if there is no strategy
-#'   although TF_CONFIG has several workers; `tfdistr_error_data_shard` if the dataset can't be split;
+#'   although there are several workers; `tfdistr_error_data_shard` if the dataset can't be split;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
 #'   in use already, the port can't be had, or other workers are missing.
 #' @examplesIf reticulate::py_module_available("tensorflow")
@@ -35,6 +43,7 @@
 #' dataset <- load_dataset("digits")$dataset()$shuffle(1437L, seed = 1L)$batch(64L)
 #' batches <- reticulate::iterate(distribute(dataset, strategy))
 #' length(batches) == steps_per_epoch(1437, 64)
+#' c(worker_index(), num_workers())
 #' is_chief()
 #' @export
 make_strategy <- function(name = "multi_worker_mirrored", ...) {
@@ -55,7 +64,21 @@ distribute <- function(dataset, strategy = NULL) {
 #' @export
 is_chief <- function() {
   reload_environ()
-  with_conditions(core("custom_loop", convert = TRUE)$is_chief())
+  with_conditions(core("place", convert = TRUE)$is_chief())
+}
+
+#' @rdname make_strategy
+#' @export
+worker_index <- function() {
+  reload_environ()
+  with_conditions(core("place", convert = TRUE)$worker_index())
+}
+
+#' @rdname make_strategy
+#' @export
+num_workers <- function() {
+  reload_environ()
+  with_conditions(core("place", convert = TRUE)$num_workers())
 }
 
 #' Losses that add up over the workers

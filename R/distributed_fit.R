@@ -68,7 +68,7 @@
 #' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
 #'   (`mpiexec` starts the workers of `cluster`; without one it is for a script that `mpiexec` or `srun` has
 #'   started) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are there, the workers see no
-#'   GPU), else what TensorFlow chooses.
+#'   GPU), else what TensorFlow chooses. The result says what was used.
 #' @param gradient_dtype String: what the gradients are sent as between workers, "float32", or "bfloat16",
 #'   which halves the bytes and rounds each gradient to 8 significant bits.
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
@@ -99,6 +99,9 @@
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
 #'   * `model`: the trained model, in this process. It is built when it is first asked for.
 #'   * `params`: a list of the numbers of the job: batch size, epochs, steps, seed, number of workers.
+#'     `communication` is what has carried the gradients between the workers: "mpi", "ring" or "nccl",
+#'     whatever was asked for; "none" where one worker has trained, or where the strategy has workers
+#'     exchange no gradients.
 #'   * `workers`: a data frame with one row for each worker: `index`, `host`, `pid`, `status`, `seconds` and
 #'     `log`, the path of its output (`NA` if it was this process). With parameter servers it has all
 #'     processes, and also `task`, `local_steps` (how many gradients of a worker were applied) and `dropped`.

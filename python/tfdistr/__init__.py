@@ -43,16 +43,18 @@ _MODULES = {
     "distribute": "custom_loop",
     "distributed_fit": "fit",
     "doctor": "diagnosis",
-    "is_chief": "custom_loop",
+    "is_chief": "place",
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
     "make_strategy": "strategies",
     "mpi_cluster": "launch.mpi",
+    "num_workers": "place",
     "regularization_loss": "losses",
     "scaled_learning_rate": "scaling",
     "steps_per_epoch": "scaling",
     "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster",
+    "worker_index": "place",
 }
 __all__ = list(_MODULES)
 
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     from tfdistr.compare import Comparison as Comparison
     from tfdistr.compare import compare_strategies as compare_strategies
     from tfdistr.custom_loop import distribute as distribute
-    from tfdistr.custom_loop import is_chief as is_chief
     from tfdistr.data.context import WorkerContext as WorkerContext
     from tfdistr.data.shard import auto_shard as auto_shard
     from tfdistr.datasets import load_dataset as load_dataset
@@ -92,6 +93,9 @@ if TYPE_CHECKING:
     from tfdistr.mirrored import OneDeviceStrategy as OneDeviceStrategy
     from tfdistr.model_parallel.strategy import ModelParallelStrategy as ModelParallelStrategy
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
+    from tfdistr.place import is_chief as is_chief
+    from tfdistr.place import num_workers as num_workers
+    from tfdistr.place import worker_index as worker_index
     from tfdistr.result import FitResult as FitResult
     from tfdistr.scaling import scaled_learning_rate as scaled_learning_rate
     from tfdistr.scaling import steps_per_epoch as steps_per_epoch

@@ -1,11 +1,11 @@
-"""What a training loop of one's own needs beside a strategy: its share of the data, and the chief."""
+"""What a training loop of one's own needs beside a strategy: its share of the data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.cluster import cluster_from_env
 from tfdistr.errors import ArgumentError
+from tfdistr.place import place
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,7 +27,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
         The strategy's distributed dataset. Pass its elements on as ``strategy.run(step, args=(batch,))``.
 
     Raises:
-        ArgumentError: ``dataset`` is none, or there is no strategy although TF_CONFIG has several workers.
+        ArgumentError: ``dataset`` is none, or there is no strategy although there are several workers.
         DataShardError: The dataset cannot be split over the workers.
 
     Example:
@@ -53,37 +53,15 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
     return strategy.experimental_distribute_dataset(dataset)
 
 
-def is_chief() -> bool:
-    """Whether this process is the one that writes checkpoints and logs for all.
-
-    That of the strategy whose scope the call is in; elsewhere, that of the cluster in TF_CONFIG. A process
-    without a cluster is its own chief.
-
-    Raises:
-        ClusterConfigError: TF_CONFIG is not valid.
-
-    Example:
-        >>> tfdistr.is_chief()
-        True
-    """
-    import tensorflow as tf
-
-    known = getattr(tf.distribute.get_strategy(), "is_chief", None)
-    if known is None:
-        config = cluster_from_env()
-        known = config is None or config.is_chief
-    return bool(known)
-
-
 def _current_strategy() -> tf.distribute.Strategy:
     """The strategy in whose scope the call is; for one worker, without one, TensorFlow's default."""
     import tensorflow as tf
 
-    config = cluster_from_env()
-    if config is not None and config.num_workers > 1 and not tf.distribute.has_strategy():
+    known = place()
+    if known.num_workers > 1 and not tf.distribute.has_strategy():
         raise ArgumentError(
             "distribute() must know the strategy, or every worker would get all rows.",
-            received=f"no strategy, and a TF_CONFIG with {config.num_workers} workers",
+            received=f"no strategy, and {known.num_workers} workers, by {known.by}",
             fix="Pass strategy=strategy, or call it inside `with strategy.scope():`.",
         )
     return tf.distribute.get_strategy()

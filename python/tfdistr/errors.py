@@ -112,8 +112,9 @@ class WorkerFailedError(TfdistrError, RuntimeError):
     """A worker of the job failed; the other workers were stopped.
 
     Attributes:
-        worker: Index of the worker that failed first.
-        host: The machine it ran on.
+        worker: Index of the worker that failed first; the first of a host that was lost. None where it is
+            not one of the workers that failed, or not known.
+        host: The machine it ran on, or on which something was lost; "unknown" where it is not.
         pid: Its process id.
         exit_code: Its exit status; negative for a signal (-9 is SIGKILL); None if it was alive.
         traceback: Its own traceback (Python) or call stack (R), as text; None if it left none.
@@ -127,7 +128,7 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         self,
         message: str,
         *,
-        worker: int,
+        worker: int | None,
         host: str,
         pid: int | None = None,
         exit_code: int | None = None,

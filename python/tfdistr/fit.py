@@ -18,7 +18,8 @@ from tfdistr.launch.carrier import choose_carrier
 from tfdistr.launch.local import WORKER, LocalCluster
 from tfdistr.launch.mpi import MpiCluster
 from tfdistr.model_parallel.places import check_placement, count_workers
-from tfdistr.mpi import chooses_mpi, ranks, world
+from tfdistr.mpi import chooses_mpi, world
+from tfdistr.mpi_ranks import ranks
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.preflight import cluster_to_join
 from tfdistr.progress import make_display
@@ -110,7 +111,7 @@ def distributed_fit(
         communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" (``mpiexec``
             starts the workers of ``cluster``; without one it is for a script that ``mpiexec`` or ``srun`` has
             started), or "auto": MPI where it can be used (mpi4py and its mpiexec are there, the workers
-            see no GPU), else what TensorFlow chooses.
+            see no GPU), else what TensorFlow chooses. The result says what was used.
         gradient_dtype: What the gradients are sent as between workers: "float32", or "bfloat16", which halves
             the bytes and rounds each gradient to 8 significant bits.
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
@@ -144,6 +145,8 @@ def distributed_fit(
 
     Returns:
         A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
+        ``params["communication"]`` is what was used: "mpi", "ring", "nccl", or "none" for one worker and for
+        strategies whose workers exchange no gradients.
 
     Raises:
         ArgumentError: An argument is not of the form above.

@@ -109,7 +109,7 @@ def fit_here(
               "seconds": trained.seconds, "log": None}  # fmt: skip
     fit = FitResult(
         history=trained.history,
-        params={**job.params, "workers": workers},
+        params={**job.params, "communication": trained.communication, "workers": workers},
         workers=[worker],
         run_dir=None,
         _make_model=lambda: trained.model,
@@ -137,7 +137,10 @@ def _fit_as_chief(
              "seconds": trained.seconds, "log": None, "task": "chief 0"}  # fmt: skip
     return FitResult(
         history=trained.history,
-        params={**job.params, **trained.report, "workers": config.num_workers},
+        params={
+            **job.params, **trained.report, "communication": trained.communication,
+            "workers": config.num_workers,
+        },
         workers=[chief],
         run_dir=None,
         _make_model=lambda: trained.model,

@@ -20,7 +20,7 @@ from tfdistr.launch.supervise import WorkerStatus, run_workers
 from tfdistr.parameter_server.launch import WorkerSteps, check_job
 from tfdistr.recovery.run import STOP, Restarts, checkpoint_folder, note_result, workers_of_result
 from tfdistr.recovery.told_to_end import ToldToEnd, stopped
-from tfdistr.result import FitResult, load_history, load_model
+from tfdistr.result import FitResult, load_communication, load_history, load_model
 from tfdistr.run_dir import keep_run_dir
 from tfdistr.strategies import STRATEGIES
 
@@ -73,7 +73,8 @@ def fit_on_cluster(
             if recovery.every is not None:
                 note_result(run_dir, job.epochs, rows)
         told.pass_on()
-    params = {**job.params, "workers": len(rows) if recovery.min_workers else cluster.workers}
+    workers = len(rows) if recovery.min_workers else cluster.workers
+    params = {**job.params, "communication": load_communication(run_dir), "workers": workers}
     if kind.servers:
         params |= {**steps.params(job), "ps": getattr(cluster, "ps", 0)}
         rows = [row | steps.of(row["task"]) for row in rows]

@@ -29,6 +29,8 @@ _ONE_PROCESS_EACH = 'Use one process for each device: strategy="multi_worker_mir
 class OneProcess:
     """What a strategy for this process alone has in common with one for many workers."""
 
+    #: What carries gradients to other workers: there are none.
+    communication = "none"
     #: Number of workers that train.
     num_workers = 1
     #: Index of this worker among them.

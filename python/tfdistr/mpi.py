@@ -14,25 +14,8 @@ from typing import Any
 from tfdistr.cluster import cluster_from_env
 from tfdistr.errors import ClusterStartError
 from tfdistr.launch.process import PARENT
+from tfdistr.mpi_ranks import ranks
 from tfdistr.mpi_start import limit
-
-# What launchers tell their processes: the number of ranks, by MPICH and Slurm's PMI, and by Open MPI.
-_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-_SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-_SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and salloc, which are no ranks
-
-
-def ranks() -> int:
-    """How many ranks the launcher that started this process says there are; 1 if there was none."""
-    names = _SIZES + (_SLURM_SIZES if _is_slurm_task() else ())
-    number = next((os.environ[name] for name in names if os.environ.get(name)), "1")
-    return int(number) if number.isdigit() else 1
-
-
-def _is_slurm_task() -> bool:
-    """Whether ``srun`` has started this process, or what did."""
-    step = os.environ.get("SLURM_STEP_ID", "")
-    return "SLURM_PROCID" in os.environ and step.isdigit() and int(step) < _SLURM_SPECIAL_STEPS
 
 
 def launched_by_mpi() -> bool:

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from tfdistr.collectives import Collectives, Traffic
 from tfdistr.errors import PEER_MARK
 from tfdistr.launch.process import process_state
-from tfdistr.mpi_start import remove_names
+from tfdistr.mpi_start import remove_own_names
 from tfdistr.shared_memory import SharedSum
 
 # Numbers that are summed at once: more of them at a time took twice as long for 44 MB.
@@ -54,7 +54,7 @@ class MpiCollectives(Collectives):
         self._traffic = Traffic(0, 0)
         self._shared = SharedSum.of(self._comm, self._until)
         self._comm.Barrier()
-        remove_names(os.getpid())
+        remove_own_names()
         self._heartbeat_timeout = heartbeat_timeout
         places = self._comm.allgather((socket.gethostname(), os.getpid()))
         # Of other machines mpiexec tells; of a halted rank nobody does.

@@ -3,33 +3,33 @@
 A rank that never comes to ``MPI_Init``, or ends before, leaves the others in there for ever: they cannot even
 be interrupted, for mpi4py keeps the interpreter's lock meanwhile. So a process of its own watches over each.
 It sees the ranks of its host in /proc, and ends its own rank, and so the job, when one of them has ended, or
-when the time is over.
+when the time is over. It stays until the rank has removed the names of the memory that it shares, and removes
+them itself if the rank ends before; see mpi_names.py.
 
     python mpi_start.py PARENT_PID SECONDS    (until its standard input ends)
+
+It reads a line with the name of the job, and another one when the rank has started.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# What launchers tell a rank: its number, that of all, and that of those on its host (MPICH, Open MPI, Slurm).
-_NAMES = (
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
-)
 _LOOK = 1.0
 # Who knows which worker is missing speaks first.
 _POLITE = 2.0
+
+_watchers: list[subprocess.Popen[bytes]] = []
 
 
 @contextlib.contextmanager
@@ -41,20 +41,84 @@ def limit(start_timeout: float) -> Iterator[None]:
     Args:
         start_timeout: Seconds.
     """
+    from tfdistr.mpi_names import job_name
+
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as watcher:
-        try:
-            yield
-        finally:
-            watcher.communicate()
+    # What kills the processes of this group is to leave it alone.
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    _watchers.append(watcher)
+    _tell(watcher, job_name())
+    try:
+        yield
+    finally:
+        _tell(watcher, "started")
+
+
+def remove_own_names() -> None:
+    """Remove the names of the memory that this rank shares, which all ranks have mapped."""
+    from tfdistr.mpi_names import remove_names
+
+    remove_names(os.getpid())
+    while _watchers:
+        _watchers.pop().communicate()
+
+
+def _tell(watcher: subprocess.Popen[bytes], line: str) -> None:
+    assert watcher.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        watcher.stdin.write(f"{line}\n".encode())
+        watcher.stdin.flush()
+
+
+class _Rank:
+    """What the rank has said so far.
+
+    Attributes:
+        job: The name of its job, if it knows one.
+        started: Whether it has come through the start.
+        ended: Whether it is gone, or needs nobody any more.
+        mapped: Names of memory that it was seen to have: what is known where no job has a name.
+    """
+
+    def __init__(self, process: int, mapped_names: Callable[[int], set[Path]]) -> None:
+        self._process, self._mapped_names = process, mapped_names
+        self._said = b""
+        self.job, self.started, self.ended = "", False, False
+        self.mapped: set[Path] = set()
+
+    def listen(self, seconds: float) -> bool:
+        """Wait until it says something, or the time is over; whether it still has to start."""
+        if select.select([sys.stdin], [], [], seconds)[0]:
+            part = os.read(sys.stdin.fileno(), 1024)
+            self._said += part
+            self.ended = not part
+        # What it has forked may hold its end of the pipe.
+        self.ended = self.ended or os.getppid() != self._process
+        self.mapped |= self._mapped_names(self._process)
+        *lines, _ = self._said.decode().split("\n")
+        self.job, self.started = lines[0] if lines else "", len(lines) > 1
+        return not (self.started or self.ended)
 
 
 def main(parent: int, timeout: float) -> None:
     """Watch over the process ``parent``, which waits in MPI."""
-    name, rank, size, local = _told()
+    here = Path(__file__).parent  # tfdistr is not where Python looks when this file is run by its path
+    names, ranks = (runpy.run_path(str(here / f"mpi_{name}.py")) for name in ("names", "ranks"))
+    rank = _Rank(parent, names["mapped_names"])
+    _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
+    while not rank.ended:
+        rank.listen(_LOOK)
+    names["remove_names_of_job"](rank.job)
+    for path in rank.mapped:
+        path.unlink(missing_ok=True)
+
+
+def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
+    """See that the rank starts, given what its launcher says of it; kill it if it does not."""
+    name, rank, size, local = told
     until = time.monotonic() + timeout
     before: set[int] = set()
-    while not select.select([sys.stdin], [], [], _LOOK)[0]:
+    while waits.listen(_LOOK):
         here, came = _ranks_here(parent, name, rank)
         # Twice: a rank may have ended because all have started.
         ended = set(range(size)) - here if local == size and here else set()
@@ -66,7 +130,7 @@ def main(parent: int, timeout: float) -> None:
         missing = [f"worker {other}, which has ended" for other in lost] or [
             f"worker {other}, which is there, but has not come so far" for other in sorted(here - came)
         ]
-        if not missing and select.select([sys.stdin], [], [], _POLITE)[0]:
+        if not missing and not waits.listen(_POLITE):
             return
         what = " and ".join(missing) or "a worker that is not to be seen from here"
         within = f" within {timeout:g} s, which is `start_timeout`" if late else ""
@@ -78,33 +142,8 @@ def main(parent: int, timeout: float) -> None:
             file=sys.stderr, flush=True,
         )  # fmt: skip
         if os.getppid() == parent:
-            remove_names(parent)
             os.kill(parent, signal.SIGKILL)
         return
-
-
-def remove_names(process: int) -> None:
-    """Remove the names of memory that a rank shares with others: MPICH would leave them if it is killed.
-
-    To be called when all ranks have mapped it, or none is to come any more.
-    """
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
-            path = line.split(maxsplit=5)[-1]
-            if path.startswith("/dev/shm/mpich_shm_"):
-                Path(path).unlink(missing_ok=True)
-
-
-def _told() -> tuple[str, int, int, int]:
-    """What the launcher calls the number of a rank, which this one has, and how many there are, here, too.
-
-    0 is what it does not say.
-    """
-    for names in _NAMES:
-        if os.environ.get(names[0], "").isdigit():
-            rank, size, local = (int(os.environ.get(name, "0")) for name in names)
-            return names[0], rank, size, local
-    return "", 0, 0, 0
 
 
 def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:

@@ -31,7 +31,9 @@ class FitResult:
     Attributes:
         history: Metric values by name, one for each epoch.
         metrics: The metrics after the last epoch.
-        params: The numbers of the job: batch size, epochs, steps, seed, number of workers.
+        params: The numbers of the job: batch size, epochs, steps, seed, number of workers. ``communication``
+            is what has carried the gradients between the workers: "mpi", "ring" or "nccl", whatever was asked
+            for; "none" where one worker has trained, or the strategy has workers exchange no gradients.
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path
             of its output; None if it was this process).
         run_dir: Folder with the logs; None if the job ran in this process.
@@ -116,15 +118,26 @@ def save_training(training: Training, run_dir: Path) -> None:
     if model.optimizer is not None:
         state |= {f"optimizer_{i}": _storable(v) for i, v in enumerate(model.optimizer.variables)}
     np.savez(run_dir / _WEIGHTS, **state)
-    summary = {"history": training.history, "inputs": training.inputs, "seconds": training.seconds}
+    names = ("history", "inputs", "seconds", "communication")
+    summary = {name: getattr(training, name) for name in names}
     (run_dir / _SUMMARY).write_text(json.dumps(summary))
 
 
 def load_history(run_dir: Path) -> dict[str, list[float]]:
     """The history that ``save_training`` wrote."""
-    with open_own(run_dir / _SUMMARY) as file:
-        history: dict[str, list[float]] = json.load(file)["history"]
+    history: dict[str, list[float]] = _summary(run_dir)["history"]
     return history
+
+
+def load_communication(run_dir: Path) -> str:
+    """What has carried the gradients, as ``save_training`` wrote it."""
+    return str(_summary(run_dir)["communication"])
+
+
+def _summary(run_dir: Path) -> dict[str, Any]:
+    with open_own(run_dir / _SUMMARY) as file:
+        summary: dict[str, Any] = json.load(file)
+    return summary
 
 
 def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
@@ -137,8 +150,7 @@ def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
     if not model.built:
         import tensorflow as tf
 
-        with open_own(run_dir / _SUMMARY) as file:
-            model(_zeros(json.load(file)["inputs"], tf))
+        model(_zeros(_summary(run_dir)["inputs"], tf))
     with open_own(run_dir / _WEIGHTS) as file, np.load(file, allow_pickle=False) as state:
         weights = sum(name.startswith("weight_") for name in state.files)
         model.set_weights([state[f"weight_{i}"] for i in range(weights)])

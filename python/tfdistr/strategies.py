@@ -54,7 +54,8 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
     """Make a strategy by its name.
 
     Make it first of all, on every worker: before anything else uses TensorFlow. The cluster is that of
-    TF_CONFIG; without it, the strategy is one for one worker.
+    TF_CONFIG; without it, the strategy is one for one worker, or, in a process that ``mpiexec`` or ``srun``
+    has started, one for all of its ranks.
 
     Args:
         name: "multi_worker_mirrored" (every worker has a copy of the model, and each step is made by all),

@@ -33,6 +33,7 @@ from tfdistr.keras_calls import KerasCalls
 from tfdistr.lifelines import Lifelines
 from tfdistr.mpi import chooses_mpi
 from tfdistr.peer_failure import what_to_tell
+from tfdistr.place import note_strategy
 from tfdistr.preflight import cluster_to_join
 from tfdistr.replica import OneReplica
 from tfdistr.startup import NO_NCCL, addresses, prepare, start_error, usable
@@ -129,6 +130,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             extended.collectives.watch(lifelines, self.tasks)
         elif lifelines:
             lifelines.say_goodbye()
+        alone = extended.num_workers == 1 and extended.one_replica
+        carrier = "mpi" if collectives else "nccl" if used == "nccl" else "ring"
+        self._communication = "none" if alone else carrier
         if used != communication and self.is_chief:
             log.warning(NO_NCCL)
         if not extended.one_replica:
@@ -141,8 +145,18 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
         self._seed_pipelines()
+        note_strategy(self)
         if extended.num_workers > 1:
             atexit.register(self.leave)
+
+    @property
+    def communication(self) -> str:
+        """What carries the gradients: "mpi", "ring" or "nccl"; "none" for one worker, which has no peers.
+
+        Where the choice is TensorFlow's, that is the ring, between GPUs, too: TensorFlow takes NCCL only if
+        it was asked for.
+        """
+        return self._communication
 
     @property
     def num_workers(self) -> int:

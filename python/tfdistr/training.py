@@ -50,12 +50,14 @@ class Training:
         history: Metric values by name, one for each epoch.
         inputs: Shapes and types of a batch of inputs, with which a model can be built.
         seconds: How long training took, from the first batch on.
+        communication: What has carried the gradients between workers; see ``FitResult``.
     """
 
     model: keras.Model
     history: dict[str, list[float]]
     inputs: Any
     seconds: float
+    communication: str
 
 
 def train(
@@ -135,8 +137,9 @@ def _train(
     if isinstance(strategy, ModelParallelStrategy) and strategy.config is not None:
         model = copy_here(job, model, data.dataset, callbacks)
     return Training(
-        model=model, history=history_of(history), inputs=input_spec(data.dataset), seconds=seconds
-    )
+        model=model, history=history_of(history), inputs=input_spec(data.dataset), seconds=seconds,
+        communication=getattr(strategy, "communication", "none"),
+    )  # fmt: skip
 
 
 def copy_here(

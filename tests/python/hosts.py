@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -122,11 +123,12 @@ class Hosts:
 
     def end_all(self, name: str) -> None:
         """End what runs on a host, but for its ssh server, as if it were switched off."""
-        for line in self.processes():
-            pid = int(line.split()[0])
-            if str(pid) in _run("ip", "netns", "pids", self.namespace(name)).split():
+        there = _run("ip", "netns", "pids", self.namespace(name)).split()
+        pids = [int(line.split()[0]) for line in self.processes() if line.split()[0] in there]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none is left to tell of another
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+                    os.kill(pid, number)
 
     def processes(self) -> list[str]:
         """What runs on the hosts, but for their ssh servers, and fork servers, which serve other jobs."""

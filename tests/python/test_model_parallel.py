@@ -205,7 +205,8 @@ def test_two_workers_of_a_local_cluster_train_as_one_process_does(script, alone)
         np.testing.assert_allclose(own, theirs, atol=BOUND)
     assert [row["task"] for row in fit.workers] == ["worker 0", "worker 1", "chief 0"]
     assert {row["status"] for row in fit.workers} == {"done"}
-    assert (fit.params["workers"], fit.params["strategy"]) == (2, "model_parallel")
+    names = ("workers", "strategy", "communication")
+    assert [fit.params[name] for name in names] == [2, "model_parallel", "none"]
 
 
 def test_a_worker_of_a_local_cluster_that_dies_is_named(script, tmp_path):

@@ -6,11 +6,12 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from launched import wait_for
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.events import EventReader
-from tfdistr.launch import MpiCluster, WorkerStatus, mpi_cluster, run_workers
+from tfdistr.launch import MpiCluster, WorkerStatus, local_cluster, mpi_cluster, run_workers
 from tfdistr.launch.guard import SIGN_OF_LIFE
+from tfdistr.launch.mpi import LocalMpi
 from tfdistr.launch.mpiexec import command_line
 from tfdistr.run_dir import make_run_dir
 
@@ -191,8 +193,10 @@ class Job:
         return caught.value
 
     def not_start(self, names: str, **options: Any) -> str:
+        """The message of the error, which names worker 1 and the last host."""
         with pytest.raises(ClusterStartError) as caught:
             self.run("finish", names, **options)
+        assert (caught.value.worker, caught.value.host) == (1, names[-1])
         return str(caught.value)
 
     def left(self) -> list[str]:
@@ -315,6 +319,17 @@ exec sh -c "$*"
 """
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def mpiexec_of(pid: int) -> int:
+    """The mpiexec that has started a process, or what has."""
+    while not Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("mpiexec"):
+        pid = parent(pid)
+    return pid
+
+
 def proxies(host: str) -> list[int]:
     """What mpiexec has started on a host, to start the workers there."""
     found = []
@@ -327,43 +342,97 @@ def proxies(host: str) -> list[int]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("silent", [False, True])
-def test_workers_are_lost_with_what_mpiexec_runs_on_a_host(tmp_path: Path, silent: bool) -> None:
+def run_on_hosts_of_test(tmp_path: Path, each: int, lose: Callable[[], None]) -> WorkerFailedError:
+    """The error of a job on a and b, after something was lost when all workers were ready."""
     ssh, run_dir, ready = tmp_path / "like_ssh", tmp_path / "run", set()
     ssh.write_text(LIKE_SSH)
     ssh.chmod(0o700)
     run_dir.mkdir()
 
-    def end(event: dict[str, Any]) -> None:
+    def look(event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             ready.add(event["worker"])
-            if len(ready) == 4:
+            if len(ready) == 2 * each:
                 threading.Thread(target=lose).start()
 
+    cluster = mpi_cluster(["a", "b"], each, ssh=str(ssh), env=BY_NETWORK)
+    worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
+    with pytest.raises(WorkerFailedError) as caught:
+        run_workers(cluster, worker, run_dir, look)
+    assert wait_for(lambda: not proxies("a") + proxies("b"), 10)
+    return caught.value
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+@pytest.mark.parametrize("silent", [False, True])
+def test_the_host_is_named_on_which_mpiexec_lost_what_it_runs(
+    tmp_path: Path, silent: bool, host: str
+) -> None:
     def lose() -> None:
-        (proxy,) = proxies("b")
-        time.sleep(2 * SIGN_OF_LIFE)  # of all workers
+        (proxy,) = proxies(host)
         if silent:
+            time.sleep(2 * SIGN_OF_LIFE)  # of all workers
             os.kill(proxy, signal.SIGSTOP)
             time.sleep(4 * SIGN_OF_LIFE)
         os.kill(proxy, signal.SIGKILL)
 
-    cluster = mpi_cluster(["a", "b"], 2, ssh=str(ssh), env=BY_NETWORK)
-    worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
-    with pytest.raises(WorkerFailedError) as caught:
-        run_workers(cluster, worker, run_dir, end)
-    error = caught.value
-    assert proxies("a") + proxies("b") == []
+    error, indices = run_on_hosts_of_test(tmp_path, 2, lose), {"a": (0, 1), "b": (2, 3)}[host]
     if silent:
         assert re.match(
-            rf"Worker {error.worker} of 4 on b was lost: it gave no sign of life for \d+ s, and then mpiexec "
-            r"ended with status \d+\.\n\nIts last lines:\n  ", error.message,
+            rf"Worker {error.worker} of 4 on {host} was lost: it gave no sign of life for \d+ s, and then "
+            r"mpiexec ended with status \d+\.\n\nIts last lines:\n  ", error.message,
         )  # fmt: skip
-        assert (error.worker in (2, 3), error.host) == (True, "b")
+        assert error.worker in indices
     else:
-        assert error.message.startswith("Workers 0 on a, 1 on a, 2 on b, 3 on b were lost: mpiexec ended ")
+        assert error.message.startswith(
+            f"Workers {indices[0]} on {host}, {indices[1]} on {host} were lost with what mpiexec runs there, "
+            "and then mpiexec ended with status "
+        )
+        assert error.worker == indices[0]
+    assert error.host == host
     assert [status.status for status in error.workers] == ["failed"] * 4
+
+
+def test_a_lost_mpiexec_is_named_with_this_machine_and_no_worker_is_blamed(tmp_path: Path) -> None:
+    def lose() -> None:
+        os.kill(mpiexec_of(proxies("a")[0]), signal.SIGKILL)
+
+    error, here = run_on_hosts_of_test(tmp_path, 1, lose), socket.gethostname()
+    assert error.message.startswith(
+        f"Workers 0 on a, 1 on b were lost: mpiexec on {here} was killed by SIGKILL.\n"
+    )
+    assert (error.worker, error.host, error.log) == (None, here, None)
+
+
+@pytest.mark.parametrize("what", ["proxy", "mpiexec"])
+def test_what_is_lost_of_a_local_cluster_is_lost_on_this_machine(tmp_path: Path, what: str) -> None:
+    def lose(event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            proxy = parent(parent(event["pid"]))
+            os.kill(proxy if what == "proxy" else mpiexec_of(proxy), signal.SIGKILL)
+
+    worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
+    with pytest.raises(WorkerFailedError) as caught:
+        run_workers(LocalMpi(local_cluster(1)), worker, tmp_path, lose)
+    assert caught.value.host == socket.gethostname()
+    assert caught.value.worker == (0 if what == "proxy" else None)
+
+
+def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
+    job.run_dir.mkdir()
+    ready = set()
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "ready":
+            ready.add(event["worker"])
+            if len(ready) == 2:
+                threading.Thread(target=job.net.end_all, args=("b",)).start()
+
+    command = [sys.executable, str(FOLDER / "worker.py"), "wait"]
+    with pytest.raises(WorkerFailedError) as caught:
+        run_workers(job.cluster("ab", each=1), command, job.run_dir, look)
+    assert str(caught.value).startswith("Worker 1 on b was lost with what mpiexec runs there, and then mpie")
+    assert (caught.value.worker, caught.value.host) == (1, "b")
 
 
 # --- Hosts that are not as they must be
@@ -384,7 +453,7 @@ def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
 def test_a_host_without_this_python(job: Job) -> None:
     message = job.not_start("ad", each=1)
     assert message.startswith("mpiexec must start all 2 workers, and must not end before they do.\nRec")
-    assert "without workers 1 on d." in message or "without workers 0 on a, 1 on d." in message
+    assert "without workers 1 on d." in message  # and whatever a had come to
     assert "hydra_pmi_proxy: No such file or directory" in message
     assert message.endswith(f"have this Python and tfdistr at the same path: {sys.executable}.")
 

@@ -110,6 +110,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
 
         monkeypatch.setattr(fit_on_cluster, "run_workers", attempt)
         monkeypatch.setattr(fit_on_cluster, "load_history", lambda folder: {"loss": [1.0]})
+        monkeypatch.setattr(fit_on_cluster, "load_communication", lambda folder: "ring")
         job = Job(Named("model"), Named("data"), communication="ring", recovery=Recovery("epoch", **recovery))
         fitted = fit_on_cluster.fit_on_cluster(job, local_cluster(3), ["worker"], run_dir, events.append)
         assert not left

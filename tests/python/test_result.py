@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.result import FitResult, load_history, load_model, save_training
+from tfdistr.result import FitResult, load_communication, load_history, load_model, save_training
 from tfdistr.training import Training, input_spec
 
 HISTORY = {"loss": [0.5, 0.25], "accuracy": [0.75, 1.0], "val_loss": [0.6, 0.5]}
@@ -155,7 +155,7 @@ MODELS = {
 def train(model: keras.Model, x, epochs: int = 2) -> Training:
     data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(8)
     history = model.fit(data, epochs=epochs, shuffle=False, verbose=0).history
-    return Training(model=model, history=history, inputs=input_spec(data), seconds=1.5)
+    return Training(model=model, history=history, inputs=input_spec(data), seconds=1.5, communication="ring")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -166,6 +166,7 @@ def test_the_trained_model_comes_back_and_trains_on_as_it_would_have(name, tmp_p
     received = load_model(make, tmp_path)
     np.testing.assert_array_equal(received.predict(x, verbose=0), trained.model.predict(x, verbose=0))
     assert load_history(tmp_path) == trained.history
+    assert load_communication(tmp_path) == "ring"
 
     further = train(trained.model, x).history["loss"]
     assert train(received, x).history["loss"] == further

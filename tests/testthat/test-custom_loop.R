@@ -51,6 +51,23 @@ test_that("the chief is that of TF_CONFIG, or of the strategy", {
   withr::with_envvar(cluster_env(plan[[2]]), with(strategy$scope(), expect_true(is_chief())))
 })
 
+test_that("the place of this process is that of TF_CONFIG, of the launcher, or that of a process alone", {
+  place <- function(...) {
+    withr::with_envvar(c(TF_CONFIG = NA, PMI_RANK = NA, PMI_SIZE = NA, ...), {
+      list(worker_index(), num_workers(), is_chief())
+    })
+  }
+  plan <- tf_config(worker = c("a:1", "b:2", "c:3"))
+  strategy <- make_strategy()
+  expect_identical(with(strategy$scope(), place(cluster_env(plan[[2L]]))), list(0L, 1L, TRUE))
+  expect_identical(place(cluster_env(plan[[3L]])), list(2L, 3L, FALSE))
+  server <- tf_config(chief = "a:1", worker = "b:2", ps = "c:3", type = "ps", index = 0)
+  expect_identical(place(cluster_env(server)), list(NULL, 1L, FALSE))
+  for (call in list(worker_index, num_workers, is_chief)) {
+    expect_error(withr::with_envvar(c(TF_CONFIG = "{"), call()), class = "tfdistr_error_cluster_config")
+  }
+})
+
 test_that("losses are those computed by hand", {
   value <- function(tensor) tensor$numpy()
   losses <- array(c(1, 2, 6))

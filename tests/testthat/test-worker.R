@@ -29,6 +29,7 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
   digits <- some_digits()
   seed <- results[[1L]]$seed
   here <- distributed_fit(small_model, digits$x, digits$y, batch_size = 50, epochs = 2, seed = seed)
+  expect_identical(here$params$communication, "none")
   set.seed(seed)
   drawn <- runif(1)
   for (index in 1:2) {
@@ -37,6 +38,7 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
     expect_equal(results[[index]]$history, here$history, tolerance = 1e-6)
     expect_equal(results[[index]]$weights, here$model$get_weights(), tolerance = 1e-6)
     expect_identical(results[[index]]$workers$index, index - 1L)
+    expect_identical(results[[index]]$communication, "ring")
   }
 })
 

@@ -32,13 +32,13 @@ MARK = "tfdistr-rank "
 """How the lines begin with which a rank speaks to the launcher."""
 SPEC = "ranks.json"
 """The file of the run directory that says what each rank runs, and with which environment variables."""
-RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-"""The environment variables in which launchers tell a process its rank: MPICH, Open MPI, PMIx, Slurm."""
 _GRACE = 2  # seconds that a worker has to end by itself
 SIGN_OF_LIFE = 2.0
 """Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
 _LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
-_MPI_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi_start.py")
+_CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+_MPI_NAMES = os.path.join(_CORE, "mpi_names.py")
+_MPI_RANKS = os.path.join(_CORE, "mpi_ranks.py")
 _CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm", "client.py")
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -68,7 +68,6 @@ def watch(
     then: signal.Signals,
     grace: int,
     say: Any,
-    before_end: Callable[[], None] = lambda: None,
 ) -> tuple[int, bool]:
     """Wait for the end of ``child``, and bring it about when this process is told to end.
 
@@ -79,7 +78,6 @@ def watch(
         then: What it gets at each further signal.
         grace: Seconds until it is killed.
         say: Called as ``say(halted=bool)`` when the program was halted or goes on.
-        before_end: Called before the program gets what ends it.
 
     Returns:
         Its exit status, negative for a signal, and whether this process was told to end.
@@ -97,8 +95,6 @@ def watch(
         else:
             told, hand_on = True, first
             signal.alarm(grace)
-        if told:
-            before_end()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, hand_on)
 
@@ -160,11 +156,16 @@ def _manager() -> dict[str, int]:
     return {"PMI_FD": int(manager)} if manager.isdigit() else {}
 
 
-def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
-    """Start what kills a process group when this process is gone, however that ended; see group.py."""
+def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
+    """Start what kills a process group when this process is gone, however that ended; see group.py.
+
+    Args:
+        group: The process group.
+        job: The name of the job of MPI whose names are removed then.
+    """
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group.py")
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group)],
+        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group), job],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -191,10 +192,12 @@ def run(parent: int, command: list[str]) -> int:
 
 def rank(run_dir: str) -> int:
     """Run the worker whose rank this process has."""
-    index = next((os.environ[name] for name in RANKS if os.environ.get(name)), None)
+    variables = runpy.run_path(_MPI_RANKS)["RANKS"]
+    index = next((os.environ[name] for name in variables if os.environ.get(name)), None)
     host = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
     if index is None:
-        print(f"mpiexec does not tell a process its rank, in none of {', '.join(RANKS)}.", file=sys.stderr)
+        none = ", ".join(variables)
+        print(f"mpiexec does not tell a process its rank, in none of {none}.", file=sys.stderr)
         return 1
     say = functools.partial(_say, rank=int(index), host=host)
     try:
@@ -206,6 +209,8 @@ def rank(run_dir: str) -> int:
         command = [*spec["command"], run_dir, index]
         env = {**os.environ, **spec["environments"][int(index)], "TFDISTR_PARENT_PID": str(os.getpid())}
         env.pop("TF_CONFIG", None)
+        names = runpy.run_path(_MPI_NAMES)
+        job = names["job_name"]()  # before the worker talks to the process manager itself
         with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb", buffering=0) as output:
             warm = spec["warm"][int(index)]
             forked = fork({**warm, "argv": [*warm["argv"], run_dir, index]}, env, output) if warm else None
@@ -216,18 +221,17 @@ def rank(run_dir: str) -> int:
         _linger()
         return 1
     say(pid=child.pid)
-    # Of memory that a rank shares: MPI leaves them where the rank is ended in its start.
-    remove_names = runpy.run_path(_MPI_START)["remove_names"]
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
-    watcher = end_group_with_this(child.pid)  # mpiexec kills this process where it lost its own launcher
+    watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process
     end_with_parent(signal.SIGINT)
     code, told = watch(
         child.pid, forked.changes() if forked else changes(child), first=signal.SIGTERM,
-        then=signal.SIGKILL, grace=_GRACE, say=say, before_end=functools.partial(remove_names, child.pid),
+        then=signal.SIGKILL, grace=_GRACE, say=say,
     )  # fmt: skip
-    watcher.kill()
     say(exit_code=code, server_lost=bool(forked and forked.server_lost))
+    names["remove_after"](child.pid, job)
+    watcher.kill()
     if code and not told:
         _linger()
     return code if code >= 0 else 128 - code

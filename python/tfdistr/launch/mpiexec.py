@@ -17,22 +17,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.tail import Tail
 
 from . import guard
 from .loopback import Loopback
+from .lost import Loss, reaching
 from .process import log_path, server_lost_error
 from .warm.servers import WarmStart
 
-_LAST_LINES = 10
 _REAP = 15.0  # seconds until mpiexec, which was asked to end, is killed
 # Seconds in which the guards have ended the workers of an mpiexec that is gone.
 _SETTLE = 3.0
 # What the launcher of another job has told this process is not for the ranks of this one.
 _OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
-# How the lines begin in which MPICH's launcher says where in its own code it was.
-_INNER = ("[mpiexec@", "[proxy")
+# What MPICH's launcher starts on a host asks for it ten times, every 10 s, when it is gone already.
+_AT_ONCE = {"HYDRA_PROXY_RETRY_COUNT": "0"}
 # MPICH sends SIGUSR1 to the others when a rank ends, maybe before they have begun to look out for it.
 _NO_USR1 = ("sh", "-c", 'trap "" USR1; exec "$@"', "sh")
 
@@ -174,7 +174,7 @@ class Rank:
 
     def launch_error(self) -> TfdistrError | None:
         """The error that says why it could not be started, or that mpiexec ended before it did."""
-        return self._job.failure
+        return self._job.error()
 
 
 class Mpiexec:
@@ -209,7 +209,9 @@ class Mpiexec:
             raise no_launcher()
         workers = len(environments)
         folder = Path(run_dir)
-        agent = _one_program(ssh, folder) if len(ssh) > 1 else ssh
+        self._reached = log_path(folder, 0).with_name("reached.log")
+        self._reached.unlink(missing_ok=True)
+        agent = _one_program(reaching(self._reached, hosts, ssh or ["ssh"]), folder) if hosts else []
         # Not in a file, nor in a command, which others see: the values may be secret.
         common = dict(set.intersection(*(set(env.items()) for env in environments)))
         line = command_line(
@@ -233,7 +235,8 @@ class Mpiexec:
             json.dump(spec, file)
         python = [sys.executable, "-I", "-S", guard.__file__]
         program = [*python, "run", str(os.getpid()), *line, *_NO_USR1, *python, "rank", os.fspath(folder)]
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)} | common
+        given = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
+        inherited = _AT_ONCE | given | common
         keep = loopback or Loopback("none")
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -244,6 +247,7 @@ class Mpiexec:
         self._lines: list[str] = []
         self._asked = False
         self._settled = 0.0
+        self._loss: Loss | None = None
 
     def look(self) -> None:
         """Read what was said since the last look."""
@@ -258,10 +262,15 @@ class Mpiexec:
         lost = [rank for rank in self.ranks if rank.exit_code is None] if ended is not None else []
         if lost and not self._asked:
             self._settled = time.monotonic() + _SETTLE
-            failed = _ended_early if all(rank.pid for rank in self.ranks) else _not_all_started
-            self.failure = self.failure or failed(lost, len(self.ranks), ended or 0, self._lines)
+            self._loss = Loss(ended or 0, self._lines, len(self.ranks), lost)
         for rank in lost:
             rank.end(1)  # whatever ended mpiexec has not ended the worker
+
+    def error(self) -> TfdistrError | None:
+        """Why a worker could not be started, or that mpiexec ended before its ranks did."""
+        if self.failure is None and self._loss is not None:
+            self.failure = self._loss.error(self._reached)
+        return self.failure
 
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to end; ``kill`` ends those at once that were asked before."""
@@ -311,47 +320,3 @@ def _not_started(rank: Rank, message: Mapping[str, Any]) -> ClusterStartError:
         fix="See what the system names: the program must exist and be executable, and the run directory be "
         "writable.",
     )
-
-
-def _not_all_started(
-    lost: Sequence[Rank], workers: int, status: int, lines: Sequence[str]
-) -> ClusterStartError:
-    never = [rank for rank in lost if not rank.pid]
-    return ClusterStartError(
-        f"mpiexec must start all {workers} workers, and must not end before they do.",
-        received=f"mpiexec ended with status {status} without workers {_names(never)}. "
-        f"Its last lines:\n{_last(lines)}",
-        fix="Each host must let you in by ssh without a password, and have this Python and tfdistr at "
-        f"the same path: {sys.executable}.",
-    )
-
-
-def _ended_early(
-    lost: Sequence[Rank], workers: int, status: int, lines: Sequence[str]
-) -> WorkerFailedError:
-    # mpiexec does not say on which host something ended. A worker that fell silent before was there.
-    rank = max(lost, key=lambda rank: rank.silent_for)
-    if rank.silent_for > 2 * guard.SIGN_OF_LIFE:
-        who = f"Worker {rank.index} of {workers} on {rank.host} was lost: it gave no sign of life for "
-        why = f"{rank.silent_for:.0f} s, and then mpiexec ended with status {status}."
-    else:
-        who = f"Workers {_names(lost)} were lost: "
-        why = f"mpiexec ended with status {status} before they did."
-    return WorkerFailedError(
-        f"{who}{why}\n\nIts last lines:\n{_last(lines)}",
-        worker=rank.index,
-        host=rank.host,
-        pid=rank.pid,
-        log=str(rank.log),
-        fix="See whether the hosts run and can be reached, and whether the system, or somebody else, ended "
-        "processes of mpiexec.",
-    )
-
-
-def _names(ranks: Sequence[Rank]) -> str:
-    return ", ".join(f"{rank.index} on {rank.host}" for rank in ranks)
-
-
-def _last(lines: Sequence[str]) -> str:
-    plain = [line for line in lines if not line.startswith(_INNER)] or lines
-    return "\n".join(f"  {line}" for line in plain[-_LAST_LINES:]) or "  (nothing)"

@@ -340,6 +340,7 @@ class _Generation:
 
 def _without(error: TfdistrError, absent: Sequence[Worker], workers: Sequence[Worker]) -> TfdistrError:
     """The error, with the first of the workers that did not come, where the others did."""
-    if isinstance(error, ClusterStartError) and 0 < len(absent) < len(workers):
+    known = getattr(error, "host", None) is not None
+    if isinstance(error, ClusterStartError) and not known and 0 < len(absent) < len(workers):
         error.worker, error.host = absent[0].index, absent[0].host
     return error

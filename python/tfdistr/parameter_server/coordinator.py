@@ -198,6 +198,7 @@ class _Chief:
             history=history_of(dict(model.history.history)),
             inputs=input_spec(data.dataset),
             seconds=time.monotonic() - started,
+            communication="none",
             report=self._numbers(),
         )
 

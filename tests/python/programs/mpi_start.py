@@ -1,6 +1,6 @@
 """One rank, which comes to the start of MPI, or does not.
 
-Usage: mpi_start.py come|end|sleep SECONDS   (which is start_timeout)
+Usage: mpi_start.py come|stay|end|sleep SECONDS   (which is start_timeout)
 """
 
 import sys
@@ -14,4 +14,6 @@ if what == "end":
 if what == "sleep":
     time.sleep(600)
 print(f"{world(float(seconds)).Get_size()} ranks", flush=True)
+if what == "stay":
+    time.sleep(600)
 finish()

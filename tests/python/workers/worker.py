@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tfdistr.events import EventReader, EventWriter
 from tfdistr.launch.process import die_with_parent
-from tfdistr.mpi_start import remove_names
+from tfdistr.mpi_names import remove_names
 from tfdistr.peers import no_port, no_port_error
 
 LONG = 600.0

@@ -14,5 +14,5 @@ model <- function() {
 fit <- distributed_fit(model, digits$x, digits$y, batch_size = 50, epochs = 2)
 saveRDS(list(
   seed = fit$params$seed, drawn = seen$drawn, history = fit$history, weights = fit$model$get_weights(),
-  workers = fit$workers
+  workers = fit$workers, communication = fit$params$communication
 ), output)

@@ -1,0 +1,67 @@
+"""Runs the program that reaches a host for mpiexec, and notes how it ended: mpiexec does not tell.
+
+    python reach.py FILE HOST,HOST... NUMBER WORD... ARGUMENT...
+
+The program is so many words, and the rest are mpiexec's arguments, one of which is the host. A line of FILE
+has the host and the status of the program: that of what mpiexec has started on the host, 255 if ssh has lost
+it, or null if the program did not end with mpiexec.
+
+It is run by its path and uses the standard library only, as guard.py does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from typing import Any
+
+_END_WITH_PARENT = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard.py"))[
+    "end_with_parent"
+]
+# Seconds in which the program ends by itself when mpiexec has, as what it runs on the host does.
+_GRACE = 2
+
+
+def main(file: str, hosts: list[str], program: list[str], arguments: list[str]) -> int:
+    """Run ``program``, which reaches one of ``hosts``, and note how it ended."""
+    host = next((word for word in arguments if word in hosts), None)
+    try:
+        child = subprocess.Popen(
+            [*program, *arguments],
+            preexec_fn=lambda: _END_WITH_PARENT(signal.SIGKILL),  # noqa: PLW1509 - no threads here
+        )
+    except OSError as error:
+        print(f"{program[0]}: {error.strerror}", file=sys.stderr)
+        return _note(file, host, 127)
+    given_up = False
+
+    def end(number: int, frame: Any) -> None:
+        nonlocal given_up
+        if number == signal.SIGALRM:
+            given_up = True
+            child.kill()
+        else:
+            signal.alarm(_GRACE)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, end)
+    _END_WITH_PARENT(signal.SIGTERM)
+    status = child.wait()
+    return _note(file, host, None if given_up else status)
+
+
+def _note(file: str, host: str | None, status: int | None) -> int:
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    # One write, so that lines of several hosts do not mix.
+    os.write(descriptor, f"{json.dumps({'host': host, 'status': status})}\n".encode())
+    return 1 if status is None else status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    words = sys.argv[4:]
+    number = int(sys.argv[3])
+    sys.exit(main(sys.argv[1], sys.argv[2].split(","), words[:number], words[number:]))

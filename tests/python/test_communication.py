@@ -1,0 +1,85 @@
+"""What the result says has carried the gradients: what was used, whatever was asked for."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from clusters import PROGRAMS, Ended, run_cluster
+
+import tfdistr
+from tfdistr.errors import JobMismatchError
+
+sys.path.insert(0, str(PROGRAMS))
+from communication import X, model
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def used(ended: list[Ended]) -> list[str]:
+    for process in ended:
+        assert process.status == 0, process.output[-3000:]
+    return [name for process in ended for name in re.findall(r"^used: (\w+)$", process.output, re.MULTILINE)]
+
+
+def fit(**options: object) -> tfdistr.FitResult:
+    return tfdistr.distributed_fit(model, X, X[:, :1], batch_size=8, seed=1, verbose=0, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"communication": "ring"}, {"communication": "nccl"}, {"strategy": "one_device"},
+     {"strategy": "mirrored", "devices": ["cpu:0"], "communication": "ring"}],
+)  # fmt: skip
+def test_one_process_alone_has_nobody_to_talk_to(options, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+    assert fit(**options).params["communication"] == "none"
+
+
+@pytest.mark.parametrize("asked", ["auto", "nccl"])
+def test_workers_of_tf_config_talk_by_the_ring_where_it_is_left_to_tensorflow_or_nccl_has_no_gpu(asked):
+    assert used(run_cluster("communication.py", 2, [asked])) == ["ring", "ring"]
+
+
+def test_ranks_of_mpiexec_talk_by_mpi():
+    assert used(run_cluster("communication.py", 2, ["auto"], mpi=True)) == ["mpi", "mpi"]
+
+
+def test_ranks_of_mpiexec_that_ask_for_the_ring_without_a_cluster_are_alone():
+    assert used(run_cluster("communication.py", 2, ["ring"], mpi=True)) == ["none", "none"]
+
+
+def test_workers_are_still_compared_by_what_they_were_asked_for():
+    ended = run_cluster("communication.py", 2, ["ring"], ["nccl"])
+    for process in ended:
+        assert process.status != 0
+        assert JobMismatchError.__name__ in process.output
+        assert "communication" in process.output
+
+
+@pytest.mark.parametrize(
+    ("workers", "options", "expected"),
+    [
+        (2, {"communication": "nccl"}, "ring"),
+        (1, {"communication": "nccl"}, "none"),
+        (2, {"communication": "mpi"}, "mpi"),
+        (1, {"communication": "mpi"}, "none"),
+    ],
+)
+def test_workers_that_are_started_say_what_they_have_used(workers, options, expected):
+    cluster = tfdistr.local_cluster(workers, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert fit(cluster=cluster, **options).params["communication"] == expected
+
+
+def test_parameter_servers_have_workers_exchange_no_gradients():
+    found = fit(cluster=tfdistr.local_cluster(2, ps=1), strategy="parameter_server").params
+    assert (found["communication"], found["workers"]) == ("none", 2)
+
+
+def test_a_complete_run_that_is_taken_up_says_what_it_had_used(tmp_path):
+    cluster = tfdistr.local_cluster(2, env={"CUDA_VISIBLE_DEVICES": ""})
+    options = {"cluster": cluster, "run_dir": tmp_path / "run", "checkpoint_every": "epoch"}
+    first = fit(communication="ring", **options)
+    again = fit(communication="mpi", resume=True, **options)
+    assert [result.params["communication"] for result in (first, again)] == ["ring", "ring"]
