@@ -4,7 +4,7 @@
 # Serves in this process. Each fork goes on here, and runs the program that its client asked for.
 fork_server <- function(args = commandArgs(TRUE)) {
   server <- core("launch.warm.server")
-  server$preload()
+  server$preload(args[[1L]])
   unlink(tempdir(), recursive = TRUE) # a fork makes one of its own, where its TMPDIR is
   program <- as.character(reticulate::py_to_r(server$serve(args[[1L]], as.integer(args[[2L]]))))
   tempdir(check = TRUE)

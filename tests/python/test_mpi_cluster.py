@@ -19,6 +19,7 @@ import hosts
 import numpy as np
 import pytest
 from launched import wait_for
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
@@ -355,7 +356,7 @@ def run_on_hosts_of_test(tmp_path: Path, each: int, lose: Callable[[], None]) ->
             if len(ready) == 2 * each:
                 threading.Thread(target=lose).start()
 
-    cluster = mpi_cluster(["a", "b"], each, ssh=str(ssh), env=BY_NETWORK)
+    cluster = mpi_cluster(["a", "b"], each, ssh=str(ssh), env=BY_NETWORK, warm=False)
     worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
     with pytest.raises(WorkerFailedError) as caught:
         run_workers(cluster, worker, run_dir, look)
@@ -363,8 +364,8 @@ def run_on_hosts_of_test(tmp_path: Path, each: int, lose: Callable[[], None]) ->
     return caught.value
 
 
-@pytest.mark.parametrize("host", ["a", "b"])
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("host", mostly_slow(["a", "b"], quick=["b"]))
+@pytest.mark.parametrize("silent", mostly_slow([False, True], quick=[False]))
 def test_the_host_is_named_on_which_mpiexec_lost_what_it_runs(
     tmp_path: Path, silent: bool, host: str
 ) -> None:
@@ -413,7 +414,7 @@ def test_what_is_lost_of_a_local_cluster_is_lost_on_this_machine(tmp_path: Path,
 
     worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
     with pytest.raises(WorkerFailedError) as caught:
-        run_workers(LocalMpi(local_cluster(1)), worker, tmp_path, lose)
+        run_workers(LocalMpi(local_cluster(1, warm=False)), worker, tmp_path, lose)
     assert caught.value.host == socket.gethostname()
     assert caught.value.worker == (0 if what == "proxy" else None)
 

@@ -1,16 +1,14 @@
-"""Warm starts: a fork is what a process of its own would be, and where there can be none, workers start cold."""
+"""Warm starts: a fork is what a process of its own would be, and where there is none, workers start cold."""
 
 from __future__ import annotations
 
 import contextlib
-
 import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,9 @@ def states(run_dir: Path, workers: int = 2, mpi: bool = False, **options: Any) -
 
 
 def server_of(pid: int) -> bool:
-    return b"tfdistr.launch.warm.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    with contextlib.suppress(FileNotFoundError):  # a guard may have ended
+        return b"tfdistr.launch.warm.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 # --- Arguments
@@ -94,7 +94,7 @@ def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
         assert server_of(state["parent"])
         assert state["group"] == state["pid"]
         assert state["argv"] == [PROGRAM[1], str(tmp_path / "run"), str(index)]
-        assert state["command"] == str(index)  # in the process table, too
+        assert state["command"][-3:] == state["argv"]  # in the process table, too
         assert (state["path"], state["folder"]) == (str(FOLDER), str(folder))
         assert state["umask"] == 0o027
         assert state["temporary"] == str(temporary)
@@ -272,7 +272,7 @@ def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> 
         run_workers(local_cluster(2), command("wait"), tmp_path, kill_server)
     error = caught.value
     assert str(error).startswith(f"Worker {error.worker} on {socket.gethostname()} was lost with its fork server")
-    assert not any(is_there(pid) for pid in started.values())
+    assert wait_for(lambda: not any(is_there(pid) for pid in started.values()), 10)
     # The next job has another one.
     assert server_of(states(tmp_path / "next", 1)[0]["parent"])
 

@@ -21,7 +21,7 @@ if __name__ == "__main__":
         cores=sorted(os.sched_getaffinity(0)), files=sorted(os.readlink(f"/proc/self/fd/{i}") for i in range(3)),
         sockets=sum(os.readlink(file).startswith("socket") for file in map(str, Path("/proc/self/fd").iterdir())
                     if os.path.exists(file)),
-        command=Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").split(b"\0")[-1].decode(),
+        command=Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
         child_signal=signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, tensorflow="tensorflow" in sys.modules,
         variables={name: os.environ.get(name) for name in ("OF_JOB", "OF_SESSION", "OMP_NUM_THREADS")},
     )  # fmt: skip

@@ -2,9 +2,9 @@
 
     python remote.py
 
-The first line of standard input says how, in JSON: "command" and "env". The path of the server's socket is
-printed in a line. Standard input stays open as long as the session is there. It is run by its path and uses
-the standard library only.
+The first line of standard input says how, in JSON: "command", "room" and "env". The path of the server's
+socket is printed in a line. Standard input stays open as long as the session is there. It is run by its path
+and uses the standard library only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     print(f"{folder}/socket", flush=True)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    command = [*start["command"], folder, str(listener.fileno())]
+    command = [*start["command"], folder, str(listener.fileno()), start["room"]]
     os.execve(command[0], command, {**start["env"], "TMPDIR": folder})
 
 

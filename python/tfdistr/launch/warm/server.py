@@ -14,6 +14,7 @@ import gc
 import importlib
 import os
 import runpy
+import select
 import selectors
 import shutil
 import signal
@@ -42,9 +43,21 @@ _MODULES = (
 )  # fmt: skip
 
 
-def preload() -> None:
-    """Import what every worker needs, and nothing of the user's."""
-    end_with_parent(signal.SIGKILL)  # until `serve` looks after that
+def preload(folder: str) -> None:
+    """Import what every worker needs, and nothing of the user's.
+
+    Args:
+        folder: The folder of the socket, which goes with this process if its session ends meanwhile.
+    """
+
+    def end(*_: object) -> NoReturn:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    end_with_parent(signal.SIGTERM)  # until `serve` looks after that
+    if select.select([_STDIN], [], [], 0)[0]:
+        end()  # the session was gone before that
     gc.disable()  # modules make many objects, and no garbage
     for module in _MODULES:
         importlib.import_module(module)
@@ -74,7 +87,7 @@ def main() -> None:
     """Serve, and in a fork run the program that was asked for, as the interpreter would."""
     if not sys.flags.safe_path:
         del sys.path[0]  # the session's folder: its modules are the user's
-    preload()
+    preload(sys.argv[1])
     program = serve(sys.argv[1], int(sys.argv[2]))
     is_module = program[0] == "-m"
     sys.argv = program[is_module:]

@@ -36,6 +36,8 @@ MOST = 4
 _PYTHON = ("-m", "tfdistr.launch.warm.server")
 _R = ("-e", "tfdistr:::fork_server()")
 _LONGEST = 70  # letters of a folder for temporary files: the name of a socket has at most 107 bytes
+#: An argument without a meaning: its place in the process table takes the command of a fork.
+ROOM = " " * 256
 _GRACE = 5.0  # seconds that servers have to end
 _TO_CONNECT = 15.0  # seconds in which ssh has to start one on another host
 # Of one job or process, and nothing that a server should know.
@@ -162,7 +164,7 @@ def _start_here(kind: _Kind, env: Mapping[str, str], folder: Path) -> subprocess
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / "socket"))
         listener.listen(socket.SOMAXCONN)  # who comes while it imports waits
-        command = kind.loopback.command([*kind.command, str(folder), str(listener.fileno())])
+        command = kind.loopback.command([*kind.command, str(folder), str(listener.fileno()), ROOM])
         with open(folder / "server.log", "wb") as output:
             return subprocess.Popen(
                 command,
@@ -186,8 +188,9 @@ def _start_remote(kind: _Kind, env: Mapping[str, str]) -> subprocess.Popen[bytes
     )
     assert process.stdin is not None
     # Not in a command, which others see.
+    start = json.dumps({"command": kind.command, "room": ROOM, "env": dict(env)})
     with contextlib.suppress(BrokenPipeError):  # ssh ended: there will be no path
-        process.stdin.write(json.dumps({"command": kind.command, "env": dict(env)}).encode() + b"\n")
+        process.stdin.write(start.encode() + b"\n")
         process.stdin.flush()
     return process
 
