@@ -119,7 +119,7 @@ def test_cold_workers(tmp_path: Path) -> None:
     assert (state["parent"], state["tensorflow"]) == (os.getpid(), False)
 
 
-def test_modules_of_the_user_are_read_anew_by_each_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_the_user_are_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "program.py"
     program.write_text(
@@ -169,8 +169,8 @@ def _model() -> Any:
 
 
 def _parents() -> list[Any]:
-    words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")
-    print("forked by", next((word.decode() for word in words if b"warm.server" in word), "nobody"), flush=True)
+    words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode().split("\0")
+    print("forked by", next((word for word in words if "warm.server" in word), "nobody"), flush=True)
     return []
 
 
@@ -220,7 +220,8 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
 def test_what_must_be_at_rest(tmp_path: Path, prepare: str, reason: str) -> None:
     program = (
         "import os, sys, threading, time\nfrom tfdistr.launch.warm import safety\nd = sys.argv[1]\n"
-        f"import tensorflow\nknown = safety.threads()\n{prepare}\nprint(safety.why_unsafe(known))\nos._exit(0)"
+        f"import tensorflow\nknown = safety.threads()\n{prepare}\nprint(safety.why_unsafe(known), flush=True)\n"
+        "os._exit(0)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120
@@ -239,9 +240,9 @@ def test_no_server_can_be_started(
         patch.setattr(servers.tempfile, "mkdtemp", full)
         found = states(tmp_path, env={"OMP_NUM_THREADS": "3"})
     assert not any(server_of(state["parent"]) for state in found)
-    said = [record.getMessage() for record in caplog.records if "cold" in record.getMessage()]
-    assert said == ["Workers start cold: no process that forks them can be started ([Errno 28] No space left on "
-                    "device)."]  # fmt: skip
+    assert [record.getMessage() for record in caplog.records if "cold" in record.getMessage()] == [
+        "Workers start cold: no process that forks them can be started ([Errno 28] No space left on device)."
+    ]
 
 
 def test_a_server_that_cannot_import(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
