@@ -220,8 +220,8 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
 def test_what_must_be_at_rest(tmp_path: Path, prepare: str, reason: str) -> None:
     program = (
         "import os, sys, threading, time\nfrom tfdistr.launch.warm import safety\nd = sys.argv[1]\n"
-        f"import tensorflow\nknown = safety.threads()\n{prepare}\nprint(safety.why_unsafe(known), flush=True)\n"
-        "os._exit(0)"
+        f"import tensorflow\nknown = safety.threads()\n{prepare}\n"
+        "print(safety.why_unsafe(known), flush=True)\nos._exit(0)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120
@@ -272,7 +272,8 @@ def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> 
     with pytest.raises(WorkerFailedError) as caught:
         run_workers(local_cluster(2), command("wait"), tmp_path, kill_server)
     error = caught.value
-    assert str(error).startswith(f"Worker {error.worker} on {socket.gethostname()} was lost with its fork server")
+    place = f"Worker {error.worker} on {socket.gethostname()}"
+    assert str(error).startswith(f"{place} was lost with its fork server, the process that had forked it")
     assert wait_for(lambda: not any(is_there(pid) for pid in started.values()), 10)
     # The next job has another one.
     assert server_of(states(tmp_path / "next", 1)[0]["parent"])
@@ -330,8 +331,12 @@ def test_a_server_ends_with_its_session(tmp_path: Path, number: signal.Signals, 
         pids = {int(pid)}
         if busy:
             reader = EventReader(tmp_path, 1)
-            assert wait_for(lambda: pids.update(e["pid"] for e in reader.poll() if "pid" in e) or len(pids) == 3,
-                            120)  # fmt: skip
+
+            def all_there() -> bool:
+                pids.update(event["pid"] for event in reader.poll() if "pid" in event)
+                return len(pids) == 3
+
+            assert wait_for(all_there, 120)
         process.send_signal(number)
         process.wait(20)
         assert wait_for(lambda: not any(is_there(pid) for pid in pids), 10)
@@ -395,7 +400,8 @@ def test_only_its_user_gets_forks(tmp_path: Path) -> None:
             ["/usr/bin/python3", "-I", "-c", ask, str(tmp_path), path], user=65534, capture_output=True,
             text=True, timeout=60, cwd="/",
         )  # fmt: skip
-        assert ended.stdout.strip() in ("it ended", "it does not answer ([Errno 32] Broken pipe)"), ended.stderr
+        refusals = ("it ended", "it does not answer ([Errno 32] Broken pipe)")
+        assert ended.stdout.strip() in refusals, ended.stderr
 
 
 def test_no_answer_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

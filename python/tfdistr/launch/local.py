@@ -109,7 +109,11 @@ class LocalCluster:
         """The environment variables of worker ``index`` that this process does not have."""
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
-        return {**worker_defaults(), **BY_MEMORY, **share, **(self.env or {}), **own}
+        return {**self.common_environment(), **share, **own}
+
+    def common_environment(self) -> dict[str, str]:
+        """Those of them that all processes have."""
+        return {**worker_defaults(), **BY_MEMORY, **(self.env or {})}
 
     def warm_up(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start what forks the workers in the background, if they are to start warm.

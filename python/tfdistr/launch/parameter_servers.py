@@ -10,7 +10,8 @@ from pathlib import Path
 import tfdistr
 from tfdistr.cluster import ClusterConfig, Task, tf_config
 
-from .local import LocalCluster, launch, worker_defaults
+from .gpus import visible_gpus
+from .local import LocalCluster, launch
 from .ports import free_ports
 from .process import WorkerProcess
 from .roles import Role
@@ -32,6 +33,7 @@ class LocalServers:
         counts = {"worker": cluster.workers, "ps": cluster.ps, "chief": 1}
         self.tasks = [Task(job, index) for job, count in counts.items() for index in range(count)]
         self._configs: list[ClusterConfig] = []
+        self._of_r = False
 
     @property
     def workers(self) -> int:
@@ -55,6 +57,7 @@ class LocalServers:
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
         """Start every process once; ``command`` is that of the chief. See `LocalCluster.start`."""
+        self._of_r = command[0] != sys.executable
         jobs: dict[str, list[str]] = {}
         for task, port in zip(self.tasks, free_ports(len(self.tasks)), strict=True):
             jobs.setdefault(task.type, []).append(f"{_HOST}:{port}")
@@ -71,8 +74,9 @@ class LocalServers:
         if task.type == "worker":
             env = self._cluster.environment(task.index)
         else:  # which compute little, and nothing on a GPU
-            env = {**worker_defaults(), **(self._cluster.env or {}), **_NO_GPU}
-        if task.type != "chief":
+            env = self._cluster.common_environment()
+            env |= _NO_GPU if visible_gpus(env) else {}
+        if task.type != "chief" and self._of_r:  # whose package has tfdistr where Python does not look
             users = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             own = str(Path(tfdistr.__file__).parents[1])
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [own, users]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,17 +13,25 @@ import numpy as np
 
 from tfdistr.events import EventWriter
 
+
+def sockets() -> int:
+    """The number of open sockets."""
+    found = 0
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the listing's own
+            found += os.readlink(file).startswith("socket")
+    return found
+
+
 if __name__ == "__main__":
     mask = os.umask(0)
     events = EventWriter(sys.argv[1], int(sys.argv[2]))
     events.write(
         "state", pid=os.getpid(), parent=os.getppid(), group=os.getpgid(0), argv=sys.argv, path=sys.path[0],
         folder=os.getcwd(), umask=mask, random=np.random.rand(), temporary=tempfile.gettempdir(),
-        cores=sorted(os.sched_getaffinity(0)), files=sorted(os.readlink(f"/proc/self/fd/{i}") for i in range(3)),
-        sockets=sum(os.readlink(file).startswith("socket") for file in map(str, Path("/proc/self/fd").iterdir())
-                    if os.path.exists(file)),
-        command=Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
-        child_signal=signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, tensorflow="tensorflow" in sys.modules,
+        sockets=sockets(), command=Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
+        child_signal=signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
+        tensorflow="tensorflow" in sys.modules,
         variables={name: os.environ.get(name) for name in ("OF_JOB", "OF_SESSION", "OMP_NUM_THREADS")},
     )  # fmt: skip
     events.write("done", seconds=0.1)
