@@ -1,7 +1,7 @@
 """Images per second of tfdistr and of what it is compared with, and the all-reduce alone; see report.py.
 
     make bench
-    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint
+    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint, start
     make bench T=wide SYSTEMS=MPI ROUNDS=15    # those with this in their name
 
 Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
@@ -24,6 +24,7 @@ import checkpoint
 import decode
 import measure
 import report
+import start
 from networks import NETWORKS
 from processes import Command, exit_when_terminated, mpiexec, pinned, python, run, tf_config, torchrun
 
@@ -129,7 +130,7 @@ def main() -> None:
     exit_when_terminated()
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode", "checkpoint"], default=[])
+    parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode", "checkpoint", "start"], default=[])
     parser.add_argument("--systems", default="", metavar="NAME", help="only those with this in their name")
     given = parser.parse_args()
     parts = given.parts or PARTS
@@ -150,6 +151,8 @@ def main() -> None:
         decode.compare(given.rounds)
     if "checkpoint" in parts:
         checkpoint.compare(given.rounds)
+    if "start" in parts:
+        start.compare(given.rounds)
 
 
 def tried(measured: Callable[..., T], *arguments: Any) -> list[T]:

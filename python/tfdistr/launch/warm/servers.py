@@ -102,6 +102,11 @@ class _Server:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
+    @property
+    def pid(self) -> int:
+        """Its process; of one on another host, ssh."""
+        return self._process.pid
+
     def path(self) -> str:
         """The path of its socket, on its host.
 
@@ -231,6 +236,11 @@ class _Servers:
             server.end(until)
         self._present, self._ending = {}, []
 
+    def pids(self) -> list[int]:
+        """The processes of those that run on this machine."""
+        self._forget()
+        return [server.pid for server in self._present.values() if not server.place.host]
+
     def _end_soon(self, kind: _Kind) -> None:
         server = self._present.pop(kind)
         server.end_soon()
@@ -288,6 +298,11 @@ def _attempt(place: Place, act: Callable[..., T], *arguments: Any) -> T | None:
         where = f" on {place.host}" if place.host else ""
         _warn_once(f"Workers start cold{where}: no process that forks them can be started ({error}).")
         return None
+
+
+def pids() -> list[int]:
+    """The processes of this session's servers on this machine."""
+    return _servers.pids()
 
 
 def stop_warm_workers() -> None:
