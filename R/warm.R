@@ -16,7 +16,9 @@ fork_server <- function(args = commandArgs(TRUE)) {
 run_forked <- function(program) {
   is_code <- identical(program[[1L]], "-e")
   rest <- program[-seq_len(1L + is_code)]
-  core("launch.warm.child")$set_command_line_of_r(as.list(c("R", "--args", rest)))
+  child <- core("launch.warm.child")
+  child$set_command_line_of_r(as.list(c("R", "--args", rest)))
+  reg.finalizer(environment(), function(frame) child$end_without_destructors(), onexit = TRUE) # of quit()
   status <- 1L
   tryCatch(
     {

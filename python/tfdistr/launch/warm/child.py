@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -49,7 +50,7 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     with contextlib.suppress(OSError):  # fewer cores than when the client looked
         os.sched_setaffinity(0, request["cores"])
     _reseed()
-    _end_without_destructors()
+    atexit.register(end_without_destructors)
     argv = list(request["argv"])
     _show(argv)
     return argv
@@ -88,14 +89,15 @@ def _reseed() -> None:
     tempfile.tempdir = None
 
 
-def _end_without_destructors() -> None:
-    """Have exit() end this process once its handlers have run.
+def end_without_destructors() -> None:
+    """Have exit() leave out what libraries have registered for it; to be called when that is next.
 
-    Destructors of libraries wait for threads of the server, which are not here, or abort without them.
+    They wait for threads of the server, which are not in a fork, or abort without them.
     """
     library = ctypes.CDLL(None)
+    library.fflush(None)
     with contextlib.suppress(AttributeError):  # on_exit is in glibc
-        library.on_exit(library._exit, None)
+        library.on_exit(library._exit, None)  # the last registered comes first
 
 
 def _show(argv: Sequence[str]) -> None:

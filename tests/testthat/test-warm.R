@@ -1,0 +1,88 @@
+# Warm starts: what a fork of an R process has of its own.
+
+data <- some_digits()
+
+# Trains on two workers, with callbacks that call `act` at the end of the first epoch.
+fit_with <- function(act, ..., warm = TRUE, epochs = 1) {
+  distributed_fit(
+    small_model, data$x, data$y,
+    cluster = local_cluster(2, warm = warm), epochs = epochs, seed = 1, verbose = 0,
+    callbacks = function() {
+      keras <- reticulate::import("keras")
+      list(keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) act()))
+    }, ...
+  )
+}
+
+# What each worker has printed of `act()`.
+said <- function(fit) {
+  lines <- lapply(fit$workers$log, readLines)
+  lapply(lines, function(worker) sub("^said: ", "", grep("^said: ", worker, value = TRUE)))
+}
+
+test_that("warm is TRUE or FALSE", {
+  expect_error(local_cluster(warm = 3), "`warm` must be true or false", class = "tfdistr_error_argument")
+  expect_error(
+    mpi_cluster("a", warm = "yes"), "`warm` must be true or false",
+    class = "tfdistr_error_argument"
+  )
+})
+
+test_that("forks are R processes of their own", {
+  fit <- fit_with(function() {
+    cat("said:", tempdir(), "\n")
+    cat("said:", dir.exists(tempdir()), "\n")
+    cat("said:", commandArgs(TRUE), "\n")
+    parent <- file.path("/proc", reticulate::import("os")$getppid(), "cmdline")
+    words <- readBin(parent, "raw", 1e4)
+    cat("said:", rawToChar(words[words != 0]), "\n")
+  })
+  told <- said(fit)
+  expect_true(all(lengths(told) == 4L))
+  folders <- trimws(vapply(told, `[[`, "", 1L))
+  expect_length(unique(folders), 2L)
+  expect_true(all(startsWith(folders, file.path(fit$run_dir, "tmp"))))
+  expect_equal(trimws(vapply(told, `[[`, "", 2L)), c("TRUE", "TRUE"))
+  expect_equal(trimws(vapply(told, `[[`, "", 3L)), paste(fit$run_dir, 0:1))
+  expect_match(vapply(told, `[[`, "", 4L), "tfdistr:::fork_server", all = TRUE)
+  expect_false(any(dir.exists(folders)))
+})
+
+test_that("warm workers train to the bits of cold ones", {
+  fits <- lapply(c(FALSE, TRUE), function(warm) {
+    distributed_fit(
+      small_model, data$x, data$y,
+      cluster = local_cluster(2, warm = warm), epochs = 2, seed = 3, verbose = 0
+    )
+  })
+  expect_identical(fits[[1L]]$model$get_weights(), fits[[2L]]$model$get_weights())
+  expect_identical(fits[[1L]]$history, fits[[2L]]$history)
+})
+
+test_that("an R error of a fork is one of its worker, and nothing aborts", {
+  error <- expect_error(fit_with(function() stop("no more")), class = "tfdistr_error_worker_failed")
+  expect_equal(error$exit_code, 1L)
+  expect_match(conditionMessage(error), "no more")
+  logs <- unlist(lapply(error$workers$log, readLines))
+  expect_false(any(grepl("terminate called", logs)))
+})
+
+test_that("quit() in a fork ends it with that status", {
+  error <- expect_error(
+    fit_with(function() quit(save = "no", status = 3L)),
+    class = "tfdistr_error_worker_failed"
+  )
+  expect_equal(error$exit_code, 3L)
+  logs <- unlist(lapply(error$workers$log, readLines))
+  expect_false(any(grepl("terminate called", logs)))
+})
+
+test_that("stop_warm_workers() ends the fork servers", {
+  servers <- function() unlist(reticulate::py_to_r(core("launch.warm.servers")$pids()))
+  local_cluster(2)
+  pids <- servers()
+  expect_gte(length(pids), 1L)
+  expect_null(stop_warm_workers())
+  expect_length(servers(), 0L)
+  wait_until(function() !any(vapply(pids, runs, NA)), 10, "the end of the servers")
+})
