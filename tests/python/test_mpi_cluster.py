@@ -350,7 +350,7 @@ def run_on_hosts_of_test(tmp_path: Path, each: int, lose: Callable[[], None]) ->
             if len(ready) == 2 * each:
                 threading.Thread(target=lose).start()
 
-    cluster = mpi_cluster(["a", "b"], each, ssh=str(ssh), env=BY_NETWORK)
+    cluster = mpi_cluster(["a", "b"], each, ssh=str(ssh), env=BY_NETWORK, warm=False)
     worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
     with pytest.raises(WorkerFailedError) as caught:
         run_workers(cluster, worker, run_dir, look)
@@ -408,7 +408,7 @@ def test_what_is_lost_of_a_local_cluster_is_lost_on_this_machine(tmp_path: Path,
 
     worker = [sys.executable, str(FOLDER / "worker.py"), "wait"]
     with pytest.raises(WorkerFailedError) as caught:
-        run_workers(LocalMpi(local_cluster(1)), worker, tmp_path, lose)
+        run_workers(LocalMpi(local_cluster(1, warm=False)), worker, tmp_path, lose)
     assert caught.value.host == socket.gethostname()
     assert caught.value.worker == (0 if what == "proxy" else None)
 

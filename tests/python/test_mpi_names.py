@@ -68,6 +68,7 @@ def assert_soon(condition: Callable[[], object]) -> None:
 # What is killed of a job of the launcher's, given the process of a rank: it, or what has started it.
 VICTIMS: dict[str, Callable[[int], int]] = {
     "rank": lambda pid: pid,
+    "warm rank": lambda pid: pid,  # a fork
     "guard": parent,
     "proxy": lambda pid: parent(parent(pid)),
     "mpiexec": lambda pid: parent(parent(parent(pid))),
@@ -81,7 +82,8 @@ def test_nothing_is_left_of_what_the_launcher_started(name: str, of_all: bool, t
         pytest.skip("there is one for all ranks")
     for number, moment in enumerate(moments(len(name))):
         before = shared()
-        ranks = LocalMpi(local_cluster(2)).start(PROGRAM, tmp_path / str(number))
+        cluster = local_cluster(2, warm=name.startswith("warm"))
+        ranks = LocalMpi(cluster).start(PROGRAM, tmp_path / str(number))
         try:
             assert_soon(lambda ranks=ranks: [rank.poll() for rank in ranks] and all(r.pid for r in ranks))
             victims = [VICTIMS[name](rank.pid) for rank in ranks[: 2 if of_all else 1]]
