@@ -81,7 +81,8 @@ def test_a_rank_that_does_not_come_is_named_after_start_timeout():
 def test_a_rank_that_is_told_to_end_while_it_waits_leaves_no_shared_memory(tmp_path):
     program, before = f"{sys.executable} {PROGRAMS / 'mpi_start.py'}", set(SHARED.glob("mpich_shm_*"))
     script = f'[ "$2" = 0 ] && exec {program} come 60; exec {program} sleep 60'  # $2 is the rank
-    spec = {"command": ["sh", "-c", script, "sh"], "environments": [{}, {}], "signs_of_life": False}
+    spec = {"command": ["sh", "-c", script, "sh"], "environments": [{}, {}], "signs_of_life": False,
+            "warm": [None, None]}  # fmt: skip
     (tmp_path / guard.SPEC).write_text(json.dumps(spec))
     (tmp_path / "logs").mkdir()
     ranks = [str(MPIEXEC), "-n", "2", sys.executable, "-I", "-S", guard.__file__, "rank", str(tmp_path)]
