@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -201,32 +202,34 @@ def _start_remote(kind: _Kind, env: Mapping[str, str]) -> subprocess.Popen[bytes
 
 
 class _Servers:
-    """The servers of this process, which those of a process that it was forked from are not."""
+    """The servers of this process, which may ask for them in several threads."""
 
     def __init__(self) -> None:
-        self._owner = os.getpid()
+        self._lock = threading.RLock()
         self._present: dict[_Kind, _Server] = {}
         self._ending: list[_Server] = []
 
     def get(self, kind: _Kind, env: Mapping[str, str]) -> _Server:
         """The server of a kind, which is started if it is not there; OSError if it cannot be."""
-        self._forget()
-        server = self._present.pop(kind, None) or _Server(kind, env)
-        self._present[kind] = server  # the last used is the last one
-        here = [other for other in self._present if other.place == kind.place]
-        for other in here[:-MOST]:
-            self._end_soon(other)
-        return server
+        with self._lock:
+            self._forget()
+            server = self._present.pop(kind, None) or _Server(kind, env)
+            self._present[kind] = server  # the last used is the last one
+            here = [other for other in self._present if other.place == kind.place]
+            for other in here[:-MOST]:
+                self._end_soon(other)
+            return server
 
     def end_soon(self) -> None:
         """End all, each when its forks have ended."""
-        self._forget()
-        for kind in list(self._present):
-            self._end_soon(kind)
-        until = time.monotonic() + _GRACE
-        while self._ending and time.monotonic() < until:
-            time.sleep(0.02)
+        with self._lock:
             self._forget()
+            for kind in list(self._present):
+                self._end_soon(kind)
+            until = time.monotonic() + _GRACE
+            while self._ending and time.monotonic() < until:
+                time.sleep(0.02)
+                self._forget()
 
     def end(self) -> None:
         """End all, and their forks, now."""
@@ -238,8 +241,9 @@ class _Servers:
 
     def pids(self) -> list[int]:
         """The processes of those that run on this machine."""
-        self._forget()
-        return [server.pid for server in self._present.values() if not server.place.host]
+        with self._lock:
+            self._forget()
+            return [server.pid for server in self._present.values() if not server.place.host]
 
     def _end_soon(self, kind: _Kind) -> None:
         server = self._present.pop(kind)
@@ -248,14 +252,13 @@ class _Servers:
 
     def _forget(self) -> None:
         """Forget the servers that have ended."""
-        if self._owner != os.getpid():
-            self._owner, self._present, self._ending = os.getpid(), {}, []
         self._present = {kind: server for kind, server in self._present.items() if server.is_alive()}
         self._ending = [server for server in self._ending if server.is_alive()]
 
 
 _servers = _Servers()
 atexit.register(_servers.end)
+os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # those of the parent are not its own
 
 
 def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopback) -> WarmStart | None:
