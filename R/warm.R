@@ -18,7 +18,8 @@ run_forked <- function(program) {
   rest <- program[-seq_len(1L + is_code)]
   child <- core("launch.warm.child")
   child$set_command_line_of_r(as.list(c("R", "--args", rest)))
-  reg.finalizer(environment(), function(frame) child$end_without_destructors(), onexit = TRUE) # of quit()
+  # quit() aborts in what TensorFlow has registered since the fork: Python, which ends that, is not ended before.
+  reg.finalizer(environment(), function(frame) child$end_without_destructors(), onexit = TRUE)
   status <- 1L
   tryCatch(
     {

@@ -13,10 +13,13 @@ from pathlib import Path
 import warm
 
 import tfdistr
+from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.ports import free_ports
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 PROGRAMS = Path(__file__).parent / "programs"
+#: Has workers see no GPU. Where there is none they need no fork server of their own.
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""} if visible_gpus({}) else {}
 
 
 @dataclass
@@ -45,7 +48,7 @@ def run_cluster(
     each = args if len(args) == workers else list(args) * workers
     commands = [[sys.executable, str(PROGRAMS / program), *arguments] for arguments in each]
     if mpi:
-        env = {**warm.QUIET, **os.environ, "TF_CONFIG": ""}
+        env = {**warm.ENVIRONMENT, **os.environ, "TF_CONFIG": ""}
         if start_warm:
             commands = [warm.rank(command, env) for command in commands]
         ranks = [word for command in commands for word in (":", "-n", "1", *command)]

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from clusters import PROGRAMS, Ended, run_cluster
+from clusters import NO_GPU, PROGRAMS, Ended, run_cluster
 
 import tfdistr
 from tfdistr.errors import JobMismatchError
@@ -68,7 +68,7 @@ def test_workers_are_still_compared_by_what_they_were_asked_for():
     ],
 )
 def test_workers_that_are_started_say_what_they_have_used(workers, options, expected):
-    cluster = tfdistr.local_cluster(workers, env={"CUDA_VISIBLE_DEVICES": ""})
+    cluster = tfdistr.local_cluster(workers, env=NO_GPU)
     assert fit(cluster=cluster, **options).params["communication"] == expected
 
 
@@ -78,7 +78,7 @@ def test_parameter_servers_have_workers_exchange_no_gradients():
 
 
 def test_a_complete_run_that_is_taken_up_says_what_it_had_used(tmp_path):
-    cluster = tfdistr.local_cluster(2, env={"CUDA_VISIBLE_DEVICES": ""})
+    cluster = tfdistr.local_cluster(2, env=NO_GPU)
     options = {"cluster": cluster, "run_dir": tmp_path / "run", "checkpoint_every": "epoch"}
     first = fit(communication="ring", **options)
     again = fit(communication="mpi", resume=True, **options)

@@ -20,7 +20,7 @@ PUBLIC = {
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
     "is_chief",
     "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "num_workers", "regularization_loss",
-    "scaled_learning_rate", "steps_per_epoch", "tf_config", "worker_index",
+    "scaled_learning_rate", "steps_per_epoch", "stop_warm_workers", "tf_config", "worker_index",
 }  # fmt: skip
 
 

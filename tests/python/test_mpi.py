@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import run_cluster
+from clusters import NO_GPU, run_cluster
 
 import tfdistr
 from tfdistr.mpi import chooses_mpi, world
@@ -213,7 +213,7 @@ def at_epoch(action):
 def fit(workers, **options):
     return tfdistr.distributed_fit(
         model, tfdistr.load_dataset("digits"), batch_size=64, seed=1, verbose=0,
-        cluster=tfdistr.local_cluster(workers, env={"CUDA_VISIBLE_DEVICES": ""}), **options,
+        cluster=tfdistr.local_cluster(workers, env=NO_GPU), **options,
     )  # fmt: skip
 
 

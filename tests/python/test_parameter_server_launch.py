@@ -148,24 +148,25 @@ def test_what_a_server_says_that_cannot_start():
 SAY_PATH = "import json, os, sys; json.dump(os.environ.get('PYTHONPATH'), open(sys.argv[-1] + '.json', 'w'))"
 
 
-@pytest.mark.parametrize(
-    ("env", "ends"),
-    [({}, ["of the session"]), ({"PYTHONPATH": "of the user"}, ["of the user"]), ({"PYTHONPATH": ""}, [])],
-)
-def test_servers_find_the_modules_of_the_user(env, ends, tmp_path, monkeypatch):
+@pytest.mark.parametrize("env", [{}, {"PYTHONPATH": "of the user"}, {"PYTHONPATH": ""}])
+@pytest.mark.parametrize("of_r", [False, True])  # whose package has tfdistr where Python does not look
+def test_servers_find_the_modules_of_the_user(env, of_r, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "of the session")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", SAY_PATH))
-    servers = LocalServers(tfdistr.local_cluster(1, ps=1, env=env))
-    processes = servers.start([sys.executable, "-S", "-c", SAY_PATH], tmp_path)
+    servers = LocalServers(tfdistr.local_cluster(1, ps=1, env=env, warm=False))
+    python = str(Path(sys.executable).resolve()) if of_r else sys.executable
+    processes = servers.start([python, "-S", "-c", SAY_PATH], tmp_path)
     try:
         for process in processes:
             process._process.wait(30)
     finally:
         stop(processes)
     said = [json.loads((tmp_path / f"{index}.json").read_text()) for index in range(3)]
+    users = env.get("PYTHONPATH", "of the session")
     own = str(Path(tfdistr.__file__).parents[1])
-    assert said == [os.pathsep.join([own, *ends])] * 2 + [env.get("PYTHONPATH", "of the session")]
+    of_servers = os.pathsep.join(filter(None, [own, users])) if of_r else users
+    assert said == [of_servers, of_servers, users]
 
 
 SERVERS = tf_config(worker=["a:1", "a:2"], ps=["b:2", "b:3"], chief="c:3", type="chief", index=0)

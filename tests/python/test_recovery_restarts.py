@@ -160,7 +160,7 @@ def test_the_error_knows_the_worker_that_was_not_ready(tmp_path):
         run_workers(local_cluster(2, start_timeout=10), command, tmp_path)
     assert (caught.value.worker, bool(caught.value.host)) == (1, True)
     with pytest.raises(ClusterStartError) as caught:
-        run_workers(local_cluster(2, start_timeout=1), [*command[:2], "never_ready"], tmp_path)
+        run_workers(local_cluster(2, start_timeout=1, warm=False), [*command[:2], "never_ready"], tmp_path)
     assert caught.value.worker is None
 
 

@@ -351,7 +351,7 @@ SERVER = """
 import sys
 from tfdistr.launch.warm import server
 server._MODULES = ()
-server.IDLE = float(sys.argv[3])
+server.IDLE = float(sys.argv[3].strip() or 60)
 server.main()
 """
 

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from tfdistr.launch.loopback import Loopback
+from tfdistr.launch.local import BY_MEMORY
+from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.warm.client import Forked, Refused
 from tfdistr.launch.warm.servers import WarmStart, warm_start
 
-#: What libraries read at load; programs with other values need a fork server of their own.
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "PYTHONUNBUFFERED": "1"}
+#: As the workers of ``local_cluster`` have it, so that one fork server does for these and for programs.
+ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "PYTHONUNBUFFERED": "1", **BY_MEMORY}
 _RANK = Path(__file__).with_name("warm_rank.py")
 
 
@@ -71,12 +72,12 @@ def start(
 
     Args:
         command: This Python and a script, or "-m" and a module; anything else starts cold.
-        env: Its environment, before which `QUIET` comes.
+        env: Its environment, before which `ENVIRONMENT` comes.
         warm: Whether it is to be a fork; a program that does not import TensorFlow starts cold sooner.
         output: Where its output goes, if not to its ``stdout``.
     """
-    env = {**QUIET, **env}
-    how = warm_start(command, env, Loopback("none")) if warm else None
+    env = {**ENVIRONMENT, **env}
+    how = warm_start(command, env, keep_to_loopback(env)) if warm else None
     if how:
         try:
             return WarmProcess(how, env, output)
@@ -90,5 +91,5 @@ def start(
 
 def rank(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """What mpiexec, which has the environment ``env``, is to start for the program ``command`` as a rank."""
-    how = warm_start(command, env, Loopback("none"))
+    how = warm_start(command, env, keep_to_loopback(env))
     return [sys.executable, "-I", "-S", str(_RANK), how.server, *command] if how else list(command)

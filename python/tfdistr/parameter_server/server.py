@@ -24,8 +24,8 @@ STOP = "tfdistr/stop"
 #: Threads for operations side by side. A call between servers holds one while it waits for an answer: with
 #: one, as on a machine with one core, they would wait for ever.
 THREADS = 16
-#: Seconds between two looks whether the chief is there.
-_LOOK = 1.0
+#: Seconds between two looks whether the chief is there, and before it came: it may be there for a moment only.
+_LOOK, _LOOK_FIRST = 1.0, 0.1
 #: Seconds in which the answer to the chief's last call goes out.
 _LAST_ANSWER = 0.5
 
@@ -80,7 +80,7 @@ def serve(
     _start(config, told)
     log.info("%s serves at %s", config.task, config.address)
     on_ready()
-    while not told.wait(_LOOK):
+    while not told.wait(_LOOK if patience.came else _LOOK_FIRST):
         patience.look()
     time.sleep(_LAST_ANSWER)
 
@@ -151,12 +151,15 @@ class Patience:
         address: The chief's.
         start_timeout: Seconds until the chief must have come.
         chief_timeout: Seconds for which it may be gone then.
+
+    Attributes:
+        came: Whether it has been there.
     """
 
     def __init__(self, address: str, start_timeout: float, chief_timeout: float) -> None:
         self._address = address
         self._start_timeout, self._chief_timeout = start_timeout, chief_timeout
-        self._came = False
+        self.came = False
         self._seen = time.monotonic()
 
     def look(self) -> None:
@@ -167,12 +170,12 @@ class Patience:
         """
         now = time.monotonic()
         if answers(self._address):
-            self._came, self._seen = True, now
+            self.came, self._seen = True, now
             return
-        if now - self._seen > (self._chief_timeout if self._came else self._start_timeout):
+        if now - self._seen > (self._chief_timeout if self.came else self._start_timeout):
             raise ClusterStartError(
                 "The chief must be there for as long as its servers are to be."
-                if self._came
+                if self.came
                 else f"The chief must come within {self._start_timeout:g} s.",
                 received=f"no chief at {self._address} for {now - self._seen:.0f} s",
                 fix="Start the servers, and then the chief, with the same addresses in each process.",

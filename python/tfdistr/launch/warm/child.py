@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -50,7 +49,7 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     with contextlib.suppress(OSError):  # fewer cores than when the client looked
         os.sched_setaffinity(0, request["cores"])
     _reseed()
-    atexit.register(end_without_destructors)
+    end_without_destructors()
     argv = list(request["argv"])
     _show(argv)
     return argv
@@ -90,9 +89,10 @@ def _reseed() -> None:
 
 
 def end_without_destructors() -> None:
-    """Have exit() leave out what libraries have registered for it; to be called when that is next.
+    """Have exit() leave out what libraries have registered for it before this.
 
-    They wait for threads of the server, which are not in a fork, or abort without them.
+    They wait for threads of the server, which are not in a fork, or abort without them. What a fork registers
+    itself is done: MPI says there that the rank has finished.
     """
     library = ctypes.CDLL(None)
     library.fflush(None)

@@ -154,7 +154,8 @@ def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[
     if files:
         sent = socket.send_fds(connection, [data], files)
         data = data[sent:]
-    connection.sendall(data)
+    if data:  # a server that refuses need not have waited for nothing
+        connection.sendall(data)
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:

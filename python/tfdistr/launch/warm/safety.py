@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-
-from tfdistr import _private
 
 
 def threads() -> frozenset[str]:
@@ -19,8 +18,11 @@ def why_unsafe(known: frozenset[str]) -> str | None:
     Args:
         known: The threads that were there after the imports.
     """
-    if _private.context_initialized():
-        return "TensorFlow has set up its devices in the fork server"
+    if "tensorflow" in sys.modules:
+        from tfdistr import _private
+
+        if _private.context_initialized():
+            return "TensorFlow has set up its devices in the fork server"
     if _uses_gpu():
         return "the fork server uses a GPU, which a fork cannot"
     new = threads() - known
