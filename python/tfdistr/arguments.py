@@ -41,7 +41,7 @@ def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> fl
     try:
         number = float(value)
         valid = not isinstance(value, bool | str) and 0 < number < math.inf
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         valid = False
     if not valid:
         raise ArgumentError(

@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed(tmp_path, note, way, who, workers):
             assert wait_for(lambda: len(processes_of(tmp_path)) <= 1, 5)
 
 
-@pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=pytest.mark.quick), *WAYS[2:]])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_worker_that_is_halted_for_ever(tmp_path, note, way):
     with start(way, tmp_path, None, **HEARTBEAT) as job:
         job.wait_until_it_trains()

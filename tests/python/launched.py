@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "workers"
+#: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
+SMALL_SERVER = ("-c", "import tfdistr.launch.warm.server as server; server._MODULES = (); server.main()")
 CARRIERS = ["processes", "mpi", "warm", "warm-mpi"]
 
 

@@ -70,7 +70,7 @@ BATCHES: dict[str, Any] = {
     "batches with a shuffle": lambda: numbers().shuffle(9, seed=1).batch(BATCH),
 }
 SOURCES = BY_INDEX | READ | BATCHES
-QUICK = ("a map", "a generator", "ctx.shard in order", "batches")
+QUICK = ("a map", "ctx.shard in order")
 
 
 def data(name: str, num_workers: int = 1, index: int = 0, start: int = 0, **more: Any):

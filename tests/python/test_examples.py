@@ -54,6 +54,7 @@ def test_mnist_cnn_on_digits():
     assert first > second > third == of_result
 
 
+@pytest.mark.slow
 def test_task_on_two_machines(tmp_path):
     one, two = tmp_path / "one.keras", tmp_path / "two.keras"
     chief, worker = addresses(2)
@@ -71,7 +72,7 @@ def test_task_on_two_machines(tmp_path):
     assert sorted(tmp_path.iterdir()) == [one, two]  # and nothing of the worker's
 
 
-@pytest.mark.parametrize("update", mostly_slow(["sync", "async"], quick=["sync"]))
+@pytest.mark.parametrize("update", mostly_slow(["sync", "async"], quick=[]))
 def test_parameter_servers_on_digits(update):
     (output,) = outputs(("parameter_servers.py", ["digits", update, "2"], ALONE))
     steps = re.findall(r"^worker \d: local steps (\d+), global step (\d+)$", output, re.MULTILINE)

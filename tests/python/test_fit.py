@@ -109,6 +109,7 @@ def test_four_processes_use_each_image_of_mnist_once(by_hand):
 # --- Workers that the call starts
 
 
+@pytest.mark.slow
 def test_a_script_trains_on_two_workers_as_in_one_process(tmp_path):
     """Its functions are in __main__, and lambdas; its temporary run directory is gone when it has ended."""
     command = [sys.executable, str(PROGRAMS / "main_job.py"), str(tmp_path / "result.npz")]

@@ -13,7 +13,7 @@ from clusters import run_cluster
 
 import tfdistr
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 FIX = "Fix: Run the same program with the same arguments, data and package versions on every worker."
 

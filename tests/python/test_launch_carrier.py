@@ -12,9 +12,10 @@ import pytest
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError
-from tfdistr.launch import carrier, gpus, local_cluster, mpi_cluster
+from tfdistr.launch import carrier, gpus, mpi_cluster
 from tfdistr.launch.carrier import choose_carrier
 from tfdistr.launch.gpus import visible_gpus
+from tfdistr.launch.local import describe_local_cluster as local_cluster
 from tfdistr.launch.mpiexec import find_mpiexec, version_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -170,7 +171,7 @@ def test_the_launcher_beside_this_python_comes_first(monkeypatch: pytest.MonkeyP
 def test_the_choice_does_not_start_mpi() -> None:
     code = (
         "import sys; from tfdistr.launch.carrier import choose_carrier; "
-        "from tfdistr.launch import local_cluster; choose_carrier(local_cluster(2), 'mpi'); "
+        "from tfdistr.launch.local import LocalCluster; choose_carrier(LocalCluster(2), 'mpi'); "
         "sys.exit('mpi4py' in sys.modules or 'tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slow import mostly_slow
 
 from tfdistr.cluster import parse_tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.events import EventReader
 from tfdistr.launch import local_cluster, ports, process, run_workers
+from tfdistr.launch.local import describe_local_cluster
 from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.ports import free_ports
 
@@ -36,10 +38,10 @@ def test_nothing_of_this_imports_tensorflow() -> None:
 
 @pytest.mark.parametrize("workers", [3, 3.0, np.int64(3), np.float32(3)])
 def test_whole_numbers_of_workers(workers: Any) -> None:
-    cluster = local_cluster(workers)
+    cluster = describe_local_cluster(workers)
     assert cluster.workers == 3
     assert type(cluster.workers) is int
-    assert hash(cluster) == hash(local_cluster(3))
+    assert hash(cluster) == hash(describe_local_cluster(3))
 
 
 def test_the_defaults() -> None:
@@ -167,7 +169,7 @@ def test_the_users_random_numbers_do_not_choose_the_ports() -> None:
 # --- What a worker gets
 
 
-@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("warm", mostly_slow([False, True], quick=[False]))
 def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
     monkeypatch.setenv("TF_CONFIG", "not json")
     monkeypatch.setenv("GRPC_VERBOSITY", "INFO")

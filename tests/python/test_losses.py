@@ -91,7 +91,7 @@ def test_values_add_up_over_the_replicas(results, run):
         }
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", mostly_slow(RUNS, quick=QUICK))
 @pytest.mark.parametrize("function", ["average_loss", "regularization_loss"])
 def test_they_belong_into_the_replica_function(results, run, function):
     for process in results(run):

@@ -41,6 +41,7 @@ def found(tmp_path_factory):
     return json.loads(file.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 from clusters import MPIEXEC, PROGRAMS
-from launched import is_there, wait_for
+from launched import SMALL_SERVER, is_there, wait_for
+from slow import mostly_slow
 
 from tfdistr.launch import local_cluster
 from tfdistr.launch.mpi import LocalMpi
 from tfdistr.launch.mpiexec import Rank
+from tfdistr.launch.warm import servers
 from tfdistr.mpi_names import job_name, mapped_names
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # others have names in memory, too
 
 SHARED = Path("/dev/shm")
 PROGRAM = [sys.executable, str(PROGRAMS / "mpi_start.py"), "stay", "60"]
@@ -37,6 +39,7 @@ def shared() -> set[Path]:
 def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # UCX makes files of its own there, and removes the name at once: not where it is killed just then.
     monkeypatch.setenv("UCX_POSIX_DIR", str(tmp_path))
+    monkeypatch.setattr(servers, "_PYTHON", SMALL_SERVER)
     before = shared()
     yield
     assert wait_for(lambda: shared() <= before, 10), shared() - before  # of other jobs, none for long
@@ -75,8 +78,8 @@ VICTIMS: dict[str, Callable[[int], int]] = {
 }
 
 
-@pytest.mark.parametrize("of_all", [False, True])
-@pytest.mark.parametrize("name", VICTIMS)
+@pytest.mark.parametrize("of_all", mostly_slow([False, True], quick=[False]))
+@pytest.mark.parametrize("name", mostly_slow(VICTIMS, quick=["rank", "warm rank", "mpiexec"]))
 def test_nothing_is_left_of_what_the_launcher_started(name: str, of_all: bool, tmp_path: Path) -> None:
     if of_all and name in ("proxy", "mpiexec"):
         pytest.skip("there is one for all ranks")

@@ -17,7 +17,7 @@ from clusters import MPIEXEC, PROGRAMS, run_cluster, run_commands
 from tfdistr.fit import destination
 from tfdistr.launch import guard
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]  # others have names in memory, too
 SHARED = Path("/dev/shm")
 
 

@@ -137,7 +137,7 @@ def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) ->
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("workers", "batch"),
-    mostly_slow([(3, 8), (3, 9), (2, 8)], quick=[(2, 8)]),
+    mostly_slow([(3, 8), (3, 9), (2, 8)], quick=[]),
     ids=["parts that differ", "parts that are alike", "one is left"],
 )
 def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, start_job, workers, batch):
@@ -156,6 +156,7 @@ def by_hand(what: str, folder: Path) -> list[Ended]:
     return run_cluster("recovery_by_hand.py", 2, [what, str(folder)], timeout=150)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_path):
     told = by_hand("told", tmp_path / "run")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import mostly_slow
 
 from tfdistr import training_loop
 from tfdistr.data.class_weight import weigh_classes
@@ -101,11 +102,12 @@ def trained(by, kind="plain", known=True, validates=True, stop_after=None, recor
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"kind": "dropout"}, {"kind": "pooling"}, {"kind": "own step"}, {"validates": False},
+    mostly_slow([{}, {"kind": "dropout"}, {"kind": "pooling"}, {"kind": "own step"}, {"validates": False},
      {"steps_per_execution": 3}, {"run_eagerly": True}, {"stop_after": 2},
      {"known": False, "steps_per_execution": 2},
      # At the end of such data, Keras's step fails for want of a batch, but has counted on in Adam's state.
      {"known": False, "optimizer": "sgd"}],
+     quick=[{}, {"kind": "own step"}, {"steps_per_execution": 3}, {"stop_after": 2}]),
     ids=str,
 )  # fmt: skip
 def test_it_gives_what_keras_gives_and_calls_what_keras_calls(options):

@@ -65,7 +65,7 @@ def output(command: Sequence[str], folder: Path, seconds: float = 200) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize("language", mostly_slow(LOOPS, quick=["python"]))
+@pytest.mark.parametrize("language", mostly_slow(LOOPS, quick=[]))
 def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(language, tmp_path):
     vignette, name, runs = LOOPS[language]
     if shutil.which(runs[0]) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched import FOLDER, command, is_there, wait_for
+from launched import FOLDER, SMALL_SERVER, command, is_there, wait_for
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -44,6 +45,15 @@ def server_of(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError):  # a guard may have ended
         return b"tfdistr.launch.warm.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
+
+
+@pytest.fixture
+def _small_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The servers of this session import nothing, as the workers of a test need nothing."""
+    monkeypatch.setattr(servers, "_PYTHON", SMALL_SERVER)
+    yield
+    for kind in [kind for kind in servers._servers._present if kind.command[1:] == SMALL_SERVER]:
+        servers._servers._end_soon(kind)
 
 
 # --- Arguments
@@ -105,6 +115,7 @@ def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
     assert found[0]["parent"] == found[1]["parent"]
 
 
+@pytest.mark.usefixtures("_small_servers")
 def test_a_job_with_other_variables_that_libraries_read_has_its_own_server(tmp_path: Path) -> None:
     one = states(tmp_path / "one", 1)[0]
     other = states(tmp_path / "other", 1, env={"OMP_NUM_THREADS": "1"})[0]
@@ -210,7 +221,8 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
     ("prepare", "reason"),
     [
         ("", "None"),
-        ("import tensorflow as tf; tf.constant(1)", "TensorFlow has set up its devices in the fork server"),
+        ("import tensorflow as tf; known = safety.threads(); tf.constant(1)",
+         "TensorFlow has set up its devices in the fork server"),
         ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
          "1 thread more than after the imports run in the fork server"),
         ("os.symlink('/dev/null', d + '/x'); safety.os.readlink = lambda f: '/dev/nvidia0'",
@@ -220,7 +232,7 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
 def test_what_must_be_at_rest(tmp_path: Path, prepare: str, reason: str) -> None:
     program = (
         "import os, sys, threading, time\nfrom tfdistr.launch.warm import safety\nd = sys.argv[1]\n"
-        f"import tensorflow\nknown = safety.threads()\n{prepare}\n"
+        f"known = safety.threads()\n{prepare}\n"
         "print(safety.why_unsafe(known), flush=True)\nos._exit(0)"
     )
     ended = subprocess.run(
@@ -260,6 +272,7 @@ def test_a_server_that_cannot_import(tmp_path: Path, caplog: pytest.LogCaptureFi
 # --- The end of a server
 
 
+@pytest.mark.usefixtures("_small_servers")
 def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> None:
     def kill_server(event: dict[str, Any]) -> None:
         if event["event"] == "ready" and event["worker"] == 1:
@@ -279,6 +292,7 @@ def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> 
     assert server_of(states(tmp_path / "next", 1)[0]["parent"])
 
 
+@pytest.mark.usefixtures("_small_servers")
 def test_a_server_that_dies_with_ranks_of_mpi(tmp_path: Path) -> None:
     def kill_server(event: dict[str, Any]) -> None:
         started.setdefault(event["worker"], event.get("pid", 0))
@@ -291,6 +305,7 @@ def test_a_server_that_dies_with_ranks_of_mpi(tmp_path: Path) -> None:
         run_workers(LocalMpi(local_cluster(2)), command("wait"), tmp_path, kill_server)
 
 
+@pytest.mark.usefixtures("_small_servers")
 def test_stop_warm_workers(tmp_path: Path) -> None:
     first = states(tmp_path / "first", 1)[0]["parent"]
     folder = Path(Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[3].decode())
@@ -305,12 +320,13 @@ def test_stop_warm_workers(tmp_path: Path) -> None:
 
 #: A session that describes a cluster, says when its server has come, and waits.
 SESSION = """
-import sys, time
+import json, sys, time
 from pathlib import Path
 from tfdistr.launch import local_cluster, run_workers
+from tfdistr.launch.warm import servers
 if __name__ == "__main__":
+    servers._PYTHON = tuple(json.loads(sys.argv.pop(1)))
     local_cluster(1)
-    from tfdistr.launch.warm import servers
     (server,) = servers._servers._present.values()
     print(server._process.pid, server._folder, flush=True)
     if sys.argv[1] == "run":
@@ -323,7 +339,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_server_ends_with_its_session(tmp_path: Path, number: signal.Signals, busy: bool) -> None:
     arguments = ["run", str(tmp_path), *command("wait_with_grandchild")] if busy else ["describe"]
-    process = subprocess.Popen([sys.executable, "-c", SESSION, *arguments], stdout=subprocess.PIPE, text=True,
+    session = [sys.executable, "-c", SESSION, json.dumps(SMALL_SERVER if busy else servers._PYTHON)]
+    process = subprocess.Popen([*session, *arguments], stdout=subprocess.PIPE, text=True,
                                stderr=subprocess.DEVNULL)  # fmt: skip
     try:
         assert process.stdout is not None

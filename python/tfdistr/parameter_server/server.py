@@ -24,7 +24,7 @@ STOP = "tfdistr/stop"
 #: Threads for operations side by side. A call between servers holds one while it waits for an answer: with
 #: one, as on a machine with one core, they would wait for ever.
 THREADS = 16
-#: Seconds between two looks whether the chief is there, and before it came: it may be there for a moment only.
+#: Seconds between two looks whether the chief is there, and before it came: it may be there for a moment.
 _LOOK, _LOOK_FIRST = 1.0, 0.1
 #: Seconds in which the answer to the chief's last call goes out.
 _LAST_ANSWER = 0.5
