@@ -18,8 +18,7 @@ run_forked <- function(program) {
   rest <- program[-seq_len(1L + is_code)]
   child <- core("launch.warm.child")
   child$set_command_line_of_r(as.list(c("R", "--args", rest)))
-  # quit() aborts in what TensorFlow has registered since the fork: Python, which ends that, is not ended before.
-  reg.finalizer(environment(), function(frame) child$end_without_destructors(), onexit = TRUE)
+  end_at_quit()
   status <- 1L
   tryCatch(
     {
@@ -32,6 +31,15 @@ run_forked <- function(program) {
     }
   )
   end_process(status)
+}
+
+# Has quit() end this process at once, as the end of its program does. R's own end would run finalizers of the
+# server, and destructors of TensorFlow, which abort as long as Python has not ended.
+end_at_quit <- function() {
+  end <- bquote(.(end_process)(as.integer(status))) # where quit() has `status`
+  for (name in c("quit", "q")) {
+    suppressMessages(trace(name, end, where = baseenv(), print = FALSE))
+  }
 }
 
 #' End the processes that keep TensorFlow loaded for workers

@@ -131,6 +131,7 @@ def test_the_runner_tells_what_is_not_equal(failing, case, result):
     assert failing.returncode == 1
 
 
+@pytest.mark.slow
 def test_the_runner_shows_where_a_case_hung(failing):
     assert "FAILED (worker" in failing.stdout
     assert "Timeout (0:00:10)!" in failing.stdout

@@ -65,7 +65,7 @@ def test_follow_is_true_or_false(follow: Any) -> None:
         local_cluster(follow=follow)
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, True, "60", None, math.nan, math.inf])
+@pytest.mark.parametrize("seconds", [0, -1.0, True, "60", None, math.nan, math.inf, 10**400])
 def test_start_timeout_is_seconds(seconds: Any) -> None:
     with pytest.raises(
         ArgumentError, match=r"`start_timeout` must be a number of seconds above 0\.\nReceived: .*\nFix: "

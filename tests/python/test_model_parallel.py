@@ -53,10 +53,12 @@ def test_two_devices_train_as_one_does(found, case):
     assert found[case] < BOUND
 
 
+@pytest.mark.slow
 def test_keras_own_fit_trains_a_placed_model(found):
     assert found["where"]["drop-in"] < BOUND
 
 
+@pytest.mark.slow
 def test_what_a_layer_and_the_optimizer_hold_is_at_its_place(found):
     weights, slots = found["where"]["weights"], found["where"]["slots"]
     assert weights["embed/embeddings"] == "CPU:0"
@@ -67,6 +69,7 @@ def test_what_a_layer_and_the_optimizer_hold_is_at_its_place(found):
     assert of_last == ["CPU:1"] * 4
 
 
+@pytest.mark.slow
 def test_both_passes_are_computed_at_the_place(found):
     operations = found["where"]["operations"]
     # Two dense layers: forward, and backward for inputs and weights; and an update of each weight.
@@ -76,6 +79,7 @@ def test_both_passes_are_computed_at_the_place(found):
     assert {name.split()[-1] for name in operations} == {"CPU:0", "CPU:1"}
 
 
+@pytest.mark.slow
 def test_layers_with_tables_stay(found):
     assert found["text"] == 1
     assert found["table"] == [
@@ -86,12 +90,14 @@ def test_layers_with_tables_stay(found):
     ]
 
 
+@pytest.mark.slow
 def test_jit_compile_is_ignored_with_one_warning(found):
     assert found["warnings"] == [
         "jit_compile=True is ignored: XLA cannot compile what several devices compute."
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "rule", "received", "fix"),
     [

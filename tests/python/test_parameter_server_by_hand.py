@@ -194,16 +194,16 @@ def test_servers_do_not_wait_for_ever(processes):
         assert any("serves at" in line for line in abandoned.stdout)
         connection, _ = chief.accept()  # it has looked
         connection.close()
+        said, _ = blocked.communicate(timeout=60)
+    assert blocked.returncode == 1
+    assert re.search(r"Each task must be able to listen on the port of its address\.", said), said
+    assert "Another process has this task's port: end it, or give the task another address." in said
     said, _ = abandoned.communicate(timeout=60)
     assert abandoned.returncode == 1
     assert "The chief must be there for as long as its servers are to be.\nReceived: no chief at" in said
     said, _ = forgotten.communicate(timeout=60)
     assert forgotten.returncode == 1
     assert "The chief must come within 1 s." in said
-    said, _ = blocked.communicate(timeout=60)
-    assert blocked.returncode == 1
-    assert re.search(r"Each task must be able to listen on the port of its address\.", said), said
-    assert "Another process has this task's port: end it, or give the task another address." in said
 
 
 def test_a_chief_that_comes_back_is_waited_for():

@@ -1,11 +1,12 @@
 # Warm starts: what a fork of an R process has of its own.
 
 data <- some_digits()
+build <- small_model
 
 # Trains on two workers, with callbacks that call `act` at the end of the first epoch.
 fit_with <- function(act, ..., warm = TRUE, epochs = 1) {
   distributed_fit(
-    small_model, data$x, data$y,
+    build, data$x, data$y,
     cluster = local_cluster(2, warm = warm), epochs = epochs, seed = 1, verbose = 0,
     callbacks = function() {
       keras <- reticulate::import("keras")
@@ -51,7 +52,7 @@ test_that("forks are R processes of their own", {
 test_that("warm workers train to the bits of cold ones", {
   fits <- lapply(c(FALSE, TRUE), function(warm) {
     distributed_fit(
-      small_model, data$x, data$y,
+      build, data$x, data$y,
       cluster = local_cluster(2, warm = warm), epochs = 2, seed = 3, verbose = 0
     )
   })
@@ -60,7 +61,11 @@ test_that("warm workers train to the bits of cold ones", {
 })
 
 test_that("an R error of a fork is one of its worker, and nothing aborts", {
-  error <- expect_error(fit_with(function() stop("no more")), class = "tfdistr_error_worker_failed")
+  folder <- withr::local_tempdir()
+  error <- expect_error(
+    fit_with(function() stop("no more"), run_dir = folder),
+    class = "tfdistr_error_worker_failed"
+  )
   expect_equal(error$exit_code, 1L)
   expect_match(conditionMessage(error), "no more")
   logs <- unlist(lapply(error$workers$log, readLines))
@@ -68,8 +73,9 @@ test_that("an R error of a fork is one of its worker, and nothing aborts", {
 })
 
 test_that("quit() in a fork ends it with that status", {
+  folder <- withr::local_tempdir()
   error <- expect_error(
-    fit_with(function() quit(save = "no", status = 3L)),
+    fit_with(function() quit(save = "no", status = 3L), run_dir = folder),
     class = "tfdistr_error_worker_failed"
   )
   expect_equal(error$exit_code, 3L)

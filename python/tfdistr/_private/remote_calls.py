@@ -59,6 +59,21 @@ def schedule(coordinator: tf.distribute.coordinator.ClusterCoordinator, function
     coordinator._cluster.schedule(function, args=None, kwargs=None)
 
 
+def forget_servers() -> None:
+    """Have this process be the only one of its cluster: the others are about to end.
+
+    Keras's ``fit``, ``evaluate`` and ``predict`` end with a call that waits for all servers of the context.
+    """
+    context = _context.context()
+    definition = type(context.get_server_def())()
+    definition.CopyFrom(context.get_server_def())
+    alone = [job for job in definition.cluster.job if job.name == definition.job_name]
+    tasks = {definition.task_index: alone[0].tasks[definition.task_index]}
+    del definition.cluster.job[:]
+    definition.cluster.job.add(name=definition.job_name, tasks=tasks)
+    context.update_server_def(definition)
+
+
 def keep_for_ever() -> None:
     """Keep all that servers hold a part of, until the process has ended.
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr._private.remote_calls import call, keep_for_ever
+from tfdistr._private.remote_calls import call, forget_servers, keep_for_ever
 from tfdistr.cluster import ClusterConfig, Task, cluster_from_env
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.parameter_server.server import SERVERS, STOP, THREADS, answers, check_servers
@@ -113,6 +113,8 @@ def dismiss_servers(config: ClusterConfig) -> None:
         thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
         keep_for_ever()
+    else:
+        forget_servers()
 
 
 def _dismiss(task: Task) -> None:

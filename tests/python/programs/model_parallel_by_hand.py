@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 import keras
@@ -34,6 +35,7 @@ if __name__ == "__main__":
     )
     # The workers are gone: the models are ones of this process.
     assert tell.model is fit.model
+    time.sleep(2)  # until they really are
     predicted = fit.model.predict(X[:5], verbose=0)
     weights = {f"weight_{i}": weight for i, weight in enumerate(fit.model.get_weights())}
     np.savez(f"{sys.argv[1]}/result.npz", predicted=predicted, workers=fit.params["workers"], **weights)
