@@ -79,6 +79,7 @@ test_that("an R error of a rank comes with its call stack, and the others are st
     "Worker 1 of 2 on .* failed: simpleError: no model here",
     class = "tfdistr_error_worker_failed"
   )
+  withr::defer(unlink(dirname(dirname(error$log)), recursive = TRUE)) # kept, as the job failed
   expect_identical(error$worker, 1L)
   expect_match(error$traceback, 'stop("no model here")', fixed = TRUE)
   expect_identical(error$workers$status[[2L]], "failed")

@@ -11,6 +11,7 @@ test_that("a worker that makes no step is named with R's calls", {
     distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2), verbose = 0, step_timeout = 8),
     class = "tfdistr_error_worker_failed"
   )
+  withr::defer(unlink(dirname(dirname(error$log)), recursive = TRUE)) # kept, as the job failed
   expect_identical(error$worker, 1L)
   message <- conditionMessage(error)
   expect_match(message, "must make a step within 8 s, which is `step_timeout`", fixed = TRUE)
