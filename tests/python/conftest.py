@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from clusters import Processes
+from launched import SMALL_SERVER
+
+from tfdistr.launch.warm import servers
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So start shells what they run in the background, and all that this starts inherits it.
@@ -18,3 +21,12 @@ def processes() -> Iterator[Processes]:
     """What starts processes, which are ended with the test."""
     with Processes() as started:
         yield started
+
+
+@pytest.fixture
+def _small_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The fork servers of this session import nothing, as the workers of a test need nothing."""
+    monkeypatch.setattr(servers, "_PYTHON", SMALL_SERVER)
+    yield
+    for kind in [kind for kind in servers._servers._present if kind.command[1:] == SMALL_SERVER]:
+        servers._servers._end_soon(kind)

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slow import mostly_slow
+
 FOLDER = Path(__file__).parent / "workers"
 #: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
 SMALL_SERVER = ("-c", "import tfdistr.launch.warm.server as server; server._MODULES = (); server.main()")
-CARRIERS = ["processes", "mpi", "warm", "warm-mpi"]
+CARRIERS = mostly_slow(["processes", "mpi", "warm", "warm-mpi"], quick=["processes", "warm-mpi"])
 
 
 def command(behaviours: str) -> list[str]:

@@ -213,26 +213,23 @@ def test_a_config_is_a_value() -> None:
         config.task = Task("worker", 0)  # type: ignore[misc]
 
 
-RESOLVER = """
-import json, os, sys
-from tensorflow.python.distribute import multi_worker_util as util
-from tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver import TFConfigClusterResolver
+def read_by_tensorflow() -> dict[str, Any]:
+    """What TensorFlow finds in TF_CONFIG."""
+    from tensorflow.python.distribute import multi_worker_util as util
+    from tensorflow.python.distribute.cluster_resolver import tfconfig_cluster_resolver
 
-for line in sys.stdin:
-    os.environ["TF_CONFIG"] = line
-    resolver = TFConfigClusterResolver()
+    resolver = tfconfig_cluster_resolver.TFConfigClusterResolver()
     spec, task = resolver.cluster_spec(), (resolver.task_type, resolver.task_id)
     trains = task[0] in ("chief", "worker")
-    print(json.dumps({
+    return {
         "cluster": spec.as_dict(), "type": task[0], "index": task[1], "rpc_layer": resolver.rpc_layer,
         "num_workers": util.worker_count(spec, task[0]) if trains else None,
         "worker_index": util.id_in_cluster(spec, *task) if trains else None,
         "is_chief": util.is_chief(spec, *task) if trains else False,
-    }))
-"""
+    }  # fmt: skip
 
 
-def test_tensorflow_reads_the_same_cluster() -> None:
+def test_tensorflow_reads_the_same_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = [
         tf_config(worker=A, type="worker", index=0),
         tf_config(worker=[A, B], type="worker", index=1),
@@ -241,18 +238,9 @@ def test_tensorflow_reads_the_same_cluster() -> None:
         parse_tf_config(text_of(rpc_layer="grpc", environment="cloud")),
         *(parse_tf_config(text) for _, text, _ in JSONLITE if '"ps":"d:1"' not in text),
     ]
-    run = subprocess.run(
-        [sys.executable, "-c", RESOLVER],
-        input="".join(f"{config.to_json()}\n" for config in configs),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert run.returncode == 0, run.stderr
-    seen = [json.loads(line) for line in run.stdout.splitlines()]
-    assert seen == [
-        {
+    for config in configs:
+        monkeypatch.setenv("TF_CONFIG", config.to_json())
+        assert read_by_tensorflow() == {
             "cluster": {job: list(addresses) for job, addresses in config.jobs.items()},
             "type": config.task.type,
             "index": config.task.index,
@@ -261,8 +249,6 @@ def test_tensorflow_reads_the_same_cluster() -> None:
             "worker_index": config.worker_index,
             "is_chief": config.is_chief,
         }
-        for config in configs
-    ]
 
 
 # The environment ------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import pytest
 import tensorflow as tf
 from clusters import PROGRAMS, run_cluster
 from launched import is_there
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr import run_dir as module
@@ -41,18 +42,22 @@ def model() -> keras.Model:
 # --- Joined by hand, or in this process
 
 CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
+# test_mpi.py has the other kinds of functions, and few examples.
+QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "steps", "per_worker_batch"]
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory, with_pandas) -> list[Path]:
-    """What two processes that joined by TF_CONFIG have trained."""
+def joined(request, tmp_path_factory, with_pandas) -> list[Path]:
+    """What two processes that joined by TF_CONFIG have trained: the cases that this session asks for."""
+    chosen = [getattr(item, "callspec", None) for item in request.session.items]
+    asked = [spec.params["case"] for spec in chosen if spec and spec.params.get("case") in CASES]
     folders = [tmp_path_factory.mktemp(f"joined-{index}") for index in range(2)]
-    for worker in run_cluster("joined.py", 2, *[[str(folder), *CASES] for folder in folders], timeout=200):
+    for worker in run_cluster("joined.py", 2, *[[str(folder), *asked] for folder in folders], timeout=200):
         assert worker.status == 0, worker.output[-3000:]
     return folders
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_slow(CASES, quick=QUICK))
 def test_two_processes_equal_this_one(joined, case, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # Keras's, about the data that it is given

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from clusters import run_commands
+from clusters import NO_GPU, run_commands
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
@@ -32,7 +32,7 @@ def test_the_ring_takes_its_place_and_the_chief_says_so(tmp_path):
     """Of a worker alone, and of a cluster of two."""
     plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(2)])
     tasks = [{"TF_CONFIG": ""}, *plan.environments()]
-    environments = [os.environ | task | {"CUDA_VISIBLE_DEVICES": ""} for task in tasks]
+    environments = [os.environ | task | NO_GPU for task in tasks]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     alone, chief, other = run_commands([[sys.executable, str(program)]] * 3, environments, 120)

@@ -40,7 +40,8 @@ NETWORKS = [
     {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"},
 ]
 
-pytestmark = pytest.mark.timeout(240)
+# Only the jobs train, and these are in sessions of their own.
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("_small_servers")]
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:

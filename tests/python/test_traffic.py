@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import run_cluster
+from slow import mostly_slow
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -16,7 +17,7 @@ LARGE = 20 * 100_000 + 100_000 + 100_000 * 3 + 3  # 9.6 MB: the layers' weights 
 STEPS, EPOCHS = 4, 3
 
 
-@pytest.fixture(scope="module", params=["ring", "mpi"])
+@pytest.fixture(scope="module", params=mostly_slow(["ring", "mpi"], quick=["mpi"]))
 def sent(request, tmp_path_factory):
     """What was sent until each moment, as numbers of collectives and of bytes."""
     folder = tmp_path_factory.mktemp(request.param)

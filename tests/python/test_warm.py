@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import run_commands
 from launched import FOLDER, SMALL_SERVER, command, is_there, wait_for
 
 import tfdistr
@@ -45,15 +46,6 @@ def server_of(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError):  # a guard may have ended
         return b"tfdistr.launch.warm.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
-
-
-@pytest.fixture
-def _small_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The servers of this session import nothing, as the workers of a test need nothing."""
-    monkeypatch.setattr(servers, "_PYTHON", SMALL_SERVER)
-    yield
-    for kind in [kind for kind in servers._servers._present if kind.command[1:] == SMALL_SERVER]:
-        servers._servers._end_soon(kind)
 
 
 # --- Arguments
@@ -230,15 +222,14 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
     ],
 )  # fmt: skip
 def test_what_must_be_at_rest(tmp_path: Path, prepare: str, reason: str) -> None:
-    program = (
+    program = tmp_path / "program.py"
+    program.write_text(
         "import os, sys, threading, time\nfrom tfdistr.launch.warm import safety\nd = sys.argv[1]\n"
         f"known = safety.threads()\n{prepare}\n"
         "print(safety.why_unsafe(known), flush=True)\nos._exit(0)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120
-    )
-    assert ended.stdout.strip() == reason, ended.stderr
+    (ended,) = run_commands([[sys.executable, str(program), str(tmp_path)]], [dict(os.environ)], 120)
+    assert ended.output.strip().splitlines()[-1] == reason
 
 
 def test_no_server_can_be_started(

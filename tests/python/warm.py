@@ -19,6 +19,8 @@ from tfdistr.launch.warm.servers import WarmStart, warm_start
 #: As the workers of ``local_cluster`` have it, so that one fork server does for these and for programs.
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "PYTHONUNBUFFERED": "1", **BY_MEMORY}
 _RANK = Path(__file__).with_name("warm_rank.py")
+#: Where a fork finds the socket of the server that has forked it; see programs/borrowed.py.
+SERVER = "SERVER_OF_TESTS"
 
 
 class WarmProcess(Forked):
@@ -26,6 +28,7 @@ class WarmProcess(Forked):
 
     def __init__(self, how: WarmStart, env: Mapping[str, str], output: IO[bytes] | None) -> None:
         self.args = list(how.argv)
+        env = {**env, SERVER: how.server}
         if output:
             super().__init__(how.server, how.argv, env=env, output=output.fileno())
             return

@@ -17,7 +17,7 @@ from tfdistr.tail import Tail
 
 from .failures import Cause, Failure, root_cause, what_ended, worker_failed_error
 from .guard import SIGN_OF_LIFE
-from .process import Worker, log_path, stop
+from .process import GRACE, Worker, log_path, stop
 from .roles import Role, equal_workers
 
 POLL = 0.05
@@ -26,13 +26,16 @@ PATIENCE = 1.0
 """Seconds that a failure which may have followed from another one is kept back for that one."""
 EXIT_TIMEOUT = 120.0
 """Seconds that the processes may take to end once every worker is done; then they are ended."""
-
+GRACE_OF_PEERS = 1.0
+"""Seconds that the others have to end by themselves after a failure: most wait for the one that is lost."""
 HALT_TIMEOUT = 30.0
 """Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
 REPLACEMENTS = 10
 """How often one worker may be replaced: one that dies again and again does not get on."""
 SERVER_GRACE = 15.0
 """Seconds that servers may take to end once their chief has ended well; then they are ended."""
+
+_TO_START = 0.5  # seconds that the system may need between the first process and the last
 
 OnEvent = Callable[[dict[str, Any]], object]
 
@@ -167,7 +170,7 @@ class _Generation:
             while self._watch():
                 time.sleep(POLL)
         finally:
-            stop(self._processes)
+            stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
         self._follow(final=True)
         return root_cause(self._failures.values()) if self._failures else None
 
@@ -285,8 +288,10 @@ class _Generation:
                 self._fail(Failure.halted(process.index, time.time()))
 
     def _check_ready(self) -> None:
-        late = [p for p in self._processes if p.index not in self._ready and p.seconds > self._timeout]
-        if late and not self._leader_left():
+        waited_for = [p for p in self._processes if p.index not in self._ready]
+        # Those that were started with it come late as well, if the system took a moment for each.
+        late = [p for p in waited_for if p.seconds > self._timeout - _TO_START]
+        if any(p.seconds > self._timeout for p in late) and not self._leader_left():
             error = ClusterStartError(
                 f"Every worker must be ready within {self._timeout:g} s of its start.",
                 received=f"{len(late)} of {len(self._processes)} workers were not: "

@@ -76,6 +76,9 @@ def train(make=model, **given):
 
 
 if __name__ == "__main__":
+    from borrowed import borrow_server
+
+    borrow_server()
     what, workers, more = sys.argv[3:4], 2, {"resume": True}
     if what == ["lost"]:
         workers = int(sys.argv[4])
