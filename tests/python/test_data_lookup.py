@@ -126,7 +126,7 @@ def test_batches_are_those_of_tf_data(name, shard):
     "how",
     mostly_slow(
         ["tensors", "map", "shard", "shard, map", "shard in order", "shard in order, map"],
-        quick=["tensors", "shard in order, map"],
+        quick=["shard in order, map"],
     ),
 )
 def test_ragged_examples(how, workers):

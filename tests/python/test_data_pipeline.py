@@ -189,7 +189,10 @@ def test_the_context_tells_what_a_function_may_need():
 
 
 @pytest.mark.parametrize("workers", mostly_slow([2, 3, 4, 5], quick=[3]))
-@pytest.mark.parametrize(("examples", "batch_size"), [(13, 4), (12, 4), (3, 4), (1, 4), (7, 2)])
+@pytest.mark.parametrize(
+    ("examples", "batch_size"),
+    mostly_slow([(13, 4), (12, 4), (3, 4), (1, 4), (7, 2)], quick=[(13, 4), (1, 4)]),
+)
 def test_shard_uses_every_example_once_and_keeps_the_batches(examples, batch_size, workers):
     def function(ctx):
         return ctx.shard(tf.data.Dataset.range(examples)).map(lambda i: i * 10)

@@ -120,6 +120,7 @@ def test_any_step_is_found_by_index(name):
     assert batches(name, 5, 2, FAR) == expected
 
 
+@pytest.mark.slow
 def test_a_far_step_of_what_is_read_in_order():
     near = FAR % 4
     one = batches("in order", 5, 1, FAR)
@@ -130,7 +131,7 @@ def test_a_far_step_of_what_is_read_in_order():
     assert unshuffled[0] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", mostly_slow([*BY_INDEX, *READ], quick=QUICK))
+@pytest.mark.parametrize("name", mostly_slow([*BY_INDEX, *READ], quick=QUICK[:1]))
 def test_drop_remainder(name):
     one = batches(name, 9, drop_remainder=True, steps=3)
     assert [len(batch) for batch in one] == [4] * 9
@@ -207,7 +208,7 @@ def test_an_empty_dataset_is_refused():
 SHUFFLES = [name for name in SOURCES if "shuffle" in name]
 
 
-@pytest.mark.parametrize("name", SHUFFLES)
+@pytest.mark.parametrize("name", mostly_slow(SHUFFLES, quick=SHUFFLES[:1]))
 def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(name, caplog, monkeypatch):
     """Keras reads one batch first, by an iterator that it leaves; nothing more is read ahead of a pass."""
     monkeypatch.setattr("test_data_seek.EXAMPLES", 2)

@@ -177,6 +177,7 @@ def dense() -> keras.Model:
     return made
 
 
+@pytest.mark.slow
 def test_gradients_that_come_too_late_are_dropped_and_counted(servers):
     options = ServerOptions("sync", replicas_to_aggregate=1)
     fit = servers.fit(
@@ -363,6 +364,7 @@ class HangsInC(keras.callbacks.Callback):
             ctypes.CDLL(None).sleep(600)
 
 
+@pytest.mark.slow
 def test_a_chief_that_hangs_in_c_says_so_before_it_ends(servers):
     with pytest.raises(WorkerFailedError, match=r"The chief on .* failed: StepTimeoutError: Each worker"):
         servers.fit(

@@ -7,6 +7,7 @@ import signal
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
+from slow import mostly_slow
 
 from tfdistr.peer_failure import (
     is_peer_failure,
@@ -64,7 +65,9 @@ def test_a_worker_that_only_lost_another_is_not_blamed():
         assert "failure of worker 1" not in one.output
 
 
-@pytest.mark.parametrize(("how", "workers"), [("waits", 2), ("waits", 3), ("forked", 2)])
+@pytest.mark.parametrize(
+    ("how", "workers"), mostly_slow([("waits", 2), ("waits", 3), ("forked", 2)], quick=[("waits", 3)])
+)
 def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, workers):
     ended = run_cluster("lost.py", workers, [how, str(tmp_path / "ended")], timeout=150)
     assert [one.status for one in ended] == [*[0] * (workers - 1), -signal.SIGKILL], ended[0].output[-3000:]

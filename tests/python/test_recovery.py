@@ -161,7 +161,7 @@ def generator() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: iter(zip(X, Y, strict=True)), output_signature=spec)
 
 
-QUICK = ("every batch", "to the end of the data", "class_weight", "a loop of Keras")
+QUICK = ("every batch", "a loop of Keras")
 CASES: dict[str, dict[str, Any]] = {
     "every batch": {"remembers": True, "checkpoint_every": 7},
     "steps_per_execution": {"make": executes_three, "checkpoint_every": 7},
@@ -210,6 +210,7 @@ def test_a_run_that_a_callback_has_stopped_stays_so(tmp_path):
     assert bits(train(tmp_path / "run", resume=True, checkpoint_every=1000)) == bits(full)
 
 
+@pytest.mark.slow
 def test_a_complete_run_can_have_more_epochs(tmp_path):
     short = train(tmp_path / "run", epochs=2)
     assert bits(train(tmp_path / "run", epochs=2, resume=True)) == bits(short)
@@ -245,7 +246,7 @@ def test_resume_in_a_new_folder_begins_with_the_seed_of_the_first_run(tmp_path):
 # --- SIGTERM
 
 
-@pytest.mark.parametrize("every", ["epoch", 1000])
+@pytest.mark.parametrize("every", mostly_slow(["epoch", 1000], quick=[1000]))
 def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undisturbed, every):
     before = signal.getsignal(signal.SIGTERM)
     run = tmp_path / "run"
@@ -265,6 +266,7 @@ def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undistur
     assert bits(fit) == undisturbed[0]
 
 
+@pytest.mark.slow
 def test_so_does_one_with_the_loop_of_keras_after_the_epoch(tmp_path):
     full = train(tmp_path / "full", of_class(OwnLoop))
     with pytest.raises(JobStoppedError, match="at epoch 3, step 0"):

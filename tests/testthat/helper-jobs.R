@@ -76,5 +76,11 @@ free_addresses <- function() {
   paste0("127.0.0.1:", ports)
 }
 
+# What hides the GPUs of this machine, if it has some: a fork server serves those with the same variables.
+no_gpus <- function() {
+  gpus <- reticulate::py_to_r(core("launch.gpus")$visible_gpus(reticulate::dict()))
+  if (length(gpus)) c(CUDA_VISIBLE_DEVICES = "")
+}
+
 # For tests that only `make test-all` runs; CONTRIBUTING.md says why.
 skip_slow <- function() testthat::skip_if(!nzchar(Sys.getenv("SLOW")), "slow, make test-all runs it")

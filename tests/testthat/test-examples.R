@@ -23,6 +23,7 @@ found <- function(pattern, text) regmatches(text, gregexpr(pattern, text, perl =
 val_losses <- function(output) as.numeric(sub(".* ", "", found("Epoch .* val_loss: [0-9.]+", output)))
 
 test_that("mnist_cnn.R trains on digits", {
+  skip_slow()
   output <- outputs(list(file.path(examples, "mnist_cnn.R"), c("digits", "2", "0.1")))
   expect_match(output, "Trained on 2 workers, 3 epochs, global batch 128, seed 1\n", fixed = TRUE)
   losses <- val_losses(output)
@@ -40,6 +41,7 @@ test_that("parameter_servers.R trains on digits, each worker in every step", {
 })
 
 test_that("task.R saves on the chief of two tasks, and both load and evaluate it", {
+  skip_slow()
   file <- withr::local_tempfile(fileext = ".keras")
   address <- free_addresses()
   env <- cluster_env(tf_config(chief = address[[1L]], worker = address[[2L]]))

@@ -1,4 +1,4 @@
-test_that("ranks that mpiexec has started train together, without TF_CONFIG", {
+test_that("ranks that mpiexec has started train together, without TF_CONFIG, and know their place", {
   outputs <- withr::local_tempfile(pattern = c("rank-0", "rank-1"))
   python <- reticulate::py_config()$python
   mpiexec <- file.path(dirname(python), "mpiexec")
@@ -21,29 +21,7 @@ test_that("ranks that mpiexec has started train together, without TF_CONFIG", {
   expect_identical(ranks[[1L]]$seed, ranks[[2L]]$seed)
   expect_identical(vapply(ranks, function(rank) rank$workers$index, 1L), 0:1)
   expect_identical(vapply(ranks, function(rank) rank$communication, ""), c("mpi", "mpi"))
-})
-
-test_that("ranks that mpiexec has started know their place before and after the strategy is made", {
-  outputs <- withr::local_tempfile(pattern = c("rank-0", "rank-1"))
-  python <- reticulate::py_config()$python
-  mpiexec <- file.path(dirname(python), "mpiexec")
-  skip_if_not(file.exists(mpiexec), "mpiexec beside this Python")
-  withr::local_envvar(
-    RETICULATE_PYTHON = python, TF_CPP_MIN_LOG_LEVEL = "2", TF_CONFIG = NA, TMPDIR = withr::local_tempdir()
-  )
-  rank <- function(output) {
-    c("-n", "1", file.path(R.home("bin"), "Rscript"), "--no-init-file",
-      testthat::test_path("scripts", "place.R"), output)
-  }
-  ended <- processx::run(
-    mpiexec, c(rank(outputs[[1L]]), ":", rank(outputs[[2L]])),
-    timeout = 120, error_on_status = FALSE, cleanup_tree = TRUE
-  )
-  expect_identical(ended$status, 0L, info = ended$stderr)
-  for (index in 0:1) {
-    place <- list(index, 2L, index == 0L)
-    expect_identical(readRDS(outputs[[index + 1L]]), list(before = place, after = place))
-  }
+  for (index in 0:1) expect_identical(ranks[[index + 1L]]$place, rep(list(list(index, 2L, index == 0L)), 2L))
 })
 
 test_that("workers that distributed_fit() starts communicate by MPI, and train as one does", {
@@ -51,7 +29,7 @@ test_that("workers that distributed_fit() starts communicate by MPI, and train a
   fit <- function(workers) {
     distributed_fit(
       small_model, digits$x, digits$y,
-      cluster = local_cluster(workers, env = c(CUDA_VISIBLE_DEVICES = "")), batch_size = 50, epochs = 2,
+      cluster = local_cluster(workers, env = no_gpus()), batch_size = 50, epochs = 2,
       seed = 1, communication = "mpi", callbacks = function() {
         writeLines(paste0("rank [", Sys.getenv("PMI_RANK"), "]"), stderr())
         list()

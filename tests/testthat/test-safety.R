@@ -12,6 +12,7 @@ listening <- function() {
 }
 
 test_that("R workers listen on the loopback interface only, and what they start is not changed", {
+  skip_slow()
   skip_on_os(c("mac", "windows"))
   folder <- withr::local_tempdir()
   look <- listening

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from tfdistr.launch.warm import servers
 
 
-@dataclass
 class _Borrowed:
-    """A fork server of another session, which that one ends."""
+    """A fork server of another session, which ends it."""
 
-    server: str
-    place: servers.Place = servers.Place()
+    place = servers.Place()
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
 
     def path(self) -> str:
-        return self.server
+        return self._socket
 
 
 def borrow_server() -> None:
-    """Start no server for this session, if it is a fork. Its workers then find what its server has read."""
-    server = os.environ.get("SERVER_OF_TESTS")
-    if server:
-        servers._servers.get = lambda kind, env: _Borrowed(server)  # type: ignore[method-assign]
+    """Start no server for this session, if it is a fork; its jobs are to have the server's environment."""
+    socket = os.environ.get("SERVER_OF_TESTS")
+    if socket:
+        servers._servers.get = lambda kind, env: _Borrowed(socket)

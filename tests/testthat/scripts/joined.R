@@ -5,8 +5,11 @@ source("helper-jobs.R")
 
 digits <- some_digits()
 build <- small_model
+place <- function() list(worker_index(), num_workers(), is_chief())
+before <- place()
 seen <- new.env()
 model <- function() {
+  seen$place <- place()
   seen$drawn <- runif(1)
   build()
 }
@@ -14,5 +17,5 @@ model <- function() {
 fit <- distributed_fit(model, digits$x, digits$y, batch_size = 50, epochs = 2)
 saveRDS(list(
   seed = fit$params$seed, drawn = seen$drawn, history = fit$history, weights = fit$model$get_weights(),
-  workers = fit$workers, communication = fit$params$communication
+  workers = fit$workers, communication = fit$params$communication, place = list(before, seen$place)
 ), output)
