@@ -25,7 +25,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-r test-cross check equality chaos faults docs bench scaling clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-cross check equality chaos faults docs bench scaling clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -38,10 +38,10 @@ demo: setup ## the main job on two workers, from Python and then from R
 	Rscript examples/demo.R
 
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
-	@tools/test.sh lint,test-cross,check test-python test-r
+	@tools/test.sh check,test-cross,lint test-python,test-r test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults and a little chaos
-	@SLOW=1 KILLS=4 tools/test.sh lint,test-cross,check test-python test-r equality faults chaos
+	@SLOW=1 KILLS=4 tools/test.sh check,test-cross,lint test-python,test-r test-alone equality faults chaos
 
 lint: setup ## ruff, mypy, lintr
 	@failed=0; \
@@ -53,6 +53,9 @@ lint: setup ## ruff, mypy, lintr
 test-python: setup ## pytest; T=name runs the tests with that in their name, SLOW=1 the slow ones too
 	@tools/setup-hosts.sh
 	$(if $(T),$(PYTHON) -m pytest tests/python -k '$(T)',tools/test-python.sh)
+
+test-alone: setup ## the tests of pytest that measure time, for when no other test runs
+	$(PYTHON) -m pytest -m 'alone$(if $(SLOW),, and not slow)' $$(grep -l 'pytest\.mark\.alone' tests/python/*.py)
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 	Rscript tools/test-r.R $(T)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with commas
-# between them run side by side.
+# between them run side by side; what all but the first of them print comes after it.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,15 +19,13 @@ run() {
 
 begin=$(date +%s)
 for group; do
-  targets=$(echo "$group" | tr , ' ')
-  printf '\n==> make %s\n' "$targets"
-  if [ "$targets" = "$group" ]; then
-    run "$group"
-    continue
-  fi
-  for target in $targets; do run "$target" >"$TMPDIR/$target.out" 2>&1 & done
+  first=${group%%,*}
+  others=$(echo "${group#"$first"}" | tr , ' ')
+  printf '\n==> make %s\n' "$first$others"
+  for target in $others; do run "$target" >"$TMPDIR/$target.out" 2>&1 & done
+  run "$first"
   wait
-  for target in $targets; do
+  for target in $others; do
     printf '\n==> %s\n' "$target"
     cat "$TMPDIR/$target.out"
   done
