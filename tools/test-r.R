@@ -25,7 +25,8 @@ processes <- function() {
 # Whether a process has a file in its memory: tests that run beside these have such files, too.
 in_use <- function(file) {
   maps <- function(process) suppressWarnings(tryCatch(readLines(process), error = function(condition) ""))
-  any(vapply(Sys.glob("/proc/[0-9]*/maps"), function(process) any(grepl(file, maps(process), fixed = TRUE)), NA))
+  processes <- Sys.glob("/proc/[0-9]*/maps")
+  any(vapply(processes, function(process) any(grepl(file, maps(process), fixed = TRUE)), NA))
 }
 
 # What is there that was not before, once what is ending has had the time for it.
