@@ -47,6 +47,7 @@ def val_losses(output: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"val_loss: ([\d.]+)$", output, re.MULTILINE)]
 
 
+@pytest.mark.slow
 def test_mnist_cnn_on_digits():
     (output,) = outputs(("mnist_cnn.py", ["digits", "2", "0.1"], ALONE))
     assert "Trained on 2 workers, 3 epochs, global batch 128, seed 1\n" in output

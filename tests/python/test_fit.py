@@ -49,8 +49,8 @@ QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "
 @pytest.fixture(scope="module")
 def joined(request, tmp_path_factory, with_pandas) -> list[Path]:
     """What two processes that joined by TF_CONFIG have trained: the cases that this session asks for."""
-    chosen = [getattr(item, "callspec", None) for item in request.session.items]
-    asked = [spec.params["case"] for spec in chosen if spec and spec.params.get("case") in CASES]
+    chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = {params["case"] for params in chosen if params.get("case") in CASES}
     folders = [tmp_path_factory.mktemp(f"joined-{index}") for index in range(2)]
     for worker in run_cluster("joined.py", 2, *[[str(folder), *asked] for folder in folders], timeout=200):
         assert worker.status == 0, worker.output[-3000:]

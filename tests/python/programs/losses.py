@@ -1,10 +1,10 @@
 """Trains small models in a loop of its own, with the loss helpers and with what is wrong in their place.
 
-Usage: losses.py FILE                (one worker of the cluster of TF_CONFIG)
-       losses.py FILE REPLICAS      (stock MirroredStrategy, on so many devices of this process)
+Usage: losses.py FILE CASES            (one worker of the cluster of TF_CONFIG)
+       losses.py FILE CASES REPLICAS   (stock MirroredStrategy, on so many devices of this process)
 
-Writes, for each case and each way to make the loss, the largest difference of the weights to those of a plain
-loop without a strategy, and what the helpers gave and refused.
+Writes, for each of the cases (a list in JSON) and each way to make the loss, the largest difference of the
+weights to those of a plain loop without a strategy, and what the helpers gave and refused.
 """
 
 import json
@@ -20,11 +20,11 @@ import tensorflow as tf
 
 import tfdistr
 
-if len(sys.argv) > 2:
+if len(sys.argv) > 3:
     del os.environ["TF_CONFIG"]  # TensorFlow cannot read an empty one
-    devices = [tf.config.LogicalDeviceConfiguration()] * int(sys.argv[2])
+    devices = [tf.config.LogicalDeviceConfiguration()] * int(sys.argv[3])
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(sys.argv[2]))])
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(sys.argv[3]))])
 else:
     strategy = tfdistr.make_strategy(start_timeout=60)
 
@@ -163,8 +163,11 @@ def difference(one: list[np.ndarray], other: list[np.ndarray]) -> float:
     return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
 
 
+ASKED = json.loads(sys.argv[2])
+LOOP = "loop in a tf.function"
 found: dict[str, dict[str, float]] = {}
-for case, (*_, ways) in CASES.items():
+for case in [case for case in ASKED if case != LOOP]:
+    *_, ways = CASES[case]
     weights, losses = alone(case, plain)
     found[case] = {}
     for way in ways:
@@ -173,12 +176,14 @@ for case, (*_, ways) in CASES.items():
         if way is right:
             found[case]["losses"] = float(np.abs(np.subtract(received_losses, losses)).max())
     found[case]["without a strategy"] = difference(alone(case, right)[0], weights)
-weights, losses = alone("last batch of one", plain)
-received, received_losses = together("last batch of one", right, inside=True)
-found["loop in a tf.function"] = {
-    "right": difference(received, weights),
-    "losses": float(np.abs(np.subtract(received_losses, np.reshape(losses, [EPOCHS, -1]).sum(1))).max()),
-}
+if LOOP in ASKED:
+    weights, losses = alone("last batch of one", plain)
+    received, received_losses = together("last batch of one", right, inside=True)
+    sums = np.reshape(losses, [EPOCHS, -1]).sum(1)
+    found[LOOP] = {
+        "right": difference(received, weights),
+        "losses": float(np.abs(np.subtract(received_losses, sums)).max()),
+    }
 
 
 # --- Values
