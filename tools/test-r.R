@@ -7,6 +7,7 @@ dir.create(folder)
 Sys.setenv(
   NOT_CRAN = "true", # or snapshots would be skipped
   TESTTHAT_CPUS = "2",
+  R_COVR = "true", # testthat waits 30 s for the end of its processes, instead of 3, before it kills them
   PYTHONPATH = normalizePath("tests/without"), # as in tests/conftest.py
   OWNER_OF_TEST = sub(".*=", "", mark),
   TMPDIR = folder
