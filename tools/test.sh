@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with commas
-# between them run side by side; what all but the first of them print comes after it.
+# between them run side by side, those with "+" between them one after the other beside these; what all but the
+# first of them print comes after it.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,10 +23,12 @@ for group; do
   first=${group%%,*}
   others=$(echo "${group#"$first"}" | tr , ' ')
   printf '\n==> make %s\n' "$first$others"
-  for target in $others; do run "$target" >"$TMPDIR/$target.out" 2>&1 & done
+  for lane in $others; do
+    for target in $(echo "$lane" | tr + ' '); do run "$target" >"$TMPDIR/$target.out" 2>&1; done &
+  done
   run "$first"
   wait
-  for target in $others; do
+  for target in $(echo "$others" | tr + ' '); do
     printf '\n==> %s\n' "$target"
     cat "$TMPDIR/$target.out"
   done
