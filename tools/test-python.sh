@@ -13,5 +13,5 @@ fi
 
 # In the order of their names: the files with few tests, which take longest, would come last otherwise.
 # shellcheck disable=SC2086 # several folders
-exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-3}" --dist loadfile \
+exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-4}" --dist loadfile \
   --no-loadscope-reorder --durations=20

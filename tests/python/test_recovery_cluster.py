@@ -60,7 +60,7 @@ def until_a_checkpoint(folder: Path, process: Process) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("communication", mostly_slow(["ring", "mpi"], quick=["ring"]))
+@pytest.mark.parametrize("communication", mostly_slow(["ring", "mpi"], quick=[]))
 def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job, communication):
     for told in ("a worker", "the launcher"):
         job = start_job(communication)

@@ -246,8 +246,9 @@ class _Generation:
 
     def _is_dismissed(self, index: int) -> bool:
         """Whether a server has nothing left to do, so that it does not matter how it ends."""
-        led = any(role.leads for role in self._roles) and not self._roles[index].leads
-        return led and (index in self._done or self._leader_left())
+        leaders = {leader for leader, role in enumerate(self._roles) if role.leads}
+        # The end of a leader that is done may become known after the end of a server that has seen it.
+        return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
 
     def _leader_left(self) -> bool:
         """Whether there is a process for which the others are there, and it has ended well."""
