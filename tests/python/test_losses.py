@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError
@@ -26,8 +25,6 @@ CASES = ("even", "uneven last batch", "last batch of one", "one example", "label
          "L2", "loop in a tf.function")  # fmt: skip
 # Workers of tfdistr's strategy, or devices of TensorFlow's MirroredStrategy.
 RUNS = ("1 worker", "2 workers", "3 workers", "2 devices")
-QUICK: tuple[str, ...] = ()
-QUICK_CASES = ("uneven last batch", "L2")
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +51,9 @@ def results(request, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("run", mostly_slow(RUNS, quick=QUICK))
-@pytest.mark.parametrize("case", mostly_slow(CASES, quick=QUICK_CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("case", CASES)
 def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, case):
     for process in results(run):
         found = process["cases"][case]
@@ -65,31 +63,26 @@ def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, cas
         assert found.get("without a strategy", 0) <= BOUND
 
 
-@pytest.mark.parametrize("run", mostly_slow(RUNS[1:], quick=QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS[1:])
 @pytest.mark.parametrize(
     ("case", "wrong"),
-    mostly_slow(
-        [
-            ("even", "local_mean"),
-            ("uneven last batch", "local_mean"),
-            ("uneven last batch", "local_size"),
-            ("last batch of one", "local_size"),
-            ("labels with extra dimensions", "summed"),
-            ("L2", "unscaled"),
-        ],
-        quick=[
-            ("uneven last batch", "local_mean"),
-            ("labels with extra dimensions", "summed"),
-            ("L2", "unscaled"),
-        ],
-    ),
+    [
+        ("even", "local_mean"),
+        ("uneven last batch", "local_mean"),
+        ("uneven last batch", "local_size"),
+        ("last batch of one", "local_size"),
+        ("labels with extra dimensions", "summed"),
+        ("L2", "unscaled"),
+    ],
 )
 def test_what_is_wrong_is_far_off(results, run, case, wrong):
     for process in results(run):
         assert process["cases"][case][wrong] > FAR
 
 
-@pytest.mark.parametrize("run", mostly_slow(RUNS, quick=QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
 def test_values_add_up_over_the_replicas(results, run):
     replicas = int(run.split()[0])
     rows = [number for number in range(replicas) for _ in range(number + 1)]  # replica r: r + 1 losses of r
@@ -105,7 +98,8 @@ def test_values_add_up_over_the_replicas(results, run):
         }
 
 
-@pytest.mark.parametrize("run", mostly_slow(RUNS, quick=QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("function", ["average_loss", "regularization_loss"])
 def test_they_belong_into_the_replica_function(results, run, function):
     for process in results(run):
