@@ -37,6 +37,7 @@ class Lifelines:
         self._connections = dict(connections)
         self._unread = dict.fromkeys(self._connections, b"")
         self._watched = self._over = False
+        self._closing = threading.Lock()
         for connection in self._connections.values():
             connection.setblocking(False)
             with contextlib.suppress(OSError, AttributeError):  # not every system has both
@@ -54,16 +55,21 @@ class Lifelines:
         if self._over:
             return
         self._over = True
-        for connection in self._connections.values():
-            _send(connection, _GOODBYE)
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)  # it also wakes the thread
+        with self._closing:  # the thread closes them all as soon as it wakes
+            for connection in self._connections.values():
+                _send(connection, _GOODBYE)
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # it also wakes the thread
         if not self._watched:
             self.close()
 
     def close(self) -> None:
         """Close the sockets in this process. Without a goodbye the others take it for lost."""
         self._over = True
+        with self._closing:
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
         for connection in self._connections.values():
             connection.close()
 
@@ -125,7 +131,7 @@ def _send(connection: socket.socket, text: str) -> None:
 def _close_in_child() -> None:
     # With them a process that was forked would hold the connections open after the end of its parent.
     for lifelines in list(_all):
-        lifelines.close()
+        lifelines._close_sockets()  # the lock may be that of a thread which is not here
 
 
 if hasattr(os, "register_at_fork"):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tfdistr import lifelines
 from tfdistr.launch.ports import free_ports
 from tfdistr.lifelines import Lifelines
 
@@ -91,6 +92,22 @@ def test_what_comes_after_the_goodbye_of_the_leader_is_no_loss():
         made[0].process.kill()
         made[1].process.kill()
         assert made[2].says(1) is None
+
+
+def test_every_peer_hears_the_goodbye_although_the_first_leaves_at_once(monkeypatch):
+    def send_slowly(connection: socket.socket, text: str) -> None:
+        time.sleep(0.2)
+        send(connection, text)
+
+    send = lifelines._send
+    monkeypatch.setattr(lifelines, "_send", send_slowly)
+    pairs = [socket.socketpair() for _ in range(3)]
+    leader = Lifelines({f"worker {i}": own for i, (own, _) in enumerate(pairs, 1)})
+    leader.watch(lambda name: pytest.fail(f"{name} is no loss"))
+    leader.say_goodbye()
+    for _, peer in pairs:
+        with peer:
+            assert peer.recv(100) == b"goodbye\n"
 
 
 def test_a_process_that_was_forked_does_not_hide_the_end_of_its_parent():
