@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -137,6 +138,23 @@ def test_a_program_that_does_not_end_with_mpiexec_is_ended(tmp_path: Path) -> No
     time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    assert wait_for((tmp_path / "reached.log").exists, 30)
+    assert wait_for(lambda: not is_there(int(pid.read_text())), 10)
+    assert noted(tmp_path) == [{"host": "b", "status": None}]
+
+
+def test_a_program_that_is_started_while_mpiexec_ends_is_ended_too(tmp_path: Path) -> None:
+    pid, port = tmp_path / "pid", socket.create_server(("127.0.0.1", 0))
+    address = port.getsockname()
+    os.set_inheritable(port.fileno(), True)  # as the port of mpiexec is
+    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    mpiexec = "import subprocess, sys; subprocess.Popen(sys.argv[1:], close_fds=False)"
+    with port:
+        command = [sys.executable, "-c", mpiexec, *reach(tmp_path, sys.executable, "-c", code)]
+        subprocess.run(command, close_fds=False, check=True)
+    assert wait_for(lambda: pid.exists() and pid.read_text(), 30)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=5)
     assert wait_for((tmp_path / "reached.log").exists, 30)
     assert wait_for(lambda: not is_there(int(pid.read_text())), 10)
     assert noted(tmp_path) == [{"host": "b", "status": None}]

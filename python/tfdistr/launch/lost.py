@@ -33,7 +33,8 @@ _NOT_BY_ITSELF = 126
 def reaching(file: Path, hosts: Sequence[str], ssh: Sequence[str]) -> list[str]:
     """The command that reaches a host by ``ssh``, and notes in ``file`` how it ended; see reach.py."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reach.py")
-    return [sys.executable, "-I", "-S", program, str(file), ",".join(hosts), str(len(ssh)), *ssh]
+    options = [str(file), str(os.getpid()), ",".join(hosts), str(len(ssh))]
+    return [sys.executable, "-I", "-S", program, *options, *ssh]
 
 
 class Loss:

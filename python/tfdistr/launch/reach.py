@@ -1,10 +1,10 @@
 """Runs the program that reaches a host for mpiexec, and notes how it ended: mpiexec does not tell.
 
-    python reach.py FILE HOST,HOST... NUMBER WORD... ARGUMENT...
+    python reach.py FILE CALLER HOST,HOST... NUMBER WORD... ARGUMENT...
 
 The program is so many words, and the rest are mpiexec's arguments, one of which is the host. A line of FILE
 has the host and the status of the program: that of what mpiexec has started on the host, 255 if ssh has lost
-it, or null if the program did not end with mpiexec.
+it, or null if the program did not end with mpiexec. CALLER is the process that has started mpiexec's guard.
 
 It is run by its path and uses the standard library only, as guard.py does.
 """
@@ -26,8 +26,10 @@ _END_WITH_PARENT = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(_
 _GRACE = 2
 
 
-def main(file: str, hosts: list[str], program: list[str], arguments: list[str]) -> int:
+def main(file: str, caller: int, hosts: list[str], program: list[str], arguments: list[str]) -> int:
     """Run ``program``, which reaches one of ``hosts``, and note how it ended."""
+    # Among them is the port of mpiexec: while it is open here, what runs on the host waits for an answer.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     host = next((word for word in arguments if word in hosts), None)
     try:
         child = subprocess.Popen(
@@ -50,8 +52,22 @@ def main(file: str, hosts: list[str], program: list[str], arguments: list[str]) 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, end)
     _END_WITH_PARENT(signal.SIGTERM)
+    if sys.platform == "linux" and caller not in _ancestors():  # mpiexec had ended before
+        end(signal.SIGTERM, None)
     status = child.wait()
     return _note(file, host, None if given_up else status)
+
+
+def _ancestors() -> list[int]:
+    """The processes that this one descends from, the nearest first."""
+    found = [os.getppid()]
+    while found[-1] > 1:
+        try:
+            with open(f"/proc/{found[-1]}/stat", encoding="utf-8", errors="replace") as file:
+                found.append(int(file.read().rpartition(")")[2].split()[1]))
+        except OSError:
+            break
+    return found
 
 
 def _note(file: str, host: str | None, status: int | None) -> int:
@@ -62,6 +78,6 @@ def _note(file: str, host: str | None, status: int | None) -> int:
 
 
 if __name__ == "__main__":
-    words = sys.argv[4:]
-    number = int(sys.argv[3])
-    sys.exit(main(sys.argv[1], sys.argv[2].split(","), words[:number], words[number:]))
+    words = sys.argv[5:]
+    number = int(sys.argv[4])
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3].split(","), words[:number], words[number:]))
