@@ -43,9 +43,9 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 test-all: setup ## the slow tests too, all cases of equality, all faults and a little chaos
 	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+test-cross+lint test-alone equality faults chaos
 
-lint: setup ## ruff, mypy, lintr
+lint: setup ## ruff, mypy, import-linter, lintr
 	@failed=0; \
-	for tool in '.venv/bin/ruff check .' .venv/bin/mypy 'Rscript tools/lint.R'; do \
+	for tool in '.venv/bin/ruff check .' .venv/bin/mypy .venv/bin/lint-imports 'Rscript tools/lint.R'; do \
 	  echo "$$tool"; $$tool || failed=1; \
 	done; \
 	exit $$failed
@@ -55,7 +55,7 @@ test-python: setup ## pytest; T=name runs the tests with that in their name, SLO
 	$(if $(T),$(PYTHON) -m pytest tests/python -k '$(T)',tools/test-python.sh)
 
 test-alone: setup ## the tests of pytest that measure time, for when no other test runs
-	$(PYTHON) -m pytest -m 'alone$(if $(SLOW),, and not slow)' $$(grep -l 'pytest\.mark\.alone' tests/python/*.py)
+	$(PYTHON) -m pytest -m 'alone$(if $(SLOW),, and not slow)' $$(grep -rl --include='*.py' 'pytest\.mark\.alone' tests/python)
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 	Rscript tools/test-r.R $(T)

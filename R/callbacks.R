@@ -1,4 +1,4 @@
-# Which callbacks run where.
+# Which callbacks run where. In Python: strategies/callbacks.py.
 
 #' Run a callback on the chief alone
 #'
@@ -15,7 +15,8 @@
 #' keras <- reticulate::import("keras")
 #' show <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) print(logs))
 #' callbacks <- list(chief_only(show))
+#' @family functions for training
 #' @export
 chief_only <- function(callback) {
-  with_conditions(core("callbacks", convert = TRUE)$chief_only(callback))
+  with_conditions(core(convert = TRUE)$chief_only(callback))
 }

@@ -1,4 +1,4 @@
-# What R functions take along to another process.
+# What R functions take along to another process. Only R has this: Python has cloudpickle.
 #
 # serialize() sends a function with the frames that it was made in, whole, and without what it uses of the
 # global environment. Here a function takes along what it and the functions that it calls use by name, from

@@ -1,4 +1,5 @@
-# Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine.
+# Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
+# cluster/config.py, launch/local.py and launch/mpi_cluster.py.
 
 #' Build TF_CONFIG from addresses
 #'
@@ -26,11 +27,12 @@
 #' plan <- tf_config(worker = c("10.0.0.1:2222", "10.0.0.2:2222"))
 #' plan
 #' as.character(plan[[2]])
+#' @family clusters
 #' @export
 tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index = NULL) {
   addresses <- function(values) if (is.character(values)) as.list(unname(values)) else values
   built <- with_conditions(
-    core("cluster")$tf_config(addresses(worker), addresses(ps), chief, type, index)
+    core()$tf_config(addresses(worker), addresses(ps), chief, type, index)
   )
   if (is.null(type)) {
     configs <- lapply(reticulate::iterate(built$tasks), cluster_config)
@@ -56,10 +58,11 @@ tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index
 #' )))
 #' cluster_from_env()$num_workers
 #' Sys.unsetenv("TF_CONFIG")
+#' @family clusters
 #' @export
 cluster_from_env <- function() {
   reload_environ()
-  config <- with_conditions(core("cluster")$cluster_from_env())
+  config <- with_conditions(core()$cluster_from_env())
   if (!is_none(config)) cluster_config(config)
 }
 
@@ -89,6 +92,7 @@ cluster_from_env <- function() {
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
+#' @family clusters
 #' @export
 local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
                           start_timeout = 300, warm = TRUE) {
@@ -139,6 +143,7 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 #' @seealso [local_cluster()], for workers on this machine; they communicate by MPI, too, where they can.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
+#' @family clusters
 #' @export
 mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
                         start_timeout = 300, ssh = NULL, warm = TRUE) {
@@ -163,7 +168,7 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 
 python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
                                warm) {
-  core("launch.mpi")$mpi_cluster(
+  core()$mpi_cluster(
     if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
     cores_per_worker = cores_per_worker,
     env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
@@ -172,7 +177,7 @@ python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, f
 }
 
 python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout, warm) {
-  core("launch.local")$describe_local_cluster(
+  core()$describe_local_cluster(
     workers,
     ps = ps, cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
     start_timeout = start_timeout, warm = warm
@@ -225,11 +230,10 @@ cluster_config <- function(config) {
 }
 
 python_cluster <- function(cluster, call = rlang::caller_env()) {
-  module <- core("cluster")
   if (inherits(cluster, "tfdistr_cluster_config")) {
-    module$parse_tf_config(as.character(cluster))
+    core()$parse_tf_config(as.character(cluster))
   } else if (inherits(cluster, "tfdistr_cluster_plan")) {
-    module$ClusterPlan(reticulate::tuple(lapply(as.character(cluster), module$parse_tf_config)))
+    core()$ClusterPlan(reticulate::tuple(lapply(as.character(cluster), core()$parse_tf_config)))
   } else {
     abort(
       "argument", "`cluster` must be what tf_config() returns.",
@@ -242,12 +246,12 @@ python_cluster <- function(cluster, call = rlang::caller_env()) {
 
 # R's Sys.setenv() changes the environment of the process, of which Python has a copy.
 reload_environ <- function() {
-  core("environment")$reload_environ()
+  core()$reload_environ()
 }
 
 # Python cannot tell whether R's session lives on after an error, as a script does not.
 say_if_session <- function() {
-  core("watchdog")$lives_on(interactive())
+  core()$lives_on(interactive())
 }
 
 #' @export

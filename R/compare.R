@@ -1,4 +1,4 @@
-# Which strategy is the fastest.
+# Which strategy is the fastest. In Python: compare.py.
 
 #' Compare strategies on this machine
 #'
@@ -29,15 +29,15 @@
 #' compared <- compare_strategies(model, load_dataset("digits"), workers = c(1, 2))
 #' compared[c("strategy", "workers", "loss")]
 #' plot(compared)
+#' @family functions for training
 #' @export
 compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_device", "multi_worker_mirrored"),
                                workers = 2, epochs = 3, env = NULL) {
-  compare <- core("compare")
   rows <- with_conditions({
     arguments <- strategy_options(...)
-    compare$check(epochs, as.list(names(arguments)))
+    core()$check_comparison(epochs, as.list(names(arguments)))
     named <- if (is.list(strategies)) reticulate::py_dict(as.list(names(strategies)), unname(strategies))
-    runs <- reticulate::iterate(compare$plan(named %||% as.list(strategies), as.list(workers)))
+    runs <- reticulate::iterate(core()$plan_comparison(named %||% as.list(strategies), as.list(workers)))
     lapply(runs, function(run) {
       folder <- tempfile("tfdistr-compare-")
       on.exit(unlink(folder, recursive = TRUE))
@@ -52,11 +52,11 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
       tryCatch(
         {
           fit <- do.call(distributed_fit, c(list(model, x, y), given))
-          measured_row(compare$measured(run, attr(fit, "python")))
+          measured_row(core()$measured(run, attr(fit, "python")))
         },
         tfdistr_error = function(error) {
           if (inherits(error, "tfdistr_error_argument")) stop(error) # which the other runs would meet, too
-          measured_row(compare$Measured(run$strategy, run$workers, error = conditionMessage(error)))
+          measured_row(core()$Measured(run$strategy, run$workers, error = conditionMessage(error)))
         }
       )
     })

@@ -1,4 +1,4 @@
-# Errors: those of the Python core arrive as R conditions, and R's own look the same.
+# Errors: those of the Python core (errors.py) arrive as R conditions, and R's own look the same.
 
 # Raises an error of tfdistr: the rule, then what was received, then the fix.
 abort <- function(kind, message, received = NULL, fix = NULL, ..., call = rlang::caller_env()) {
@@ -21,7 +21,11 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
   tryCatch(
     expr,
     tfdistr.errors.TfdistrError = function(error) abort_as_in_python(error, call),
-    python.builtin.Exception = function(error) rlang::cnd_signal(record$error %||% error)
+    python.builtin.Exception = function(error) {
+      error <- record$error %||% error
+      if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)
+      rlang::cnd_signal(error)
+    }
   )
 }
 
@@ -30,7 +34,8 @@ abort_as_in_python <- function(error, call) {
   field <- function(name) {
     if (reticulate::py_has_attr(error, name)) reticulate::py_to_r(reticulate::py_get_attr(error, name))
   }
-  failure <- sapply(c("worker", "host", "pid", "exit_code", "traceback", "log"), field, simplify = FALSE)
+  fields <- c("worker", "host", "pid", "exit_code", "traceback", "log")
+  failure <- rlang::set_names(lapply(fields, field), fields)
   workers <- field("workers")
   if (!is.null(workers)) {
     failure$workers <- workers_frame(lapply(workers, reticulate::import_builtins()$vars))

@@ -1,4 +1,5 @@
-# A training loop of one's own: a strategy by name, its share of the data, the losses, the chief.
+# A training loop of one's own: a strategy by name, its share of the data, the losses, the chief. In Python:
+# strategies/registry.py, custom_loop.py, losses.py and place.py.
 
 #' Pieces of a training loop of one's own
 #'
@@ -45,40 +46,41 @@
 #' length(batches) == steps_per_epoch(1437, 64)
 #' c(worker_index(), num_workers())
 #' is_chief()
+#' @family functions for a loop of your own
 #' @export
 make_strategy <- function(name = "multi_worker_mirrored", ...) {
   reload_environ()
   say_if_session()
   options <- strategy_options(...)
-  with_conditions(do.call(core("strategies", convert = TRUE)$make_strategy, c(list(name), options)))
+  with_conditions(do.call(core(convert = TRUE)$make_strategy, c(list(name), options)))
 }
 
 #' @rdname make_strategy
 #' @export
 distribute <- function(dataset, strategy = NULL) {
   reload_environ()
-  with_conditions(core("custom_loop", convert = TRUE)$distribute(dataset, strategy))
+  with_conditions(core(convert = TRUE)$distribute(dataset, strategy))
 }
 
 #' @rdname make_strategy
 #' @export
 is_chief <- function() {
   reload_environ()
-  with_conditions(core("place", convert = TRUE)$is_chief())
+  with_conditions(core(convert = TRUE)$is_chief())
 }
 
 #' @rdname make_strategy
 #' @export
 worker_index <- function() {
   reload_environ()
-  with_conditions(core("place", convert = TRUE)$worker_index())
+  with_conditions(core(convert = TRUE)$worker_index())
 }
 
 #' @rdname make_strategy
 #' @export
 num_workers <- function() {
   reload_environ()
-  with_conditions(core("place", convert = TRUE)$num_workers())
+  with_conditions(core(convert = TRUE)$num_workers())
 }
 
 #' Losses that add up over the workers
@@ -111,15 +113,16 @@ num_workers <- function() {
 #' average_loss(array(c(1, 2, 6)))
 #' average_loss(array(c(1, 2, 6)), sample_weight = array(c(1, 0, 0.5)))
 #' regularization_loss(list(0.5, 0.25))
+#' @family functions for a loop of your own
 #' @export
 average_loss <- function(losses, sample_weight = NULL, global_batch_size = NULL) {
-  with_conditions(core("losses", convert = TRUE)$average_loss(losses, sample_weight, global_batch_size))
+  with_conditions(core(convert = TRUE)$average_loss(losses, sample_weight, global_batch_size))
 }
 
 #' @rdname average_loss
 #' @export
 regularization_loss <- function(losses) {
-  with_conditions(core("losses", convert = TRUE)$regularization_loss(losses))
+  with_conditions(core(convert = TRUE)$regularization_loss(losses))
 }
 
 # R's numbers are doubles, also where Python must have an int.

@@ -1,4 +1,5 @@
-# Data: sets by name, how a dataset is split, and what R's arrays and data frames become.
+# Data: sets by name, how a dataset is split, and what R's arrays and data frames become. In Python:
+# datasets/, data/shard.py and data/source.py.
 
 #' Describe a data set by name
 #'
@@ -23,11 +24,12 @@
 #' digits <- load_dataset("digits", "test")
 #' digits
 #' dim(digits$arrays()[[1]])
+#' @family functions for data
 #' @export
 load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE) {
   rlang::check_dots_empty()
   described <- with_conditions(
-    core("datasets", convert = TRUE)$load_dataset(name, split, data_dir = data_dir, supervised = supervised)
+    core(convert = TRUE)$load_dataset(name, split, data_dir = data_dir, supervised = supervised)
   )
   structure(
     list(
@@ -65,9 +67,10 @@ print.tfdistr_dataset <- function(x, ...) {
 #' @examplesIf reticulate::py_module_available("tensorflow")
 #' dataset <- load_dataset("digits")$dataset()
 #' auto_shard(dataset, num_workers = 4)
+#' @family functions for data
 #' @export
 auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRUE) {
-  with_conditions(core("data.shard", convert = TRUE)$auto_shard(dataset, num_workers, policy, exact))
+  with_conditions(core(convert = TRUE)$auto_shard(dataset, num_workers, policy, exact))
 }
 
 # What R passes as data, as the Python core takes it: arrays with the same dimensions, tuples, dictionaries.
@@ -78,7 +81,7 @@ python_data <- function(value, name, call = rlang::caller_env()) {
     attr(value, "python")
   } else if (is.data.frame(value)) {
     columns <- Map(python_array, as.list(value), part_names(name, value), list(call))
-    core("data.source")$from_columns(reticulate::py_dict(names(value), unname(columns)))
+    core()$from_columns(reticulate::py_dict(names(value), unname(columns)))
   } else if (is.list(value)) {
     parts <- unname(Map(python_data, value, part_names(name, value), list(call)))
     if (is.null(names(value))) reticulate::tuple(parts) else reticulate::py_dict(names(value), parts)

@@ -49,6 +49,8 @@
 #'   it, the data repeats as often as needed.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
 #' @param validation_steps Number of steps of a validation; by default one pass.
+#' @param validation_batch_size Number of examples in a global batch of the validation; by default as in the
+#'   training.
 #' @param callbacks List of Keras callbacks, or a function that returns one in each worker. Callbacks that
 #'   write, and those that [chief_only()] marked, run on the chief only; if one on any worker stops the
 #'   training, all stop. Callbacks with R functions, and those that Python can't pickle, need the function.
@@ -134,19 +136,20 @@
 #' )
 #' fit
 #' dim(fit$model$predict(load_dataset("digits", "test")$arrays()[[1]], verbose = 0L))
+#' @family functions for training
 #' @export
 distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = "multi_worker_mirrored",
                             batch_size = 32, per_worker_batch_size = NULL, epochs = 1,
                             steps_per_epoch = NULL, validation_data = NULL, validation_steps = NULL,
-                            callbacks = NULL, class_weight = NULL, sample_weight = NULL, seed = NULL,
-                            shuffle = TRUE, drop_remainder = FALSE, scale_learning_rate = "none",
-                            warmup_epochs = 0, communication = "auto",
+                            validation_batch_size = NULL, callbacks = NULL, class_weight = NULL,
+                            sample_weight = NULL, seed = NULL, shuffle = TRUE, drop_remainder = FALSE,
+                            scale_learning_rate = "none", warmup_epochs = 0, communication = "auto",
                             gradient_dtype = "float32", verbose = "auto", run_dir = NULL,
                             checkpoint_every = NULL, resume = FALSE, max_restarts = 0,
                             min_workers = NULL, start_timeout = NULL, heartbeat_timeout = 30,
                             step_timeout = NULL) {
+  arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
   options <- strategy_options(...)
-  placement <- options$placement
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
@@ -156,72 +159,50 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     if (!is_r_function(value)) {
       otherwise(value)
     } else if (is.null(cluster)) {
-      recorded(value, errors)
+      reticulate::r_to_py(recorded(value, errors))
     } else {
-      core("job")$Named(name)
+      core()$Named(name)
     }
   }
+  placement <- options$placement
   if (is_r_function(placement)) {
     options$placement <- part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
   }
-  # Unlike dict(), it does not take a variable of that name for the key.
-  options <- reticulate::py_dict(as.list(names(options)), unname(options))
-  if (is.null(cluster)) say_if_session()
-  with_conditions(record = errors, {
-    to <- core("fit")$destination(workers_cluster(cluster), strategy, communication, options)
-    recovery <- core("recovery.options")$check_recovery(
-      checkpoint_every, resume, max_restarts, min_workers, run_dir,
-      strategy = strategy, cluster = workers_cluster(cluster)
+  scratch <- NULL
+  on.exit(unlink(scratch, recursive = TRUE), add = TRUE)
+  before_start <- function(seed, run_dir) {
+    functions <- list(
+      model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
     )
-    job <- core("job_arguments")$make_job(
-      part(model, "model"),
-      part(x, "data", function(value) python_data(value, "x")),
-      python_targets(y, "y"),
-      num_workers = to[[1L]],
-      batch_size = batch_size,
-      per_worker_batch_size = per_worker_batch_size,
-      epochs = epochs,
-      steps_per_epoch = steps_per_epoch,
+    save_functions(Filter(is_r_function, functions), seed, run_dir)
+    scratch <<- file.path(run_dir, "tmp")
+    dir.create(scratch, showWarnings = FALSE) # that of a run that goes on may be there
+    worker_env(scratch)
+  }
+  if (is.null(cluster)) {
+    say_if_session()
+    keep_random_numbers()
+  }
+  with_conditions(record = errors, {
+    converted <- list(
+      model = part(model, "model"),
+      x = part(x, "data", function(value) python_data(value, "x")),
+      y = python_targets(y, "y"),
       validation_data = part(validation_data, "validation", python_validation),
-      validation_steps = validation_steps,
       callbacks = part(callbacks, "callbacks"),
       class_weight = if (!is.null(class_weight)) as.list(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
-      seed = seed,
-      shuffle = shuffle,
-      drop_remainder = drop_remainder,
-      scale_learning_rate = scale_learning_rate,
-      warmup_epochs = warmup_epochs,
-      communication = communication, gradient_dtype = gradient_dtype,
-      strategy = strategy, options = options,
-      start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout, step_timeout = step_timeout,
-      recovery = recovery
+      cluster = workers_cluster(cluster),
+      # Unlike dict(), it does not take a variable of that name for the key.
+      options = reticulate::py_dict(as.list(names(options)), unname(options))
     )
-    if (!is.null(cluster) && !is.null(start_timeout)) cluster$start_timeout <- start_timeout
-    trainer <- core("fit", convert = TRUE)
-    result <- if (is.null(cluster)) {
-      keep_random_numbers()
-      with_seed_kept(
-        trainer$fit_here(job, to[[0L]], display$event, on_seed = set.seed, run_dir = run_dir)
-      )
-    } else {
-      folder <- core("fit")$make_run_dir(run_dir, workers_cluster(cluster), resume = resume)
-      job <- core("recovery.run")$take_up(job, folder, workers_cluster(cluster)$workers)
-      functions <- Filter(
-        is_r_function,
-        list(
-          model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
-        )
-      )
-      save_functions(functions, reticulate::py_to_r(job$seed), reticulate::py_str(folder))
-      scratch <- file.path(reticulate::py_str(folder), "tmp")
-      dir.create(scratch, showWarnings = FALSE) # that of a run that goes on may be there
-      on.exit(unlink(scratch, recursive = TRUE), add = TRUE)
-      trainer$fit_on_cluster(
-        job, workers_cluster(cluster, worker_env(scratch)), worker_command(), folder, display$event,
-        build = if (is_r_function(model)) recorded(model, errors)
-      )
-    }
+    arguments[names(converted)] <- converted
+    caller <- core(convert = TRUE)$Caller(
+      display$event, worker_command(),
+      before_start = recorded(before_start, errors), on_seed = set.seed,
+      build = if (is_r_function(model)) recorded(model, errors)
+    )
+    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, c(list(caller), arguments)))
     new_fit(result, errors)
   })
 }
@@ -258,10 +239,9 @@ python_validation <- function(value, call = rlang::caller_env()) {
   reticulate::tuple(unname(parts))
 }
 
-# The core's cluster, with environment variables for its workers before which those of the user come; anything
-# else as it is, for the core to refuse.
-workers_cluster <- function(cluster, env = list()) {
-  env <- if (is.list(cluster)) utils::modifyList(env, as.list(cluster$env))
+# The core's cluster; anything else as it is, for the core to refuse.
+workers_cluster <- function(cluster) {
+  env <- if (is.list(cluster)) as.list(cluster$env)
   if (inherits(cluster, "tfdistr_local_cluster")) {
     workers <- if (length(cluster$gpus)) "gpus" else cluster$workers
     python_local_cluster(
@@ -275,15 +255,4 @@ workers_cluster <- function(cluster, env = list()) {
   } else {
     cluster
   }
-}
-
-# Evaluates code that may set R's seed; then R's random numbers go on as if there had been none.
-with_seed_kept <- function(code) {
-  before <- get0(".Random.seed", globalenv(), inherits = FALSE)
-  on.exit(if (!is.null(before)) {
-    assign(".Random.seed", before, globalenv())
-  } else if (exists(".Random.seed", globalenv(), inherits = FALSE)) {
-    rm(".Random.seed", envir = globalenv())
-  })
-  code
 }

@@ -1,6 +1,6 @@
-# The progress of a job, shown once for all of its workers.
+# The progress of a job, shown once for all of its workers: cli for R, rich for Python (jobs/progress.py).
 
-# What shows the events of a job (see python/tfdistr/events.py): `event` takes each one, `close` ends it.
+# What shows the events of a job (see launch/events.py of the core): `event` takes each one, `close` ends it.
 #
 # verbose: 0 for nothing more than warnings; 1 for a bar with metrics while an epoch runs, and a line for each
 #   that has ended; 2 for the lines alone; "auto" for 1 if the session is interactive, else 0. Where no bar

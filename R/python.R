@@ -1,7 +1,7 @@
-# Which Python is used, and the Python core that this package carries.
+# Which Python is used, and the Python core that this package carries. Only R has this.
 
-# What was imported so far in this session, by module name.
-modules <- new.env(parent = emptyenv())
+# The core as it was imported, without and with conversion to R.
+doors <- new.env(parent = emptyenv())
 
 # Says which Python suits, without starting it. reticulate keeps the order: RETICULATE_PYTHON, use_python()
 # and an active virtual environment come before the Python that `make setup` recorded; where there is none
@@ -30,21 +30,16 @@ setup_record <- function(field) {
   if (file.exists(path)) read.dcf(path, field)[[1L]] else NA_character_
 }
 
-# The Python module `tfdistr`, or `tfdistr.<module>`, without conversion to R unless its objects are for the
-# user. Imported on first use, and from the copy that this package carries, so that the two sides always
-# belong together.
-core <- function(module = NULL, convert = FALSE) {
-  name <- paste(c("tfdistr", module), collapse = ".")
-  if (is.null(modules$tfdistr)) {
-    modules$tfdistr <- import_core()
+# The Python module `tfdistr.bridge`, which has all that this package calls; without conversion to R, unless
+# its objects are for the user. Imported on first use, and from the copy that this package carries, so that
+# the two sides always belong together.
+core <- function(convert = FALSE) {
+  door <- if (convert) "converts" else "plain"
+  if (is.null(doors[[door]])) {
+    if (!length(ls(doors))) import_core()
+    doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
   }
-  if (convert) {
-    return(reticulate::import(name))
-  }
-  if (is.null(modules[[name]])) {
-    modules[[name]] <- reticulate::import(name, convert = FALSE)
-  }
-  modules[[name]]
+  doors[[door]]
 }
 
 is_python <- function(object) {
@@ -60,7 +55,6 @@ import_core <- function() {
   sys$path$insert(0L, package_file("python"))
   imported <- reticulate::import("tfdistr", convert = FALSE)
   check_core_version(reticulate::py_to_r(imported$`__version__`))
-  imported
 }
 
 # Python may have imported another tfdistr before; two versions do not understand each other.
@@ -99,14 +93,13 @@ check_core_version <- function(version, wanted = as.character(utils::packageVers
 #' }
 #' @export
 tfdistr_config <- function() {
-  tfdistr <- core()
   python <- reticulate::py_config()
   rows <- list(
     c("tfdistr", as.character(utils::packageVersion("tfdistr")), package_file()),
     c("R", as.character(getRversion()), R.home()),
     c("reticulate", as.character(utils::packageVersion("reticulate")), find.package("reticulate")),
     c("Python", sub(" .*", "", python$version_string), python$python),
-    c("core", reticulate::py_to_r(tfdistr$`__version__`), dirname(reticulate::py_to_r(tfdistr$`__file__`))),
+    c("core", core(convert = TRUE)$`__version__`, dirname(core(convert = TRUE)$`__file__`)),
     c("tensorflow", python_package("tensorflow", c("tensorflow", "tensorflow-cpu"))),
     c("keras", python_package("keras"))
   )

@@ -3,10 +3,9 @@
 
 # Serves in this process. Each fork goes on here, and runs the program that its client asked for.
 fork_server <- function(args = commandArgs(TRUE)) {
-  server <- core("launch.warm.server")
-  server$preload(args[[1L]])
+  core()$preload(args[[1L]])
   unlink(tempdir(), recursive = TRUE) # a fork makes one of its own, where its TMPDIR is
-  program <- as.character(reticulate::py_to_r(server$serve(args[[1L]], as.integer(args[[2L]]))))
+  program <- as.character(reticulate::py_to_r(core()$serve(args[[1L]], as.integer(args[[2L]]))))
   tempdir(check = TRUE)
   suppressWarnings(rm(".Random.seed", envir = globalenv()))
   run_forked(program)
@@ -16,8 +15,7 @@ fork_server <- function(args = commandArgs(TRUE)) {
 run_forked <- function(program) {
   is_code <- identical(program[[1L]], "-e")
   rest <- program[-seq_len(1L + is_code)]
-  child <- core("launch.warm.child")
-  child$set_command_line_of_r(as.list(c("R", "--args", rest)))
+  core()$set_command_line_of_r(as.list(c("R", "--args", rest)))
   end_at_quit()
   status <- 1L
   tryCatch(
@@ -51,8 +49,9 @@ end_at_quit <- function() {
 #' @return `NULL`, invisibly.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' stop_warm_workers()
+#' @family clusters
 #' @export
 stop_warm_workers <- function() {
-  core("launch.warm.servers")$stop_warm_workers()
+  core()$stop_warm_workers()
   invisible()
 }

@@ -1,4 +1,4 @@
-# The R process of one worker: what it is sent, and what it does.
+# The R process of one worker: what it is sent, and what it does. In Python: jobs/worker.py.
 
 # How the process starts; the run directory and the index of the worker follow. Without the user's .Rprofile:
 # what it loads could use TensorFlow before the strategy is made, after which there can be none.
@@ -34,11 +34,11 @@ save_functions <- function(functions, seed, run_dir) {
   mask <- Sys.umask("077") # what is read from it is run
   on.exit(Sys.umask(mask))
   saveRDS(bundle, file.path(run_dir, "job.rds"), compress = FALSE, refhook = hook)
-  core("job")$save_value(objects, run_dir, "objects")
+  core()$save_value(objects, run_dir, "objects")
 }
 
 load_functions <- function(run_dir) {
-  objects <- core("job")$load_value(run_dir, "objects")
+  objects <- core()$load_value(run_dir, "objects")
   hook <- function(place) {
     object <- objects[[as.integer(place[[1L]])]]
     object <- attr(object, "py_object", exact = TRUE) %||% object # of what can be called
@@ -46,7 +46,7 @@ load_functions <- function(run_dir) {
     object
   }
   file <- file.path(run_dir, "job.rds")
-  core("ownership")$check_own(file) # what is read from it is run
+  core()$check_own(file) # what is read from it is run
   bundle <- readRDS(file, refhook = hook)
   functions <- restore_functions(bundle$captured)
   # The same in every worker: a function that draws random numbers draws the same ones.
@@ -59,7 +59,7 @@ load_functions <- function(run_dir) {
 worker_functions <- function(run_dir) {
   delayedAssign("functions", load_functions(run_dir))
   called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ...))
-  calls <- sapply(job_functions, called, simplify = FALSE)
+  calls <- rlang::set_names(lapply(job_functions, called), job_functions)
   calls$placement <- of_layer(calls$placement)
   calls
 }
@@ -83,7 +83,7 @@ job_functions <- c("model", "data", "validation", "callbacks", "placement")
 worker_main <- function(args = commandArgs(TRUE)) {
   run_dir <- args[[1L]]
   keep_random_numbers()
-  status <- core("worker")$run_worker(
+  status <- core()$run_worker(
     run_dir, as.integer(args[[2L]]),
     functions = worker_functions(run_dir), foreign = r_error
   )
@@ -92,7 +92,7 @@ worker_main <- function(args = commandArgs(TRUE)) {
 
 # Has checkpoints hold the state of R's random numbers: as text, in which NA remains what it is.
 keep_random_numbers <- function() {
-  core("recovery.random_numbers")$keep_random_numbers(
+  core()$keep_random_numbers(
     "R",
     function() paste(get0(".Random.seed", globalenv(), inherits = FALSE), collapse = " "),
     function(state) {

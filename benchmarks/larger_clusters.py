@@ -5,7 +5,7 @@ from __future__ import annotations
 from networks import NETWORKS, PER_WORKER_BATCH
 from scaling_model import Model, Point
 
-#: Bytes in which gradients go out, one pack after the other; tfdistr.collectives.BYTES_PER_PACK.
+#: Bytes in which gradients go out, one pack after the other; BYTES_PER_PACK of communication.collectives.
 PACK = 4 * 1024 * 1024
 WORKERS = (2, 8, 64, 1024)
 #: Links: Gbit/s, and seconds of latency from one host to another.

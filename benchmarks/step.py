@@ -26,12 +26,14 @@ import keras  # noqa: E402
 import networks  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from tfdistr import _private, mpi  # noqa: E402
+from tfdistr import _private  # noqa: E402
+from tfdistr.communication import mpi_world  # noqa: E402
+from tfdistr.communication.mpi_collectives import MpiCollectives  # noqa: E402
 from tfdistr.data.context import WorkerContext  # noqa: E402
 from tfdistr.data.pipeline import WorkerData, make_data  # noqa: E402
 from tfdistr.data.source import make_source  # noqa: E402
-from tfdistr.mpi_collectives import MpiCollectives  # noqa: E402
-from tfdistr.training_loop import Steps, build  # noqa: E402
+from tfdistr.strategies.build import build  # noqa: E402
+from tfdistr.training.steps import Steps  # noqa: E402
 
 ROUNDS = 12
 
@@ -89,10 +91,10 @@ def main(name: str) -> None:
     count = 100 if name == "seed" else 12
     for _ in range(ROUNDS):
         for variant, made in variants.items():
-            mpi.world().Barrier()
+            mpi_world.world().Barrier()
             began = time.perf_counter()
             made.run(count)
-            mpi.world().Barrier()
+            mpi_world.world().Barrier()
             took[variant].append((time.perf_counter() - began) / count)
     if index == 0:
         print(f"{networks.NETWORKS[name].title}: ms of a step, medians of {ROUNDS} times {count} steps")

@@ -9,67 +9,66 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tfdistr._version import __version__ as __version__
 
 _MODULES = {
     "ArgumentError": "errors",
-    "ClusterConfig": "cluster",
+    "ClusterConfig": "cluster.config",
     "ClusterConfigError": "errors",
-    "ClusterPlan": "cluster",
+    "ClusterPlan": "cluster.config",
     "ClusterStartError": "errors",
     "Comparison": "compare",
     "DataShardError": "errors",
     "Diagnosis": "diagnosis",
-    "FitResult": "result",
+    "FitResult": "jobs.result",
     "JobMismatchError": "errors",
     "JobStoppedError": "errors",
     "LocalCluster": "launch.local",
-    "MirroredStrategy": "mirrored",
-    "ModelParallelStrategy": "model_parallel.strategy",
-    "MpiCluster": "launch.mpi",
-    "MultiWorkerMirroredStrategy": "strategy",
-    "OneDeviceStrategy": "mirrored",
+    "MirroredStrategy": "strategies.mirrored",
+    "ModelParallelStrategy": "strategies.model_parallel",
+    "MpiCluster": "launch.mpi_cluster",
+    "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
+    "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
-    "Task": "cluster",
+    "Task": "cluster.config",
     "TfdistrError": "errors",
-    "WarmUp": "warm_up",
+    "WarmUp": "training.warm_up",
     "WorkerContext": "data.context",
     "WorkerFailedError": "errors",
     "auto_shard": "data.shard",
-    "average_loss": "losses",
-    "chief_only": "callbacks",
-    "cluster_from_env": "cluster",
+    "average_loss": "strategies.losses",
+    "chief_only": "strategies.callbacks",
+    "cluster_from_env": "cluster.config",
     "compare_strategies": "compare",
-    "distribute": "custom_loop",
+    "distribute": "strategies.custom_loop",
     "distributed_fit": "fit",
     "doctor": "diagnosis",
-    "is_chief": "place",
+    "is_chief": "strategies.place",
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
-    "make_strategy": "strategies",
-    "mpi_cluster": "launch.mpi",
-    "num_workers": "place",
-    "regularization_loss": "losses",
-    "scaled_learning_rate": "scaling",
-    "steps_per_epoch": "scaling",
+    "make_strategy": "strategies.registry",
+    "mpi_cluster": "launch.mpi_cluster",
+    "num_workers": "strategies.place",
+    "regularization_loss": "strategies.losses",
+    "scaled_learning_rate": "training.learning_rate",
+    "steps_per_epoch": "data.steps",
     "stop_warm_workers": "launch.warm.servers",
-    "tf_config": "cluster",
-    "worker_index": "place",
+    "tf_config": "cluster.config",
+    "worker_index": "strategies.place",
 }
 __all__ = list(_MODULES)
 
 if TYPE_CHECKING:
-    from tfdistr.callbacks import chief_only as chief_only
-    from tfdistr.cluster import ClusterConfig as ClusterConfig
-    from tfdistr.cluster import ClusterPlan as ClusterPlan
-    from tfdistr.cluster import Task as Task
-    from tfdistr.cluster import cluster_from_env as cluster_from_env
-    from tfdistr.cluster import tf_config as tf_config
+    from tfdistr.cluster.config import ClusterConfig as ClusterConfig
+    from tfdistr.cluster.config import ClusterPlan as ClusterPlan
+    from tfdistr.cluster.config import Task as Task
+    from tfdistr.cluster.config import cluster_from_env as cluster_from_env
+    from tfdistr.cluster.config import tf_config as tf_config
     from tfdistr.compare import Comparison as Comparison
     from tfdistr.compare import compare_strategies as compare_strategies
-    from tfdistr.custom_loop import distribute as distribute
     from tfdistr.data.context import WorkerContext as WorkerContext
     from tfdistr.data.shard import auto_shard as auto_shard
+    from tfdistr.data.steps import steps_per_epoch as steps_per_epoch
     from tfdistr.datasets import load_dataset as load_dataset
     from tfdistr.diagnosis import Diagnosis as Diagnosis
     from tfdistr.diagnosis import doctor as doctor
@@ -82,26 +81,29 @@ if TYPE_CHECKING:
     from tfdistr.errors import TfdistrError as TfdistrError
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
+    from tfdistr.jobs.result import FitResult as FitResult
     from tfdistr.launch.local import LocalCluster as LocalCluster
     from tfdistr.launch.local import local_cluster as local_cluster
-    from tfdistr.launch.mpi import MpiCluster as MpiCluster
-    from tfdistr.launch.mpi import mpi_cluster as mpi_cluster
+    from tfdistr.launch.mpi_cluster import MpiCluster as MpiCluster
+    from tfdistr.launch.mpi_cluster import mpi_cluster as mpi_cluster
     from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
-    from tfdistr.losses import average_loss as average_loss
-    from tfdistr.losses import regularization_loss as regularization_loss
-    from tfdistr.mirrored import MirroredStrategy as MirroredStrategy
-    from tfdistr.mirrored import OneDeviceStrategy as OneDeviceStrategy
-    from tfdistr.model_parallel.strategy import ModelParallelStrategy as ModelParallelStrategy
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
-    from tfdistr.place import is_chief as is_chief
-    from tfdistr.place import num_workers as num_workers
-    from tfdistr.place import worker_index as worker_index
-    from tfdistr.result import FitResult as FitResult
-    from tfdistr.scaling import scaled_learning_rate as scaled_learning_rate
-    from tfdistr.scaling import steps_per_epoch as steps_per_epoch
-    from tfdistr.strategies import make_strategy as make_strategy
-    from tfdistr.strategy import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
-    from tfdistr.warm_up import WarmUp as WarmUp
+    from tfdistr.strategies.callbacks import chief_only as chief_only
+    from tfdistr.strategies.custom_loop import distribute as distribute
+    from tfdistr.strategies.losses import average_loss as average_loss
+    from tfdistr.strategies.losses import regularization_loss as regularization_loss
+    from tfdistr.strategies.mirrored import MirroredStrategy as MirroredStrategy
+    from tfdistr.strategies.mirrored import OneDeviceStrategy as OneDeviceStrategy
+    from tfdistr.strategies.model_parallel import ModelParallelStrategy as ModelParallelStrategy
+    from tfdistr.strategies.multi_worker_mirrored import (
+        MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+    )
+    from tfdistr.strategies.place import is_chief as is_chief
+    from tfdistr.strategies.place import num_workers as num_workers
+    from tfdistr.strategies.place import worker_index as worker_index
+    from tfdistr.strategies.registry import make_strategy as make_strategy
+    from tfdistr.training.learning_rate import scaled_learning_rate as scaled_learning_rate
+    from tfdistr.training.warm_up import WarmUp as WarmUp
 
 
 def __getattr__(name: str) -> Any:

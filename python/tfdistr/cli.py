@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tfdistr._tf_config import load_json
-from tfdistr.cluster import ClusterConfig, parse_tf_config
+from tfdistr.cluster.config import ClusterConfig, parse_tf_config
+from tfdistr.cluster.tf_config_json import load_json
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 
 _ADDRESSES = ("chief", "worker", "ps")
@@ -119,7 +119,8 @@ def _examine(parsed: argparse.Namespace) -> int:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from tfdistr.parameter_server.server import serve
+    from tfdistr.jobs.server_process import offer_feed
+    from tfdistr.servers.server import serve
 
     config = server_config(
         parsed.type, parsed.index, parsed.cluster, {job: getattr(parsed, job) for job in _ADDRESSES}
@@ -129,7 +130,10 @@ def _serve(parsed: argparse.Namespace) -> int:
     def say() -> None:
         print(f"{config.task} of the cluster serves at {config.address}", flush=True)
 
-    serve(config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say)
+    serve(
+        config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say,
+        offer_more=offer_feed,
+    )  # fmt: skip
     print(f"{config.task} has ended: the chief is done", flush=True)
     return 0
 

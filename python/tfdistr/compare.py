@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.arguments import whole
+from tfdistr._utils.arguments import whole
+from tfdistr._utils.optional_imports import data_frame, figure
 from tfdistr.errors import ArgumentError, TfdistrError
-from tfdistr.events import EventReader
 from tfdistr.fit import distributed_fit
+from tfdistr.jobs.kinds import KINDS, kind_of
+from tfdistr.jobs.result import FitResult
+from tfdistr.launch.events import EventReader
 from tfdistr.launch.local import local_cluster
-from tfdistr.optional import data_frame, figure
-from tfdistr.result import FitResult
-from tfdistr.strategies import STRATEGIES, check_options
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -42,7 +42,7 @@ class Run:
     @property
     def ps(self) -> int:
         """How many parameter servers it gets."""
-        return int(STRATEGIES[self.strategy].servers)
+        return KINDS[self.strategy].ps
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,9 @@ def plan(strategies: Any, workers: Any) -> list[Run]:
         )
     runs = []
     for name, options in named.items():
-        checked = check_options(name, options or {})
-        tried = [1] if STRATEGIES[name].one_process else numbers
+        kind = kind_of(name)
+        checked = kind.check_options(options or {})
+        tried = [1] if kind.max_workers == 1 else numbers
         runs += [Run(name, number, checked) for number in tried]
     return runs
 

@@ -19,16 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tfdistr
-from tfdistr._tf_config import split_address
-from tfdistr.arguments import positive
-from tfdistr.cluster import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr._utils.arguments import positive
+from tfdistr._utils.optional_imports import data_frame
+from tfdistr._version import __version__
+from tfdistr.cluster.config import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr.cluster.rendezvous_protocol import absence, greeting_of, listening_socket, lookup, no_port
+from tfdistr.cluster.tf_config_json import split_address
+from tfdistr.communication.mpi_world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.launch.gpus import visible_gpus
-from tfdistr.launch.mpi import check_hosts
+from tfdistr.launch.mpi_cluster import check_hosts
 from tfdistr.launch.mpiexec import find_mpiexec
-from tfdistr.optional import data_frame
-from tfdistr.peers import absence, greeting_of, listening_socket, lookup, no_port
 
 #: Seconds that clocks may differ by; logs of several workers could not be compared then.
 CLOCKS = 2.0
@@ -39,7 +40,6 @@ _TENSORFLOW = (
     "import json, os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'; import tensorflow as tf; "
     "print(json.dumps([d.name for d in tf.config.list_physical_devices('GPU')]))"
 )
-_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 _R = 'v <- function(p) tryCatch(as.character(packageVersion(p)), error = function(e) ""); cat(as.character(' \
      'getRversion()), v("reticulate"), v("tfdistr"), sep = "\\n")'  # fmt: skip
 
@@ -290,8 +290,8 @@ def _host(host: str, timeout: float) -> list[Row]:
         )
         return [Row(check, _BAD, what, fix)]
     rows = [Row(check, _OK, f"ssh lets this user in; tfdistr {version or 'not installed in Python'}")]
-    if version not in ("", tfdistr.__version__):
-        found = f"tfdistr {version}, here {tfdistr.__version__}"
+    if version not in ("", __version__):
+        found = f"tfdistr {version}, here {__version__}"
         rows = [Row(check, _BAD, found, "Install the same version.")]
     apart = there - (began + time.time()) / 2
     slack = CLOCKS + (time.time() - began) / 2
@@ -304,7 +304,7 @@ def _host(host: str, timeout: float) -> list[Row]:
 
 def _packages() -> list[Row]:
     python = ".".join(map(str, sys.version_info[:3]))
-    rows = [Row("Python", _OK, f"{python}, {sys.executable}"), Row("tfdistr", _OK, tfdistr.__version__)]
+    rows = [Row("Python", _OK, f"{python}, {sys.executable}"), Row("tfdistr", _OK, __version__)]
     for name, others in (("tensorflow", ["tensorflow-cpu"]), ("keras", []), ("numpy", [])):
         version = next(filter(None, map(_version, [name, *others])), None)
         if version is None:
@@ -332,7 +332,7 @@ def _mpi(timeout: float) -> list[Row]:
     version = _version("mpi4py")
     if version is None:
         return [Row("MPI", _NONE, "no mpi4py: TensorFlow's ring is used", "pip install 'tfdistr[mpi]'")]
-    said = _run([sys.executable, "-c", _MPI], timeout)
+    said = _run([sys.executable, "-c", PRINT_LIBRARY], timeout)
     if said.failure:
         return [Row("MPI", _BAD, f"mpi4py {version}: {said.failure}", "pip install 'tfdistr[mpi]'")]
     launcher = find_mpiexec()
@@ -371,8 +371,8 @@ def _r(rscript: str | None, timeout: float) -> list[Row]:
         numbers = tuple(int(part) for part in reticulate.replace("-", ".").split(".")[:2])
         fix = "" if numbers >= _RETICULATE else "Install reticulate 1.41 or later: older ones lack NumPy 2."
         rows.append(Row("reticulate", _BAD if fix else _OK, reticulate, fix))
-    if package and package != tfdistr.__version__:
-        found = f"{package}, in Python {tfdistr.__version__}"
+    if package and package != __version__:
+        found = f"{package}, in Python {__version__}"
         rows.append(Row("R package tfdistr", _BAD, found, "Install the same version in both."))
     elif package:
         rows.append(Row("R package tfdistr", _OK, package))

@@ -146,3 +146,9 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         self.traceback = traceback
         self.log = log
         self.workers = list(workers)
+
+
+def how_to_go_on(run_dir: object) -> str:
+    """What a user can do who has a job in ``run_dir`` that was told to end."""
+    folder = f", run_dir={str(run_dir)!r}" if run_dir is not None else ""
+    return f"Go on with the same call{folder} and resume=True."

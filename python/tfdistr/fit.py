@@ -5,29 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from tfdistr.arguments import COMMUNICATION, one_of
-from tfdistr.cluster import ClusterConfig
-from tfdistr.errors import ArgumentError, ClusterConfigError, JobStoppedError
-from tfdistr.fit_here import fit_here
-from tfdistr.fit_on_cluster import fit_on_cluster
-from tfdistr.job_arguments import make_job
-from tfdistr.launch.carrier import choose_carrier
-from tfdistr.launch.local import WORKER, LocalCluster
-from tfdistr.launch.mpi import MpiCluster
-from tfdistr.model_parallel.places import check_placement, count_workers
-from tfdistr.mpi import chooses_mpi, world
-from tfdistr.mpi_ranks import ranks
-from tfdistr.parameter_server.options import ServerOptions
-from tfdistr.preflight import cluster_to_join
-from tfdistr.progress import make_display
-from tfdistr.recovery.options import check_recovery
-from tfdistr.recovery.run import take_up
-from tfdistr.result import FitResult
-from tfdistr.run_dir import make_run_dir
-from tfdistr.strategies import STRATEGIES, check_fits, check_options, count_shares
+from tfdistr.errors import JobStoppedError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.progress import make_display
+from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.run import run_fit
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi_cluster import MpiCluster
 
 
 def distributed_fit(
@@ -43,6 +29,7 @@ def distributed_fit(
     steps_per_epoch: int | None = None,
     validation_data: Any = None,
     validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
     callbacks: Any = None,
     class_weight: Mapping[int, float] | None = None,
     sample_weight: Any = None,
@@ -95,6 +82,7 @@ def distributed_fit(
             the data repeats as often as needed.
         validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
         validation_steps: Steps of a validation; by default one pass.
+        validation_batch_size: Examples in a global batch of the validation; by default as in the training.
         callbacks: List of Keras callbacks, or a function that returns one in each worker. Those that
             write, and those that ``chief_only()`` marked, run on the chief only; if one on any worker
             stops the training, all stop.
@@ -168,89 +156,14 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    config, num_workers = destination(cluster, strategy, communication, options)
-    recovery = check_recovery(
-        checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster
-    )
-    job = make_job(
-        model, x, y, num_workers=num_workers, batch_size=batch_size,
-        per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
-        validation_data=validation_data, validation_steps=validation_steps, callbacks=callbacks,
-        class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
-        drop_remainder=drop_remainder, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs,
-        communication=communication, gradient_dtype=gradient_dtype, strategy=strategy, options=options,
-        recovery=recovery, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
-        step_timeout=step_timeout,
-    )  # fmt: skip
-    if cluster is not None and start_timeout is not None:
-        cluster = replace(cluster, start_timeout=job.start_timeout)
+    arguments = dict(locals())
+    del arguments["verbose"]
     display = make_display(verbose)
     try:
-        if cluster is None:
-            return fit_here(job, config, display.event, run_dir=run_dir)
-        folder = make_run_dir(run_dir, cluster, resume=recovery.resume)
-        job = take_up(job, folder, cluster.workers)
-        return fit_on_cluster(job, cluster, WORKER, folder, display.event)
+        return run_fit(Caller(display.event), **arguments)
     except JobStoppedError as stopped:
         display.close()
         print(stopped, file=sys.stderr)  # where nobody catches it, Python ends without a word
         raise
     finally:
         display.close()
-
-
-def destination(
-    cluster: Any, strategy: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
-) -> tuple[ClusterConfig | None, int]:
-    """Where a job is to train.
-
-    Returns:
-        The cluster of TF_CONFIG that this process joins, if there is one and no ``cluster`` is given, and the
-        number of workers (of devices, if one worker has several).
-    """
-    chosen = check_options(strategy, options or {})
-    kind = STRATEGIES[strategy]
-    one_of("communication", communication, COMMUNICATION)
-    if cluster is None:
-        if chooses_mpi(communication):
-            # What the launcher says, if it does: a rank whose arguments are refused has not started MPI.
-            workers = ranks() if ranks() > 1 else int(world().Get_size())
-            check_fits(strategy, workers, 0, "the launcher of this process", peers=True)
-            return None, count_shares(strategy, workers, chosen)
-        config = cluster_to_join()
-        if kind.client:
-            check_placement(chosen.get("placement"), None if config is None else count_workers(config))
-            return config, 1
-        if not kind.servers:
-            _check_trains(config)
-        workers = config.num_workers if config else 1
-        servers = len(config.jobs.get("ps", ())) if config else 0
-        where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
-        check_fits(strategy, workers, servers, where, peers=config is not None and "chief" not in config.jobs)
-        if kind.servers:
-            ServerOptions(**chosen).check_workers(workers)
-        return config, count_shares(strategy, workers, chosen)
-    if not isinstance(cluster, LocalCluster | MpiCluster):
-        raise ArgumentError(
-            "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
-            received=f"{type(cluster).__module__}.{type(cluster).__name__}",
-            fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
-        )
-    peers = isinstance(cluster, MpiCluster)
-    check_fits(strategy, cluster.workers, getattr(cluster, "ps", 0), "the cluster", peers=peers)
-    if kind.servers:
-        ServerOptions(**chosen).check_workers(cluster.workers)
-    elif kind.client:
-        check_placement(chosen.get("placement"), cluster.workers)
-    else:
-        choose_carrier(cluster, communication)  # before anything is written or started
-    return None, count_shares(strategy, cluster.workers, chosen)
-
-
-def _check_trains(config: ClusterConfig | None) -> None:
-    if config is not None and config.worker_index is None:
-        raise ClusterConfigError(
-            "distributed_fit() joins a cluster as a chief or a worker.",
-            received=f"the task {config.task} in TF_CONFIG",
-            fix="Call it in the processes of the chief and the workers only.",
-        )

@@ -25,9 +25,8 @@ import keras
 import numpy as np
 
 import tfdistr
-from tfdistr.events import events_path
-from tfdistr.recovery.checkpoint import CheckpointFolder
-from tfdistr.recovery.run import checkpoint_folder
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.launch.events import events_path
 
 STEPS = 400  # of an epoch
 EPOCHS = 6

@@ -15,7 +15,7 @@ from cases import CASES
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
 
-sys.path.append(str(Path(__file__).parents[1] / "python"))
+sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 from clusters import run_cluster
 
 WORKER = Path(__file__).with_name("worker.py")

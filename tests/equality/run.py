@@ -1,4 +1,4 @@
-"""Shows that many workers give what one worker gives: trains each case of cases.py both ways.
+"""Shows that many workers give what one worker gives: trains each case both ways.
 
 Usage: run.py [--workers 2 3] [--cases NAME...] [--way WAY] [--communication auto|ring|nccl|mpi|mirrored]
 

@@ -16,7 +16,7 @@ from typing import Any
 import tfdistr
 from tfdistr.launch.ports import free_ports
 
-sys.path.append(str(Path(__file__).parents[1] / "python"))
+sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 import warm
 from launched import wait_for
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 from clusters import Processes
 from launched import SMALL_SERVER
 

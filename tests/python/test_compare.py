@@ -11,7 +11,7 @@ import pytest
 import tfdistr
 from tfdistr import compare
 from tfdistr.errors import ArgumentError
-from tfdistr.result import FitResult
+from tfdistr.jobs.result import FitResult
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -208,7 +208,7 @@ def test_what_other_programs_say(monkeypatch, tmp_path):
     assert diagnosis._mpi(60)[0].status == "ok"
     monkeypatch.setattr(diagnosis, "find_mpiexec", lambda: None)
     assert "no mpiexec" in diagnosis._mpi(60)[0].found
-    monkeypatch.setattr(diagnosis, "_MPI", "raise SystemExit('no library')")
+    monkeypatch.setattr(diagnosis, "PRINT_LIBRARY", "raise SystemExit('no library')")
     assert diagnosis._mpi(60)[0].found.endswith(": no library")
 
     program = tmp_path / "Rscript"

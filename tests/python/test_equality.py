@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from paths import ROOT
 
-FOLDER = Path(__file__).parents[1] / "equality"
+FOLDER = ROOT / "tests" / "equality"
 sys.path.append(str(FOLDER))
 import matrix  # noqa: E402
 from cases import CASES  # noqa: E402

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import MPIEXEC, run_commands
+from paths import EXAMPLES
 from slow import mostly_slow
 
 import tfdistr
@@ -17,7 +18,6 @@ from tfdistr.launch.ports import free_ports
 
 pytestmark = [pytest.mark.timeout(500), pytest.mark.usefixtures("with_pandas")]
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE = {"TF_CONFIG": "{}"}
 
 #: A process: script, arguments and environment.

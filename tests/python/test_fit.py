@@ -21,14 +21,14 @@ import pytest
 import tensorflow as tf
 from clusters import PROGRAMS, run_cluster
 from launched import is_there
+from paths import TFDS
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr import run_dir as module
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
+from tfdistr.jobs import run_dir as module
 
 BOUND = 1e-6
-TFDS = Path(os.environ.get("TFDISTR_TFDS_DIR") or Path(__file__).parents[3] / "shared" / "tfds")
 X = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
 
@@ -178,7 +178,7 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert restarted.run_dir == str(run_dir)
     assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
     assert {path.name for path in run_dir.iterdir()} == {
-        "carrier.txt", "checkpoints", "job.buffers", "job.pkl", "logs", "model.npz", "result.json",
+        "backend.txt", "checkpoints", "job.buffers", "job.pkl", "logs", "model.npz", "result.json",
         "run.json", "strategy.buffers", "strategy.pkl", "training.json", "workers",
     }  # fmt: skip
     assert [path.name for path in (run_dir / "workers" / "0").iterdir()] == ["events.jsonl"]

@@ -12,10 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import tfdistr
 
-ROOT = Path(__file__).parents[2]
 CORE = ROOT / "python" / "tfdistr"
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from slow import mostly_slow
 
 import tfdistr
@@ -21,7 +22,7 @@ from tfdistr.launch.ports import free_ports
 
 pytestmark = pytest.mark.timeout(500)
 
-VIGNETTES = Path(__file__).parents[2] / "vignettes"
+VIGNETTES = ROOT / "vignettes"
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy"]
 
 # Language: the vignette, the file with the loop, and what runs a file.

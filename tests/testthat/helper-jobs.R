@@ -71,15 +71,19 @@ two_tasks <- function(script, configs) {
   lapply(unname(outputs), readRDS)
 }
 
+# A module of the Python that this package carries, beyond what the package itself calls.
+module_of_core <- function(name) {
+  core()
+  reticulate::import(paste0("tfdistr.", name))
+}
+
 free_addresses <- function() {
-  ports <- reticulate::py_to_r(core("launch.ports")$free_ports(2L))
-  paste0("127.0.0.1:", ports)
+  paste0("127.0.0.1:", module_of_core("launch.ports")$free_ports(2L))
 }
 
 # What hides the GPUs of this machine, if it has some: a fork server serves those with the same variables.
 no_gpus <- function() {
-  gpus <- reticulate::py_to_r(core("launch.gpus")$visible_gpus(reticulate::dict()))
-  if (length(gpus)) c(CUDA_VISIBLE_DEVICES = "")
+  if (length(module_of_core("launch.gpus")$visible_gpus(reticulate::dict()))) c(CUDA_VISIBLE_DEVICES = "")
 }
 
 # For tests that only `make test-all` runs; CONTRIBUTING.md says why.

@@ -22,7 +22,7 @@ test_that("a failed worker is described by the fields of the condition", {
   failed <- function() {
     reticulate::py_run_string("
 from tfdistr.errors import WorkerFailedError
-from tfdistr.launch import WorkerStatus
+from tfdistr.launch.supervisor import WorkerStatus
 def fail():
     error = WorkerFailedError('Worker 1 of 2 on here failed: {braces}', worker=1, host='here', pid=5,
                               exit_code=-9, traceback='its {traceback}', log='/its/log', fix='Look there.')
@@ -47,7 +47,7 @@ test_that("an error without a kind of its own is a tfdistr_error, and other erro
 def raise_error(error):
     raise error
 ")$raise_error
-  base <- core("errors")$TfdistrError("just so")
+  base <- module_of_core("errors")$TfdistrError("just so")
   error <- expect_error(with_conditions(raise(base)), class = "tfdistr_error")
   expect_identical(class(error)[[1L]], "tfdistr_error")
   expect_identical(error$message, c("just so"))

@@ -2,9 +2,9 @@ test_that("a strategy by name is that of the function for it", {
   withr::local_envvar(TF_CONFIG = NA)
   # Whole numbers arrive as such, though R's are doubles.
   strategy <- make_strategy("multi_worker_mirrored", bytes_per_pack = 1024^2, start_timeout = 7)
-  expect_s3_class(strategy, "tfdistr.strategy.MultiWorkerMirroredStrategy")
+  expect_s3_class(strategy, "tfdistr.strategies.multi_worker_mirrored.MultiWorkerMirroredStrategy")
   expect_identical(strategy$num_workers, 1L)
-  expect_s3_class(make_strategy(), "tfdistr.strategy.MultiWorkerMirroredStrategy")
+  expect_s3_class(make_strategy(), "tfdistr.strategies.multi_worker_mirrored.MultiWorkerMirroredStrategy")
 })
 
 test_that("what no strategy can be made of is an error", {

@@ -1,4 +1,4 @@
-# The values that tests/python/test_job_any_input.py reads, too: valid, or refused with the same error.
+# The values that tests/python/training/test_job_any_input.py reads, too: valid, or refused alike.
 
 corpus <- function() {
   decode <- function(value) {
@@ -38,7 +38,7 @@ test_that("clusters are made or refused as in Python", {
 
 test_that("a TF_CONFIG is read or refused as in Python", {
   expect_as_in_python("parse_tf_config", function(case) {
-    with_conditions(core("cluster")$ClusterConfig$from_json(case$arguments$text))
+    with_conditions(core()$parse_tf_config(case$arguments$text))
   })
 })
 

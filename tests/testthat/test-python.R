@@ -29,10 +29,12 @@ test_that("the core is the one that the package carries", {
   )
 })
 
-test_that("core() gives modules without conversion, each imported once", {
+test_that("core() is imported once, and converts if it is to", {
   expect_identical(core(), core())
-  expect_s3_class(core("errors")$TfdistrError, "python.builtin.object")
+  expect_s3_class(core()$tf_config, "python.builtin.function")
   expect_s3_class(core()$`__version__`, "python.builtin.str")
+  expect_identical(core(convert = TRUE)$`__version__`, as.character(utils::packageVersion("tfdistr")))
+  expect_error(core()$nothing_of_the_kind, "has no attribute 'nothing_of_the_kind'")
 })
 
 test_that("a tfdistr of another version in this Python is an error that says what to do", {

@@ -6,9 +6,7 @@ no public one will do; when a version breaks one, these are the files to mend.
 
 from __future__ import annotations
 
-from tfdistr.errors import TfdistrError
-
-from .coordination import (
+from tfdistr._private.coordination import (
     abort_collectives,
     configure_coordination,
     context_initialized,
@@ -19,7 +17,7 @@ from .coordination import (
     set_key,
     wait_at_barrier,
 )
-from .keras_loop import (
+from tfdistr._private.keras_loop import (
     KerasCall,
     all_layers,
     build,
@@ -33,19 +31,10 @@ from .keras_loop import (
     replaces_fit,
     seed_generators,
 )
-from .keras_step import (
-    keras_step,
-    loss_shares,
-    optimizer_step,
-    overridden,
-)
-from .keras_updates import (
-    fewer_passes,
-)
-from .loops import (
-    loop_of,
-)
-from .pipelines import (
+from tfdistr._private.keras_step import keras_step, loss_shares, optimizer_step, overridden
+from tfdistr._private.keras_updates import fewer_passes
+from tfdistr._private.loops import loop_of
+from tfdistr._private.pipelines import (
     dense_slices,
     global_seed,
     has_unseeded_shuffle,
@@ -57,18 +46,10 @@ from .pipelines import (
     source_files,
     walk_pipeline,
 )
-from .r_functions import (
-    function_of_r,
-)
-from .strategy import (
-    MirroredExtended,
-    MultiWorkerExtended,
-    OneDeviceExtended,
-)
-from .variables import (
-    device_of,
-    make_again,
-)
+from tfdistr._private.r_functions import function_of_r
+from tfdistr._private.strategy import MirroredExtended, MultiWorkerExtended, OneDeviceExtended
+from tfdistr._private.variables import device_of, make_again
+from tfdistr.errors import TfdistrError
 
 __all__ = [
     "KerasCall",

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from .keras_step import overridden
-from .variables import device_of
+from tfdistr._private.keras_step import overridden
+from tfdistr._private.variables import device_of
 
 # For these the CPU kernels round as Keras's operations do.
 _TYPES = (tf.float32, tf.float64)

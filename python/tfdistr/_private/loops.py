@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorflow.python.ops import control_flow_util_v2
 
-from .keras_step import overridden
+from tfdistr._private.keras_step import overridden
 
 # The pass for oneDNN replaces these if it has replaced what they belong to (TensorFlow's mkl_layout_pass.cc).
 _DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}

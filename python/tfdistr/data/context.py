@@ -8,18 +8,38 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.arguments import optional_whole
+from tfdistr._utils.arguments import optional_whole
 from tfdistr.data import stream
-from tfdistr.data.host_memory import HostMemory
-from tfdistr.data.lookup import lookup
-from tfdistr.data.order import Order
+from tfdistr.data.random_access import lookup
 from tfdistr.data.shard import bounds, check_order
+from tfdistr.data.shuffle_order import Order
 from tfdistr.errors import DataShardError
 
 log = logging.getLogger("tfdistr")
 
 
 @dataclass
+class Reading:
+    """One reading of the data by one worker: where it begins, and what ``ctx.shard()`` has given of it.
+
+    Attributes:
+        start: The number of the first step, counted over all epochs.
+        shares: What ``ctx.shard()`` gave.
+        order: The order of the examples that it gave.
+        passes: How many passes it makes: one while the function runs, so that what the function itself reads
+            comes to an end.
+        counts_readings: Whether what it reads has a shuffle of its own, whose order depends on how often it
+            was read.
+    """
+
+    start: int = 0
+    shares: list[tf.data.Dataset] = field(default_factory=list)
+    order: Order | None = None
+    passes: int = 1
+    counts_readings: bool = False
+
+
+@dataclass(frozen=True)
 class WorkerContext:
     """The worker that a data function makes its dataset for.
 
@@ -38,16 +58,7 @@ class WorkerContext:
     seed: int = 0
     shuffle: bool = True
     drop_remainder: bool = False
-    # Where decoded examples are kept.
-    _memory: HostMemory = field(default_factory=HostMemory, repr=False)
-    # The global step of the first batch; what ``shard`` gave, its order, and how many passes it makes:
-    # one while the function runs, so that what the function itself reads comes to an end.
-    _start: int = field(default=0, repr=False)
-    _shares: list[tf.data.Dataset] = field(default_factory=list, repr=False)
-    _order: Order | None = field(default=None, repr=False)
-    _passes: int = field(default=1, repr=False)
-    # Whether what ``shard`` reads has a shuffle of its own, whose order depends on how often it was read.
-    _counts_readings: bool = field(default=False, repr=False)
+    _reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
     @property
     def is_chief(self) -> bool:
@@ -61,17 +72,6 @@ class WorkerContext:
             return None
         first, end = bounds(self.global_batch_size, self.num_workers, self.index)
         return int(end - first)
-
-    def _order_of(self, examples: int, what: str) -> Order:
-        """The order in which this many examples are used.
-
-        Raises:
-            ArgumentError: ``drop_remainder`` leaves no batch.
-            DataShardError: There is no example.
-        """
-        assert self.global_batch_size is not None
-        size, examples = self.global_batch_size, not_empty(examples, what)
-        return Order(examples, size, self.seed, self.shuffle, self.drop_remainder)
 
     def shard(self, dataset: tf.data.Dataset, shuffle_buffer: int | None = None) -> tf.data.Dataset:
         """This worker's share of the examples, so that what follows runs for these alone.
@@ -123,47 +123,72 @@ class WorkerContext:
             log.info("ctx.shard: counting the examples once, for the dataset does not know their number; "
                      "use tf.data.experimental.assert_cardinality() to avoid it")  # fmt: skip
             examples = stream.count(dataset)
-        order = self._order_of(examples, "ctx.shard()")
+        order = order_of(self, examples, "ctx.shard()")
         if by_index is None:
-            share = self._read_in_order(dataset, order, buffer or examples)
+            share = _read_in_order(self, dataset, order, buffer or examples)
         else:
-            share = by_index.stream(self._steps(order).map(lambda step: self._own_indices(order, step)))
-        self._order = order
-        self._shares.append(share)
+            steps = _steps(self._reading, order)
+            share = by_index.stream(steps.map(lambda step: own_indices(self, order, step)))
+        self._reading.order = order
+        self._reading.shares.append(share)
         return share
 
-    # To convert it to a graph's control flow, of which it has none, would take a tenth of a second.
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def _own_indices(self, order: Order, step: tf.Tensor) -> tf.Tensor:
-        """Indices of this worker's examples of a global batch."""
-        return order.indices(step, self.num_workers, self.index)
 
-    def _steps(self, order: Order) -> tf.data.Dataset:
-        """The steps for which ``shard`` gives examples."""
+def reading_of(context: WorkerContext) -> Reading:
+    """The reading of the data that a context is for."""
+    return context._reading
 
-        def of_pass(number: tf.Tensor) -> tf.data.Dataset:
-            first = tf.maximum(number * order.batches, self._start)
-            return tf.data.Dataset.range(first, (number + 1) * order.batches)
 
-        return stream.passes(of_pass, self._start // order.batches, lambda: self._passes)
+def order_of(context: WorkerContext, examples: int, what: str) -> Order:
+    """The order in which this many examples are used.
 
-    def _read_in_order(self, dataset: tf.data.Dataset, order: Order, buffer: int) -> tf.data.Dataset:
-        def before(step: int) -> int:
-            return order.examples_before(step, self.num_workers, self.index)
+    Raises:
+        ArgumentError: ``drop_remainder`` leaves no batch.
+        DataShardError: There is no example.
+    """
+    assert context.global_batch_size is not None
+    size, examples = context.global_batch_size, not_empty(examples, what)
+    return Order(examples, size, context.seed, context.shuffle, context.drop_remainder)
 
-        self._counts_readings = _private.reshuffles(dataset)
-        first, batches = divmod(self._start, order.batches)
-        if batches and before(self._start) == before((first + 1) * order.batches):
-            first, batches = first + 1, 0  # nothing is left of the pass, and an empty one would be the last
 
-        def of_pass(number: tf.Tensor) -> tf.data.Dataset:
-            examples = dataset
-            if self.shuffle:
-                examples = stream.shuffled(dataset, buffer, self.seed, number)
-            skipped = tf.where(number == first, tf.constant(batches, tf.int64), 0)
-            return stream.own_examples(examples, order, self.num_workers, self.index, skipped)
+# To convert it to a graph's control flow, of which it has none, would take a tenth of a second.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def own_indices(context: WorkerContext, order: Order, step: tf.Tensor) -> tf.Tensor:
+    """Indices of a worker's examples of a global batch."""
+    return order.indices(step, context.num_workers, context.index)
 
-        return stream.passes(of_pass, first, lambda: self._passes)
+
+def _steps(reading: Reading, order: Order) -> tf.data.Dataset:
+    """The steps for which ``shard`` gives examples."""
+
+    def of_pass(number: tf.Tensor) -> tf.data.Dataset:
+        first = tf.maximum(number * order.batches, reading.start)
+        return tf.data.Dataset.range(first, (number + 1) * order.batches)
+
+    return stream.passes(of_pass, reading.start // order.batches, lambda: reading.passes)
+
+
+def _read_in_order(
+    context: WorkerContext, dataset: tf.data.Dataset, order: Order, buffer: int
+) -> tf.data.Dataset:
+    reading, workers, index = reading_of(context), context.num_workers, context.index
+
+    def before(step: int) -> int:
+        return order.examples_before(step, workers, index)
+
+    reading.counts_readings = _private.reshuffles(dataset)
+    first, batches = divmod(reading.start, order.batches)
+    if batches and before(reading.start) == before((first + 1) * order.batches):
+        first, batches = first + 1, 0  # nothing is left of the pass, and an empty one would be the last
+
+    def of_pass(number: tf.Tensor) -> tf.data.Dataset:
+        examples = dataset
+        if context.shuffle:
+            examples = stream.shuffled(dataset, buffer, context.seed, number)
+        skipped = tf.where(number == first, tf.constant(batches, tf.int64), 0)
+        return stream.own_examples(examples, order, workers, index, skipped)
+
+    return stream.passes(of_pass, first, lambda: reading.passes)
 
 
 def not_empty(size: int, what: str) -> int:

@@ -17,14 +17,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.arguments import whole
+from tfdistr._utils.arguments import whole
 from tfdistr.data import stream
-from tfdistr.data.by_index import Batches, Indexed, of_arrays, of_lookup
-from tfdistr.data.context import WorkerContext, not_empty
-from tfdistr.data.lookup import batched, is_ragged, lookup
-from tfdistr.data.prepared import of_prepared
+from tfdistr.data.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
+from tfdistr.data.host_cache import HostMemory
+from tfdistr.data.index_batches import Batches, Indexed, of_arrays, of_lookup
+from tfdistr.data.random_access import batched, is_ragged, lookup
 from tfdistr.data.shard import check_order, distribute_batches, mark_share, rows_of_worker
 from tfdistr.data.source import Arrays, Source, make_source
+from tfdistr.data.tfds_records import of_prepared
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError, DataShardError
 
@@ -58,7 +59,13 @@ class WorkerData:
 
 
 def make_data(
-    source: Source, context: WorkerContext, steps: int | None = None, start: int = 0, *, name: str = "x"
+    source: Source,
+    context: WorkerContext,
+    steps: int | None = None,
+    start: int = 0,
+    *,
+    name: str = "x",
+    memory: HostMemory | None = None,
 ) -> WorkerData:
     """The batches of one worker.
 
@@ -69,6 +76,7 @@ def make_data(
         start: Number of the first step, counted from 0 over all epochs: the batches are those that a
             stream from 0 has from there on.
         name: What the user knows ``source`` as.
+        memory: Where decoded examples are kept; by default this worker alone has them.
 
     Returns:
         Batches in the structure that Keras takes: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
@@ -79,11 +87,11 @@ def make_data(
             never ends although ``steps`` is None.
         DataShardError: The dataset cannot be split over the workers.
     """
-    context = replace(context, _start=whole("start", start, minimum=0))
+    context = replace(context, _reading=Reading(whole("start", start, minimum=0)))
     if isinstance(source, Dataset):
         if source.name == "digits" and source.fits_in_memory():
             source = _examples_of(source)  # 130 kB: each worker may have its own
-        elif prepared := of_prepared(source, context._memory):
+        elif prepared := of_prepared(source, memory or HostMemory()):
             return _by_index(prepared, context, steps)
         else:
             described = source
@@ -102,14 +110,14 @@ def _examples_of(described: Dataset) -> Arrays:
 
 def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
     """Whole batches looked up by their indices: the step alone says which examples come next."""
-    order = context._order_of(found.examples, f"`{name}`")
+    order = order_of(context, found.examples, f"`{name}`")
 
     def batch(step: tf.Tensor) -> Any:
-        return found.batch(context._own_indices(order, step))
+        return found.batch(own_indices(context, order, step))
 
     if not found.parallel:  # else it calls what may be made for AutoGraph
         batch = tf.autograph.experimental.do_not_convert(batch)
-    batches = tf.data.Dataset.counter(context._start).map(
+    batches = tf.data.Dataset.counter(reading_of(context).start).map(
         batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
     )
     arrays = Batches(found.take, order, context.num_workers, context.index) if found.take else None
@@ -129,7 +137,7 @@ def _from_function(
             received=type(dataset).__name__,
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
-    if context._order is not None:
+    if reading_of(context).order is not None:
         return _from_share(function, dataset, context, steps, name)
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
@@ -152,13 +160,13 @@ def _from_batches(
     """Batches that the user made, as they are."""
     size = _size(call, dataset, context, steps, name)
     again = size is None or _counts_readings(dataset, context, name)
-    first, skipped = (0, 0) if again or size is None else divmod(context._start, size)
+    first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
     own = distribute_batches(dataset, context.num_workers, context.index).prefetch(tf.data.AUTOTUNE)
     if size is None and steps is None:
         return WorkerData(mark_share(own), None)
     batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
-    if again and context._start:
-        batches = batches.skip(context._start)
+    if again and reading_of(context).start:
+        batches = batches.skip(reading_of(context).start)
     return WorkerData(mark_share(_not_ahead(batches)), steps or size)
 
 
@@ -172,9 +180,9 @@ def _from_examples(
     size = context.global_batch_size
     assert size is not None
     examples = _size(call, dataset, context, steps, name)
-    order = context._order_of(examples, f"`{name}`") if examples else None
+    order = order_of(context, examples, f"`{name}`") if examples else None
     again = order is None or _counts_readings(dataset, context, name)
-    first, skipped = (0, 0) if again or order is None else divmod(context._start, order.batches)
+    first, skipped = (0, 0) if again or order is None else divmod(reading_of(context).start, order.batches)
     ragged = is_ragged(dataset)
 
     def of_pass(number: tf.Tensor) -> tf.data.Dataset:
@@ -185,8 +193,8 @@ def _from_examples(
 
     endless = order is not None or steps is not None
     batches = stream.passes(of_pass, first) if endless else stream.one_pass_each_time(of_pass)
-    if again and context._start:
-        batches = batches.skip(context._start)
+    if again and reading_of(context).start:
+        batches = batches.skip(reading_of(context).start)
     if context.num_workers > 1:
         log.info("`%s`: every worker reads all examples and keeps its rows of each batch; ctx.shard() before "
                  "an expensive map lets it decode its own only", name)  # fmt: skip
@@ -210,8 +218,8 @@ def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
 
 def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str) -> bool:
     """Whether the order of a pass depends on how often the dataset was read before."""
-    counts = context._counts_readings or _private.reshuffles(dataset)
-    if counts and context._start:
+    counts = reading_of(context).counts_readings or _private.reshuffles(dataset)
+    if counts and reading_of(context).start:
         log.warning("`%s` has a shuffle() of its own, so it may go on in another order than without a break. "
                     "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name)  # fmt: skip
     return counts
@@ -225,7 +233,7 @@ def _size(
     if size == tf.data.INFINITE_CARDINALITY:
         return None
     if size < 0:
-        if steps is not None or (context.num_workers == 1 and not context._start):
+        if steps is not None or (context.num_workers == 1 and not reading_of(context).start):
             return None
         log.info("`%s`: counting the elements once, so that all workers make the same number of steps; pass "
                  "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
@@ -243,25 +251,25 @@ def _from_share(
     name: str,
 ) -> WorkerData:
     """Batches of the examples that ``ctx.shard`` gave, and the function went on with."""
-    order = context._order
+    order = reading_of(context).order
     assert order is not None
-    after = _private.nodes_after(dataset, context._shares)
+    after = _private.nodes_after(dataset, reading_of(context).shares)
     if wrong := sorted(after & _NOT_ONE_TO_ONE):
         raise DataShardError(
             "After ctx.shard(), one example must stay one example.",
             received=", ".join(wrong).lower(),
             fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
         )
-    workers, index, start = context.num_workers, context.index, context._start
+    workers, index, start = context.num_workers, context.index, reading_of(context).start
     counts = _counts_readings(dataset, context, name)
     if after <= _ENDLESS and not counts:
-        context._passes = -1
+        reading_of(context).passes = -1
         batches = stream.in_batches(dataset, order, workers, index, start).prefetch(tf.data.AUTOTUNE)
         return WorkerData(mark_share(batches), steps or order.batches)
     # What follows needs an end, as a cache does, or what is read counts how often it was read: pass by
     # pass, each with the examples that the first one has.
     if start:
-        dataset = function(replace(context, _start=0, _shares=[], _order=None))
+        dataset = function(replace(context, _reading=Reading()))
     one_pass = stream.in_batches(dataset, order, workers, index, 0, order.batches)
     one_pass = one_pass.prefetch(tf.data.AUTOTUNE)
     batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.arguments import flag, one_of, whole
+from tfdistr._utils.arguments import flag, one_of, whole
 from tfdistr.errors import ArgumentError, DataShardError
 
 log = logging.getLogger("tfdistr")

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdistr.data.lookup import batched, is_ragged, keep_spec, no_rows
-from tfdistr.data.order import Order
+from tfdistr.data.random_access import batched, is_ragged, keep_spec, no_rows
 from tfdistr.data.shard import bounds
+from tfdistr.data.shuffle_order import Order
 
 #: Makes the dataset of a pass, given its number.
 Pass = Callable[[tf.Tensor], tf.data.Dataset]

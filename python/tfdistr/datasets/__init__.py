@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr.arguments import flag, one_of
+from tfdistr._utils.arguments import flag, one_of
 from tfdistr.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tfdistr.arguments import optional_whole
+from tfdistr._utils.arguments import optional_whole
 from tfdistr.errors import ArgumentError
 
 _SHARE = "TFDISTR_CORES"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from tfdistr._utils.log_tail import last_lines
+from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE
 from tfdistr.errors import WorkerFailedError
-from tfdistr.peers import PORT_IN_USE
-from tfdistr.tail import last_lines
-
-from .process import Worker
+from tfdistr.launch.process import Worker
 
 _LOG_LINES = 20
 #: Signals that a worker gets for its own fault, or from outside: never because another worker failed.
@@ -35,7 +34,7 @@ class Failure:
         worker: Its index.
         time: When it failed, or when that was seen; seconds since 1970.
         cause: What kind of failure.
-        event: What it reported, if it did (see `tfdistr.events`, "failed").
+        event: What it reported, if it did (see `tfdistr.launch.events`, "failed").
         exit_code: Its exit status or minus the signal that ended it; None while it runs.
         silence: Seconds for which it gave no sign of life, if that was it.
     """

@@ -7,20 +7,22 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from tfdistr._tf_config import show
-from tfdistr.arguments import flag, positive, whole
-from tfdistr.cluster import ClusterConfig, split_address, tf_config
-from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
+import attrs
 
-from .cores import check_cores, share_of
-from .gpus import one_gpu_each
-from .loopback import keep_to_loopback
-from .ports import free_ports
-from .process import PARENT, WorkerProcess, stop
-from .warm.servers import warm_start
+from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
+from tfdistr._utils.processes import PARENT
+from tfdistr.cluster.config import ClusterConfig, split_address, tf_config
+from tfdistr.cluster.tf_config_json import show
+from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
+from tfdistr.launch.cluster import EqualWorkers
+from tfdistr.launch.cores import check_cores, share_of
+from tfdistr.launch.gpus import one_gpu_each
+from tfdistr.launch.loopback import keep_to_loopback
+from tfdistr.launch.ports import free_ports
+from tfdistr.launch.process import WorkerProcess, stop
+from tfdistr.launch.warm.servers import warm_start
 
 _HOST = "127.0.0.1"
 _OWN = ("TF_CONFIG", PARENT)
@@ -30,31 +32,56 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
 #: through UCX or, where that is chosen, libfabric. What the environment says is for jobs of several machines.
 BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
 #: The program of a Python worker; the run directory and its index follow.
-WORKER = (sys.executable, "-m", "tfdistr.worker")
+WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
 
 
-@dataclass(frozen=True)
-class LocalCluster:
+def check_env(env: Any) -> dict[str, str]:
+    """``env``, if it maps names of environment variables to text. No error shows a value."""
+    if env is not None and not isinstance(env, Mapping):
+        raise ArgumentError(
+            "`env` must map the names of environment variables to their values.",
+            received=_kind(env),
+            fix='Pass for example env={"OMP_NUM_THREADS": "1"}; in R, c(OMP_NUM_THREADS = "1").',
+        )
+    for name, value in (env or {}).items():
+        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
+            raise ArgumentError(
+                "Each name in `env` must be the name of an environment variable.",
+                received=show(name.partition("=")[0] + "=..." if "=" in str(name) else name),
+                fix='Write it like "OMP_NUM_THREADS", without a "=".',
+            )
+        if name in _OWN:
+            raise ArgumentError(
+                f"`env` must not set {name}: the launcher gives each worker its own.",
+                received=f"env with {name}",
+                fix=f"Leave {name} out. Workers at addresses of your own are started by hand.",
+            )
+        if not isinstance(value, str) or "\0" in value:
+            raise ArgumentError(
+                f"`env` must give {name} a value that is text.",
+                received="text with a null character" if isinstance(value, str) else _kind(value),
+                fix='Put it in quotes, like "1".',
+            )
+    return dict(env or {})
+
+
+@attrs.frozen
+class LocalCluster(EqualWorkers):
     """Workers on this machine, each a process of its own. Made by `local_cluster`, which see."""
 
-    workers: int = 2
-    env: Mapping[str, str] | None = field(default=None, hash=False, repr=False)  # may hold secrets
-    follow: bool = False
-    start_timeout: float = 300.0
-    cores_per_worker: int | None = None
-    ps: int = 0
+    workers: int = argument(whole, "workers", default=2)
+    env: Mapping[str, str] | None = attrs.field(  # which may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(flag, "follow", default=False)
+    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    ps: int = argument(whole, "ps", default=0, minimum=0)
     gpus: tuple[str, ...] = ()  # that of each worker; none if all see all
-    warm: bool = True
+    warm: bool = argument(flag, "warm", default=True)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "workers", whole("workers", self.workers))
-        object.__setattr__(self, "ps", whole("ps", self.ps, minimum=0))
-        object.__setattr__(self, "env", check_env(self.env))
-        timeout = positive("start_timeout", self.start_timeout, of=" of seconds", example="300.0")
-        object.__setattr__(self, "start_timeout", timeout)
-        object.__setattr__(self, "follow", flag("follow", self.follow))
-        object.__setattr__(self, "warm", flag("warm", self.warm))
-        object.__setattr__(self, "cores_per_worker", check_cores(self.workers, self.cores_per_worker))
+    def __attrs_post_init__(self) -> None:
+        check_cores(self.workers, self.cores_per_worker)
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
         """Start every worker once, on ports that are free now.
@@ -110,6 +137,13 @@ class LocalCluster:
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
         return {**self.common_environment(), **share, **own}
+
+    def without(self, worker: int, min_workers: int) -> LocalCluster | None:
+        """A cluster without a worker that was lost; None if fewer than ``min_workers`` would be left."""
+        if self.workers - 1 < min_workers:
+            return None
+        gpus = tuple(gpu for place, gpu in enumerate(self.gpus) if place != worker)
+        return attrs.evolve(self, workers=self.workers - 1, gpus=gpus)
 
     def common_environment(self) -> dict[str, str]:
         """Those of them that all processes have."""
@@ -201,36 +235,6 @@ def worker_defaults() -> dict[str, str]:
     """Environment variables of every worker, before which those of the user come."""
     quiet = {name: value for name, value in _QUIET.items() if name not in os.environ}
     return {**quiet, "PYTHONUNBUFFERED": "1"}
-
-
-def check_env(env: Any) -> dict[str, str]:
-    """``env``, if it maps names of environment variables to text. No error shows a value."""
-    if env is not None and not isinstance(env, Mapping):
-        raise ArgumentError(
-            "`env` must map the names of environment variables to their values.",
-            received=_kind(env),
-            fix='Pass for example env={"OMP_NUM_THREADS": "1"}; in R, c(OMP_NUM_THREADS = "1").',
-        )
-    for name, value in (env or {}).items():
-        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
-            raise ArgumentError(
-                "Each name in `env` must be the name of an environment variable.",
-                received=show(name.partition("=")[0] + "=..." if "=" in str(name) else name),
-                fix='Write it like "OMP_NUM_THREADS", without a "=".',
-            )
-        if name in _OWN:
-            raise ArgumentError(
-                f"`env` must not set {name}: the launcher gives each worker its own.",
-                received=f"env with {name}",
-                fix=f"Leave {name} out. Workers at addresses of your own are started by hand.",
-            )
-        if not isinstance(value, str) or "\0" in value:
-            raise ArgumentError(
-                f"`env` must give {name} a value that is text.",
-                received="text with a null character" if isinstance(value, str) else _kind(value),
-                fix='Put it in quotes, like "1".',
-            )
-    return dict(env or {})
 
 
 def _kind(value: object) -> str:

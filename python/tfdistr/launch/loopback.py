@@ -25,10 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfdistr._tf_config import show
+from tfdistr.cluster.tf_config_json import show
 from tfdistr.errors import ArgumentError, ClusterStartError
-
-from . import namespace
+from tfdistr.launch import namespace
 
 log = logging.getLogger("tfdistr")
 

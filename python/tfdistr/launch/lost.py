@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfdistr.errors import ClusterStartError, WorkerFailedError
-
-from . import guard
+from tfdistr.launch import rank_guard
 
 if TYPE_CHECKING:
-    from .mpiexec import Rank
+    from tfdistr.launch.mpiexec import Rank
 
 _LAST_LINES = 10
 # How the lines begin in which MPICH's launcher says where in its own code it was.
@@ -51,7 +50,7 @@ class Loss:
         self._status, self._lines, self._workers, self._lost = status, lines, workers, list(lost)
         silence = {rank.index: rank.silent_for for rank in lost}
         self._silent = {
-            index: seconds for index, seconds in silence.items() if seconds > 2 * guard.SIGN_OF_LIFE
+            index: seconds for index, seconds in silence.items() if seconds > 2 * rank_guard.SIGN_OF_LIFE
         }
         self._started = all(rank.pid for rank in lost)
         # The process that stands before mpiexec ends with its status, or with that of a shell.

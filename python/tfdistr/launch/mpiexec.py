@@ -17,14 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tfdistr._utils.log_tail import Tail
+from tfdistr._utils.trusted_files import create_private
 from tfdistr.errors import ClusterStartError, TfdistrError
-from tfdistr.tail import Tail
-
-from . import guard
-from .loopback import Loopback
-from .lost import Loss, reaching
-from .process import log_path, server_lost_error
-from .warm.servers import WarmStart
+from tfdistr.launch import rank_guard
+from tfdistr.launch.loopback import Loopback
+from tfdistr.launch.lost import Loss, reaching
+from tfdistr.launch.process import log_path, server_lost_error
+from tfdistr.launch.warm.servers import WarmStart
 
 _REAP = 15.0  # seconds until mpiexec, which was asked to end, is killed
 # Seconds in which the guards have ended the workers of an mpiexec that is gone.
@@ -231,9 +231,9 @@ class Mpiexec:
         forks = [start and vars(start) for start in warm] or [None] * workers
         spec = {"command": list(arguments), "environments": own, "signs_of_life": self.signs_of_life,
                 "warm": forks}  # fmt: skip
-        with open(os.open(folder / guard.SPEC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with create_private(folder / rank_guard.SPEC, "w") as file:
             json.dump(spec, file)
-        python = [sys.executable, "-I", "-S", guard.__file__]
+        python = [sys.executable, "-I", "-S", rank_guard.__file__]
         program = [*python, "run", str(os.getpid()), *line, *_NO_USR1, *python, "rank", os.fspath(folder)]
         given = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
         inherited = _AT_ONCE | given | common
@@ -253,9 +253,9 @@ class Mpiexec:
         """Read what was said since the last look."""
         ended = self._process.poll()
         for line in self._output.lines(final=ended is not None):
-            if line.startswith(guard.MARK):
+            if line.startswith(rank_guard.MARK):
                 with contextlib.suppress(ValueError):
-                    message = json.loads(line.removeprefix(guard.MARK))
+                    message = json.loads(line.removeprefix(rank_guard.MARK))
                     self.ranks[message["rank"]].take(message)
             elif line.strip():
                 self._lines.append(line)

@@ -7,17 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import tfdistr
-from tfdistr.cluster import ClusterConfig, Task, tf_config
-
-from .gpus import visible_gpus
-from .local import LocalCluster, launch
-from .ports import free_ports
-from .process import WorkerProcess
-from .roles import Role
+from tfdistr.cluster.config import ClusterConfig, Task, tf_config
+from tfdistr.launch.gpus import visible_gpus
+from tfdistr.launch.local import LocalCluster, launch
+from tfdistr.launch.ports import free_ports
+from tfdistr.launch.process import WorkerProcess
+from tfdistr.launch.roles import Role
 
 _HOST = "127.0.0.1"
-_SERVER = (sys.executable, "-m", "tfdistr.parameter_server.process")
+_SERVER = (sys.executable, "-m", "tfdistr.jobs.server_process")
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -64,9 +62,12 @@ class LocalServers:
         self._configs = [tf_config(**jobs, type=task.type, index=task.index) for task in self.tasks]
         return launch(lambda index: self._start(index, command, run_dir), len(self.tasks))
 
-    def replace(self, index: int, run_dir: str | os.PathLike[str]) -> WorkerProcess:
+    def start_again(self, index: int, run_dir: Path) -> WorkerProcess:
         """Start the process of a server again, at its address."""
         return self._start(index, _SERVER, run_dir)
+
+    def without(self, worker: int, min_workers: int) -> None:
+        """There is none: a job with servers cannot go on with fewer."""
 
     def _start(self, index: int, command: Sequence[str], run_dir: str | os.PathLike[str]) -> WorkerProcess:
         task = self.tasks[index]
@@ -78,7 +79,7 @@ class LocalServers:
             env |= _NO_GPU if visible_gpus(env) else {}
         if task.type != "chief" and self._of_r:  # whose package has tfdistr where Python does not look
             users = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
-            own = str(Path(tfdistr.__file__).parents[1])
+            own = str(Path(__file__).parents[2])
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [own, users]))
         return self._cluster.start_process(index, command, run_dir, self._configs[index], env)
 

@@ -7,23 +7,19 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
+from tfdistr._utils.processes import process_state
 from tfdistr.errors import TfdistrError, WorkerFailedError
-
-from .guard import end_group_with_this, end_with_parent
-from .warm.client import Forked, Refused, cold_start
+from tfdistr.launch.rank_guard import end_group_with_this
+from tfdistr.launch.warm.client import Forked, Refused, cold_start
 
 if TYPE_CHECKING:
-    from .warm.servers import WarmStart
+    from tfdistr.launch.warm.servers import WarmStart
 
-PARENT = "TFDISTR_PARENT_PID"
-"""The environment variable that tells a worker which process started it."""
 GRACE = 2.0
 """Seconds that a worker has to end by itself once it was asked to."""
 _REAP = 30.0  # a killed process may still have to give back a device
@@ -207,46 +203,3 @@ def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
             process.signal_group(signal.SIGKILL)  # ends stopped processes too
         for process in processes:
             process.reap()
-
-
-def die_with_parent() -> None:
-    """End this worker when the process that started it is gone, however that ended.
-
-    To be called in the worker, as early as possible. On Linux the kernel sends SIGKILL, which ends also a
-    stopped worker; elsewhere, and where a wrapper stands between the two, a thread watches. Without the
-    environment variable TFDISTR_PARENT_PID (a worker started by hand) this does nothing.
-    """
-    parent = int(os.environ.get(PARENT, "0"))
-    if not parent:
-        return
-    child = os.getppid() == parent
-    if child:
-        end_with_parent(signal.SIGKILL)
-    if os.getppid() != parent if child else not _exists(parent):
-        os._exit(1)  # it ended before the kernel was told to look out for it
-    if not child or sys.platform != "linux":
-        threading.Thread(target=_watch, args=(parent, os.getppid()), daemon=True).start()
-
-
-def _watch(parent: int, direct_parent: int) -> None:
-    while _exists(parent) and os.getppid() == direct_parent:
-        time.sleep(0.2)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # somebody else's
-    return process_state(pid) != "Z"
-
-
-def process_state(pid: int) -> str | None:
-    """The letter of a process's state, such as "R", or "Z" once it has ended; None where Linux is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return None

@@ -6,7 +6,7 @@ The program is so many words, and the rest are mpiexec's arguments, one of which
 has the host and the status of the program: that of what mpiexec has started on the host, 255 if ssh has lost
 it, or null if the program did not end with mpiexec. CALLER is the process that has started mpiexec's guard.
 
-It is run by its path and uses the standard library only, as guard.py does.
+It is run by its path and uses the standard library only, as rank_guard.py does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import subprocess
 import sys
 from typing import Any
 
-_END_WITH_PARENT = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard.py"))[
-    "end_with_parent"
-]
+_UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "_utils")
+_END_WITH_PARENT = runpy.run_path(os.path.join(_UTILS, "processes.py"))["end_with_parent"]
 # Seconds in which the program ends by itself when mpiexec has, as what it runs on the host does.
 _GRACE = 2
 

@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,33 +16,28 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.callbacks import wants_batches
-from tfdistr.cluster import ClusterConfig
+from tfdistr.cluster.config import ClusterConfig
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.errors import ArgumentError
-from tfdistr.job import Job
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
-from tfdistr.parameter_server.lost import lost_server
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.step import Outcome, Step
-from tfdistr.parameter_server.strategy import dismiss_servers, join_servers
 from tfdistr.parameter_server.updates import OneByOne, Report, Together
-from tfdistr.training import (
-    OnEvent,
-    Reporter,
-    Training,
-    build_model,
-    copy_here,
-    examples_of_epoch,
-    history_of,
-    input_spec,
-    make_callbacks,
-)
-from tfdistr.training_loop import build
-from tfdistr.warm_up import scale_learning_rate
-from tfdistr.watchdog import Watchdog, progress
+from tfdistr.servers.client import dismiss_servers, join_servers
+from tfdistr.servers.lost import lost_server
+from tfdistr.strategies.build import build
+from tfdistr.strategies.callbacks import wants_batches
+from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.training.epochs import run_epochs
+from tfdistr.training.job import Job
+from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
+from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
+from tfdistr.training.trained_model import Training, copy_here, input_spec
+from tfdistr.training.user_code import build_model, make_callbacks
+from tfdistr.training.warm_up import scale_learning_rate
+from tfdistr.training.watchdog import Watchdog, progress
 
 log = logging.getLogger("tfdistr")
 
@@ -101,7 +97,7 @@ def train_on_servers(
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")
     try:
-        with Watchdog(job.step_timeout, title="the chief"):
+        with Watchdog(job.step_timeout, _Watched()):
             chief = _Chief(job, config, strategy, options, on_event, run_dir)
             trained = chief.train()
         # Variables, which can be deleted for as long as their servers are there.
@@ -115,6 +111,12 @@ def train_on_servers(
         raise lost from error
     finally:
         dismiss_servers(config)
+
+
+class _Watched(OneProcess):
+    """The chief as the watchdog sees it: one process, whose workers watch nothing."""
+
+    title = "the chief"
 
 
 class _Chief:
@@ -155,44 +157,22 @@ class _Chief:
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
         listed = keras.callbacks.CallbackList(
-            [*self._callbacks, reporter], add_history=True, epochs=job.epochs, steps=data.steps, verbose=0,
-            model=model,
+            [*self._callbacks, reporter, _StepsReporter(self._tell)], add_history=True, epochs=job.epochs,
+            steps=data.steps, verbose=0, model=model,
         )  # fmt: skip
         _private.call_on_this_thread(listed)
-        updates = self._updates()
-        train = _Phase(model, "train", updates, data, listed)
-        test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
-        self._on_event(
-            "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
-        )
-        started = time.monotonic()
 
         def on_steps(done: int, logs: Any) -> None:
             reporter.on_steps(done, logs)
             self._tell(REPORT_INTERVAL)
 
-        model.stop_training = False
-        listed.on_train_begin()
-        logs: dict[str, Any] = {}
-        for epoch in range(_private.initial_epoch(model), job.epochs):
-            listed.on_epoch_begin(epoch)
-            logs = train.run(epoch * (data.steps or 0), on_steps)
-            if test:
-                listed.on_test_begin()
-                found = test.run(0, lambda done, logs: None)
-                listed.on_test_end(found)
-                logs |= {f"val_{name}": value for name, value in found.items()}
-            listed.on_epoch_end(epoch, logs)
-            self._tell(0.0)
-            if model.stop_training:
-                break
-        if isinstance(updates, Together):
-            updates.settle()
-        if model.optimizer is not None:
-            with self._strategy.scope():
-                model.optimizer.finalize_variable_values(model.trainable_weights)
-        listed.on_train_end(logs)
-        self._tell(0.0)
+        train = _Phase(model, "train", self._updates(), data, listed, on_steps)
+        test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
+        self._on_event(
+            "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
+        )
+        started = time.monotonic()
+        run_epochs(model, job.epochs, listed, train, test)
         return ServersTraining(
             model=copy_here(job, model, data.dataset, listed.callbacks),
             history=history_of(dict(model.history.history)),
@@ -265,6 +245,24 @@ def _refuse_calls(model: keras.Model) -> None:
         setattr(model, name, refuse)
 
 
+class _StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
+    """Reports the steps of the workers after each epoch, and at the end.
+
+    Args:
+        tell: Reports, if the last report is so many seconds old.
+    """
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._tell(0.0)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._tell(0.0)
+
+
 class _Phase:
     """The training, or the validation, of one epoch after the other; its metrics are added up here."""
 
@@ -275,8 +273,11 @@ class _Phase:
         updates: OneByOne | Together,
         data: WorkerData | None,
         callbacks: keras.callbacks.CallbackList,
+        on_steps: Callable[[int, Any], None] = lambda done, logs: None,
     ) -> None:
         assert data is not None
+        self.done = 0
+        self._on_steps = on_steps
         self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._begins = getattr(callbacks, f"on_{kind}_batch_begin")
@@ -284,10 +285,22 @@ class _Phase:
         self._sums: list[Any] = []
         self._last: dict[str, Any] = {}
 
-    def run(self, first: int, on_steps: Any) -> dict[str, Any]:
-        """Make the steps of one epoch, from number ``first`` of all on, and return its logs."""
+    def reset(self) -> None:
+        """Begin the sums of the metrics anew."""
         self._sums = [np.zeros(v.shape, v.dtype) for v in self._model.metrics_variables]
+
+    def finish(self) -> None:
+        """Wait for gradients that come late, and have an optimizer that averages the weights do so."""
+        if isinstance(self._updates, Together):
+            self._updates.settle()
+        if self._model.optimizer is not None:
+            with self._model.distribute_strategy.scope():
+                self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+
+    def run(self, epoch: int, done: int) -> dict[str, Any]:
+        """Make the steps of one epoch and return its logs."""
         stop = "stop_training" if self._kind == "train" else "stop_evaluating"
+        first = epoch * (self._steps or 0) if self._kind == "train" else 0
         if self._kind == "test":
             self._model.stop_evaluating = False
         reported = time.monotonic()
@@ -299,15 +312,16 @@ class _Phase:
         def end(done: int, outcomes: list[Outcome]) -> bool:
             nonlocal reported
             progress()
+            self.done = done
             for outcome in outcomes:
                 self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]
             self._last = outcomes[-1].logs
             if self._by_batch:
                 self._ended(done - 1, self._logs())
             now = time.monotonic()
-            if now - reported > 0.25:
+            if now - reported > METRICS_INTERVAL:
                 reported = now
-                on_steps(done, self._logs())
+                self._on_steps(done, self._logs())
             return not getattr(self._model, stop)
 
         self._updates.run(first, self._steps, begin, end)

@@ -10,22 +10,23 @@ import json
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import attrs
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfdistr._private.remote_calls import call, offer
-from tfdistr.data.by_index import Batches
-from tfdistr.data.context import WorkerContext
+from tfdistr._utils.foreign import Named
+from tfdistr._utils.pickles import load_value, save_value
+from tfdistr.data.index_batches import Batches
 from tfdistr.data.pipeline import WorkerData, make_data
 from tfdistr.data.shard import take_rows
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
-from tfdistr.job import Job, Named, load_value, save_value
+from tfdistr.training.job import Job
 
 TRAINING, VALIDATION = 0, 1
 
@@ -37,24 +38,11 @@ _HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
 # --- On the chief
 
 
-def context_of(job: Job, kind: int = TRAINING, num_workers: int = 1) -> WorkerContext:
-    """What a data function is told: that of one worker, for a step may be any worker's."""
-    training = kind == TRAINING
-    return WorkerContext(
-        num_workers=num_workers,
-        index=0,
-        global_batch_size=job.batch_size,
-        seed=job.seed,
-        shuffle=job.shuffle and training,
-        drop_remainder=job.drop_remainder and training,
-    )
-
-
 def look_at(job: Job, kind: int) -> WorkerData:
     """The data of the job as the chief sees it, with a known number of steps."""
     source, steps = _source(job, kind)
     # As one of several, for whom the examples are counted where they have to be.
-    return make_data(source, context_of(job, kind, 2), steps, name=_NAMES[kind])
+    return make_data(source, job.context(training=kind == TRAINING, num_workers=2), steps, name=_NAMES[kind])
 
 
 def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
@@ -69,7 +57,7 @@ def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
     parts = []
     if run_dir is None:
         with tempfile.TemporaryDirectory() as folder:
-            save_value(replace(job, model=_no_model, callbacks=None), folder, "feed")
+            save_value(attrs.evolve(job, model=_no_model, callbacks=None), folder, "feed")
             parts = [Path(folder, name).read_bytes() for name in ("feed.pkl", "feed.buffers")]
         if sum(map(len, parts)) > LARGEST_JOB:
             raise ArgumentError(
@@ -201,7 +189,7 @@ class _InOrder:
 
     def _data(self, start: int) -> WorkerData:
         source, _ = _source(self._job, self._kind)
-        context = context_of(self._job, self._kind)
+        context = self._job.context(training=self._kind == TRAINING)
         return make_data(source, context, self._steps, start, name=_NAMES[self._kind])
 
 
@@ -210,7 +198,7 @@ _NAMES = {TRAINING: "x", VALIDATION: "validation_data"}
 
 def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _InOrder:
     source, _ = _source(job, kind)
-    data = make_data(source, context_of(job, kind), steps, name=_NAMES[kind])
+    data = make_data(source, job.context(training=kind == TRAINING), steps, name=_NAMES[kind])
     return _ByIndex(data.arrays) if data.arrays else _InOrder(job, kind, steps)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfdistr.arguments import one_of, optional_whole
+from tfdistr._utils.arguments import one_of, optional_whole
 from tfdistr.errors import ArgumentError
 
 UPDATES = ("async", "sync")

@@ -19,9 +19,9 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr._private import overridden
 from tfdistr.errors import ArgumentError
-from tfdistr.exact_step import at_least_one
 from tfdistr.parameter_server.feed import Batch
-from tfdistr.replica import scale
+from tfdistr.strategies.exact_step import at_least_one
+from tfdistr.strategies.replica import scale
 
 log = logging.getLogger("tfdistr")
 

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr._private import overridden
-from tfdistr.data.by_index import Batches
+from tfdistr.data.index_batches import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.parameter_server.packing import Packing

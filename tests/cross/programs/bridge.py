@@ -15,7 +15,6 @@ os.environ["RETICULATE_PYTHON"] = sys.executable
 
 import rpy2.rinterface as rinterface
 import rpy2.robjects as robjects
-
 import tfdistr.run_dir
 
 # R's end in an embedded process aborts or hangs once reticulate has been loaded; what it would remove:
@@ -27,7 +26,7 @@ atexit.register(shutil.rmtree, robjects.r("tempdir()")[0], ignore_errors=True)
 def leave() -> None:
     """End this process, whose work is done; its ordinary end crashes now and then."""
     shutil.rmtree(robjects.r("tempdir()")[0], ignore_errors=True)
-    tfdistr.run_dir.remove_temporary()
+    tfdistr.jobs.run_dir.remove_temporary()
     sys.stdout.flush()
     os._exit(0)
 

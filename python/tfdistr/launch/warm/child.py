@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdistr.launch.guard import end_with_parent
-from tfdistr.launch.process import PARENT
-
-from .environment import is_read_at_load
+from tfdistr._utils.processes import PARENT, end_with_parent
+from tfdistr.launch.warm.environment import is_read_at_load
 
 
 def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> list[str]:

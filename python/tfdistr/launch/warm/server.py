@@ -24,11 +24,10 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from tfdistr.launch.guard import end_with_parent
-
-from .child import become
-from .client import receive, send
-from .safety import threads, why_unsafe
+from tfdistr._utils.processes import end_with_parent
+from tfdistr.launch.warm.child import become
+from tfdistr.launch.warm.client import receive, send
+from tfdistr.launch.warm.safety import threads, why_unsafe
 
 IDLE = 600.0
 """Seconds without a fork, after which the server ends."""
@@ -38,8 +37,8 @@ _STDIN = 0
 # What a worker imports before its first step. None of it sets up devices. mpi4py is not there: its import
 # starts MPI, or else would not start it in programs that rely on that.
 _MODULES = (
-    "tensorflow", "keras", "tfdistr.training", "tfdistr.strategies", "tfdistr.strategy", "tfdistr.mirrored",
-    "tfdistr.result",
+    "tensorflow", "keras", "tfdistr.training.train", "tfdistr.strategies.registry",
+    "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result",
 )  # fmt: skip
 
 

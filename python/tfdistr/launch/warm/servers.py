@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tfdistr._utils.log_tail import last_lines
 from tfdistr.launch.loopback import Loopback
-from tfdistr.tail import last_lines
-
-from . import remote
-from .environment import is_read_at_load, read_at_load
+from tfdistr.launch.warm import remote
+from tfdistr.launch.warm.environment import is_read_at_load, read_at_load
 
 log = logging.getLogger("tfdistr")
 T = TypeVar("T")

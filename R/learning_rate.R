@@ -1,0 +1,26 @@
+# The learning rate: what follows from the number of workers. In Python: training/learning_rate.py.
+
+#' Learning rate for several workers
+#'
+#' The learning rate for a global batch that grows with the number of workers, as with
+#' `per_worker_batch_size` of [distributed_fit()]. With the same global batch the steps are those of one
+#' worker, and so is the learning rate. `distributed_fit(scale_learning_rate = )` does the same to the
+#' optimizer, and `warmup_epochs` has the learning rate rise to it step by step.
+#'
+#' @param learning_rate Number above 0: the learning rate of one worker.
+#' @param num_workers Number of workers.
+#' @param scale String: "linear" multiplies it by the number of workers, "sqrt" by the square root of that,
+#'   "none" leaves it.
+#' @return The learning rate, a number.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @source P. Goyal et al. (2017), Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour,
+#'   <https://arxiv.org/abs/1706.02677>, for "linear" and the warm-up; A. Krizhevsky (2014), One weird trick
+#'   for parallelizing convolutional neural networks, <https://arxiv.org/abs/1404.5997>, for "sqrt".
+#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' scaled_learning_rate(0.1, num_workers = 4)
+#' scaled_learning_rate(0.1, num_workers = 4, scale = "sqrt")
+#' @family functions for training
+#' @export
+scaled_learning_rate <- function(learning_rate, num_workers, scale = "linear") {
+  with_conditions(core(convert = TRUE)$scaled_learning_rate(learning_rate, num_workers, scale))
+}

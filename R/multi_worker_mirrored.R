@@ -1,0 +1,58 @@
+# The strategy, for those who call Keras's fit() themselves. In Python: strategies/multi_worker_mirrored.py.
+
+#' A strategy for Keras 3 models on many workers
+#'
+#' Drop-in for TensorFlow's `tf$distribute$MultiWorkerMirroredStrategy()`, under which Keras 3's own `fit`,
+#' `evaluate` and `predict` work, also with R functions as loss, metric or callback, with the result of one
+#' worker. Make it before anything else uses TensorFlow (before `library(keras3)`), build and compile the
+#' model in its scope, and make the same calls on every worker, with batches of the global batch size.
+#' [distributed_fit()] does all this for you.
+#'
+#' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]), or the ranks that `mpiexec`
+#' has started; with neither, the strategy is one for one worker.
+#'
+#' @param communication String: what carries the collectives: "ring" or "nccl" of TensorFlow, "mpi" for ranks
+#'   that `mpiexec` has started, or "auto": MPI if it has, else what TensorFlow chooses.
+#' @param ... Not used.
+#' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
+#'   default TF_CONFIG does.
+#' @param gradient_dtype String: what gradients are sent as in the steps of Keras's `fit`: "float32", or
+#'   "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights in
+#'   float32.
+#' @param bytes_per_pack Number: gradients go out in pieces of about this many bytes.
+#' @param start_timeout Seconds that the workers wait for each other at the start.
+#' @param heartbeat_timeout Seconds without a sign of life after which a worker counts as gone.
+#' @return The Python object, a `tf.distribute.Strategy`. Beside TensorFlow's methods it has `$num_workers`,
+#'   `$worker_index` (from 0) and `$is_chief`.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form;
+#'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
+#'   in use already, the port can't be had, or other workers are missing.
+#' @source <https://github.com/keras-team/keras/issues/20585>: why the stock strategy can't train Keras 3
+#'   models.
+#' @examplesIf reticulate::py_module_available("keras")
+#' strategy <- multi_worker_mirrored_strategy()
+#' keras <- reticulate::import("keras")
+#' with(strategy$scope(), {
+#'   model <- keras$Sequential(list(keras$layers$Dense(1L)))
+#'   model$compile("sgd", "mse")
+#' })
+#' x <- matrix(rnorm(64), ncol = 2)
+#' history <- model$fit(x, x[, 1, drop = FALSE], batch_size = 16L, epochs = 2L, verbose = 0L)
+#' length(history$history$loss)
+#' @family functions for a loop of your own
+#' @export
+multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_resolver = NULL,
+                                           gradient_dtype = "float32",
+                                           bytes_per_pack = 4 * 1024^2, start_timeout = 300,
+                                           heartbeat_timeout = 30) {
+  rlang::check_dots_empty()
+  reload_environ()
+  say_if_session()
+  with_conditions(
+    core(convert = TRUE)$MultiWorkerMirroredStrategy(
+      communication, cluster_resolver,
+      gradient_dtype = gradient_dtype, bytes_per_pack = as.integer(bytes_per_pack),
+      start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
+    )
+  )
+}

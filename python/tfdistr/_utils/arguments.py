@@ -1,0 +1,104 @@
+"""Checks of arguments that come from Python or from R, where every number is a double."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from tfdistr.errors import ArgumentError
+
+#: What can carry the collectives.
+COMMUNICATION = ("auto", "ring", "nccl", "mpi")
+#: What gradients can be sent as.
+GRADIENT_DTYPES = ("float32", "bfloat16")
+
+
+def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
+    """``value`` as an int, if it is a whole number within the limits (2.0 is one, True is not)."""
+    try:
+        number = int(value)
+        valid = not isinstance(value, bool | str) and number == value and minimum <= number <= maximum
+    except (TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        limits = f"of at least {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
+        raise ArgumentError(
+            f"`{name}` must be a whole number {limits}.",
+            received=repr(value),
+            fix=f"Pass {name}={max(minimum, 1)}, for example.",
+        )
+    return number
+
+
+def optional_whole(name: str, value: Any, *, minimum: int = 1) -> int | None:
+    """The same where None is allowed."""
+    return None if value is None else whole(name, value, minimum=minimum)
+
+
+def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
+    """``value`` as a float, if it is a number above 0; ``of`` says of what, such as " of seconds"."""
+    try:
+        number = float(value)
+        valid = not isinstance(value, bool | str) and 0 < number < math.inf
+    except (TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            f"`{name}` must be a number{of} above 0.",
+            received=repr(value),
+            fix=f"Pass {name}={example}, for example.",
+        )
+    return number
+
+
+def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
+    """``value``, if it is one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(
+            f"`{name}` must be one of {', '.join(map(repr, choices))}.",
+            received=repr(value),
+            fix=fix or f"Use {name}={choices[0]!r}.",
+        )
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value``, if it is True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(
+            f"`{name}` must be true or false.", received=repr(value), fix=f"Pass {name}=True."
+        )
+    return value
+
+
+def seconds(name: str, value: Any, *, example: str = "60.0") -> float:
+    """``value`` as a float, if it is a number of seconds above 0."""
+    return positive(name, value, of=" of seconds", example=example)
+
+
+def optional_seconds(name: str, value: Any) -> float | None:
+    """The same where None is allowed."""
+    return None if value is None else seconds(name, value)
+
+
+def argument(
+    check: Callable[..., Any], name: str, *limits: Any, default: Any, hidden: bool = False, **more_limits: Any
+) -> Any:
+    """A field of an attrs class for the argument of a user: what is given is checked, and converted.
+
+    Args:
+        check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field.
+        name: The name of the argument, for the error.
+        limits: Further arguments of the check.
+        default: The value if none is given.
+        hidden: Noted in the field's metadata.
+        more_limits: Further arguments of the check.
+    """
+    return attrs.field(
+        default=default,
+        converter=lambda value: check(name, value, *limits, **more_limits),
+        metadata={"hidden": hidden},
+    )

@@ -1,0 +1,75 @@
+"""Values that travel to other processes through a folder: pickled, with the arrays apart."""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+from tfdistr._utils.trusted_files import create_private, open_own
+from tfdistr.errors import ArgumentError
+
+_ALIGNMENT = 64
+
+
+def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
+    """Write any value into ``run_dir``. Arrays, wherever they are in it, go into one file of their own.
+
+    Args:
+        value: The value. Functions are written with what they use.
+        run_dir: The run directory of the job.
+        name: What the files are called, before their endings.
+
+    Raises:
+        ArgumentError: Something in the value cannot be sent to another process.
+    """
+    import cloudpickle
+
+    buffers: list[pickle.PickleBuffer] = []
+    content = io.BytesIO()
+    try:
+        cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(value)
+    except Exception as error:  # whatever an object's own pickling code raises
+        raise ArgumentError(
+            "What the workers run must be such that it can be sent to other processes.",
+            received=f"{type(error).__name__}: {error}",
+            fix="Make models, datasets and callbacks inside the functions, not outside of them; "
+            "pass `callbacks` as a function that returns the list.",
+        ) from error
+    places = []
+    with create_private(Path(run_dir, f"{name}.buffers")) as file:
+        for buffer in buffers:
+            raw = buffer.raw()
+            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+            places.append((file.tell(), raw.nbytes))
+            file.write(raw)
+    with create_private(Path(run_dir, f"{name}.pkl")) as file:
+        header = json.dumps({"path": sys.path, "buffers": places}).encode()
+        file.write(header + b"\n")
+        file.write(content.getbuffer())
+
+
+def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
+    """Read what ``save_value`` wrote; its arrays are mapped into memory, not copied.
+
+    Raises:
+        TfdistrError: Somebody else could have written it.
+    """
+    with open_own(Path(run_dir, f"{name}.pkl")) as file:
+        header = json.loads(file.readline())
+        # Functions from the user's own modules are sent by name.
+        sys.path.extend(entry for entry in header["path"] if entry not in sys.path)
+        return pickle.load(file, buffers=_mapped(Path(run_dir, f"{name}.buffers"), header["buffers"]))
+
+
+def _mapped(path: Path, places: list[list[int]]) -> list[memoryview]:
+    if not places or path.stat().st_size == 0:
+        return [memoryview(b"") for _ in places]
+    with open_own(path) as file:
+        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return [whole[start : start + size] for start, size in places]

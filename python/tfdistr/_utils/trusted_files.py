@@ -1,0 +1,99 @@
+"""What is read from a run directory is run (pickles, R's RDS), so it must be the user's own."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO, Any
+
+from tfdistr.errors import ArgumentError, TfdistrError
+
+
+def why_foreign(status: os.stat_result) -> str | None:
+    """Why somebody else could have written to a file or a folder, or None if nobody could (but root)."""
+    if status.st_uid != os.geteuid():
+        return f"it belongs to the user with number {status.st_uid}, and this is the one with {os.geteuid()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
+
+
+def take_folder(folder: Path) -> None:
+    """Make a folder that is there one for this user alone.
+
+    Raises:
+        ArgumentError: It is not this user's, or others could have put something into it.
+    """
+    reason = why_foreign(folder.stat())
+    if reason is not None:
+        raise ArgumentError(
+            "`run_dir` must be your own, and nobody else may write to it: what is read from it is run.",
+            received=f"{folder}: {reason}",
+            fix="Name a folder that is not there yet: it is made for you alone. (The file system must know "
+            "owners and modes.)",
+        )
+    folder.chmod(0o700)
+
+
+def create_private(path: str | os.PathLike[str], mode: str = "wb") -> IO[Any]:
+    """Open a new file, or one anew, that only this user can read and write.
+
+    Args:
+        path: The file.
+        mode: "wb" for bytes, "w" for text; with "x" in place of "w" it must not be there.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if "x" in mode else os.O_TRUNC)
+    return os.fdopen(os.open(path, flags, 0o600), mode.replace("x", "w"))
+
+
+def check_own(path: str | os.PathLike[str]) -> None:
+    """Check that nobody else could have written to a file of the run directory, nor replaced it.
+
+    Args:
+        path: The file.
+
+    Raises:
+        TfdistrError: Somebody else could, or it is not there.
+    """
+    open_own(path).close()
+
+
+def open_own(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file of the run directory to read what is run then.
+
+    Raises:
+        TfdistrError: Somebody else could have written to it or replaced it, or it is not there.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        # What was looked at is what is read, whatever becomes of the names meanwhile.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _check(Path(folder), os.fstat(descriptor))
+            file = os.fdopen(os.open(name, os.O_RDONLY, dir_fd=descriptor), "rb")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise TfdistrError(
+            "The files of a job must be in its run directory until it has ended.",
+            received=f"{path}: {error.strerror}",
+            fix="Leave the run directory as it is while the job runs.",
+        ) from error
+    try:
+        _check(Path(path), os.fstat(file.fileno()))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    reason = why_foreign(status)
+    if reason is not None:
+        raise TfdistrError(
+            "A run directory must be your own, and nobody else may write to it: what is read from it is run.",
+            received=f"{path}: {reason}",
+            fix="Train into a new run directory, which is made for you alone. (The file system must know "
+            "owners and modes.)",
+        )

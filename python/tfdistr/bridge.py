@@ -1,0 +1,73 @@
+"""The door to the core for R: all that the R package calls, and nothing else.
+
+R imports this module once, so that the modules behind it may move. A name is loaded when R first asks for it:
+``library(tfdistr)`` starts no TensorFlow, and neither does the fork server of R before it may.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tfdistr._version import __version__ as __version__
+
+#: The module of each name, with ":" and its name there if that is another one. What these do is said there.
+NAMES = {
+    # For the users of both languages
+    "ClusterPlan": "cluster.config",
+    "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
+    "auto_shard": "data.shard",
+    "average_loss": "strategies.losses",
+    "chief_only": "strategies.callbacks",
+    "cluster_from_env": "cluster.config",
+    "distribute": "strategies.custom_loop",
+    "doctor": "diagnosis",
+    "is_chief": "strategies.place",
+    "load_dataset": "datasets",
+    "make_strategy": "strategies.registry",
+    "mpi_cluster": "launch.mpi_cluster",
+    "num_workers": "strategies.place",
+    "regularization_loss": "strategies.losses",
+    "scaled_learning_rate": "training.learning_rate",
+    "steps_per_epoch": "data.steps",
+    "stop_warm_workers": "launch.warm.servers",
+    "tf_config": "cluster.config",
+    "worker_index": "strategies.place",
+    # The session
+    "lives_on": "_utils.session",
+    "reload_environ": "_utils.environ",
+    # Clusters
+    "describe_local_cluster": "launch.local",
+    "parse_tf_config": "cluster.config",
+    # distributed_fit()
+    "Caller": "jobs.caller",
+    "Named": "_utils.foreign",
+    "from_columns": "data.source",
+    "run_fit": "jobs.run",
+    # What R functions take along to the workers
+    "check_own": "_utils.trusted_files",
+    "load_value": "_utils.pickles",
+    "save_value": "_utils.pickles",
+    # compare_strategies()
+    "Measured": "compare",
+    "check_comparison": "compare:check",
+    "measured": "compare",
+    "plan_comparison": "compare:plan",
+    # A worker, and the fork server of workers
+    "keep_random_numbers": "checkpoint.random_state",
+    "preload": "launch.warm.server",
+    "run_worker": "jobs.worker",
+    "serve": "launch.warm.server",
+    "set_command_line_of_r": "launch.warm.child",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in NAMES:
+        raise AttributeError(f"module 'tfdistr.bridge' has no attribute {name!r}")
+    module, _, other = NAMES[name].partition(":")
+    return getattr(importlib.import_module(f"tfdistr.{module}"), other or name)
+
+
+def __dir__() -> list[str]:
+    return [*NAMES, "__version__"]

@@ -1,0 +1,89 @@
+"""The variables that a training consists of, as one worker has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.checkpoint.gather import Part
+from tfdistr.checkpoint.json_values import Array
+from tfdistr.errors import ArgumentError
+
+
+class Variable(NamedTuple):
+    """A variable of this worker's own.
+
+    Attributes:
+        name: Its name.
+        own: The variable.
+        is_part: Whether the value that counts is the sum over the workers, as with metrics.
+    """
+
+    name: str
+    own: tf.Variable
+    is_part: bool = False
+
+
+def variables_of(model: keras.Model) -> list[Variable]:
+    """This worker's own parts of all variables of the training of a model that is built, each with a name."""
+    optimizer = model.optimizer.variables if model.optimizer is not None else []
+    generators = [*_private.seed_generators(model), _private.global_seed_generator()]
+    seeds = [generator.state for generator in generators]
+    found = [*model.variables, *model.metrics_variables, *optimizer, *seeds]
+    unique = list({id(variable): variable for variable in found}.values())
+    named = [(variable.path, variable.value) for variable in unique]
+    return [Variable(name, own, _is_sum(value)) for name, value in named for own in _parts(value)]
+
+
+def values_of(variables: Sequence[Variable]) -> list[Array]:
+    """The values of variables."""
+    return [variable.own.read_value().numpy() for variable in variables]
+
+
+def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
+    """Give variables the values that a checkpoint has.
+
+    Where there are fewer workers now, the chief gets the parts of those that are gone, too. Where there are
+    more, the new ones begin with no part, and with random numbers of their own.
+
+    Raises:
+        ArgumentError: They are those of another model.
+    """
+    wrong = []
+    if len(variables) != len(values):
+        wrong = [f"{len(variables)} variables, where the checkpoint has {len(values)}"]
+    for variable, part in zip(variables, values, strict=False):
+        kind = _kind(variable.own.shape, variable.own.dtype.name)
+        other = _kind(part.own.shape, part.own.dtype.name)
+        if kind != other:
+            wrong.append(f"{variable.name} of {kind}, where the checkpoint has {other}")
+    if wrong:
+        raise ArgumentError(
+            "A run is gone on with by the same model, optimizer and metrics.",
+            received=wrong[0],
+            fix="Pass the `model` function of the run, or begin anew in another `run_dir`.",
+        )
+    for variable, part in zip(variables, values, strict=True):
+        if part.borrowed and (variable.is_part or (variable.own.dtype.is_integer and not part.alike)):
+            continue
+        value = part.own
+        if variable.is_part and part.left is not None:
+            value = value + part.left.sum(0, dtype=value.dtype)
+        variable.own.assign(tf.constant(value))
+
+
+def _parts(value: Any) -> list[tf.Variable]:
+    return list(value.values) if isinstance(value, tf.distribute.DistributedValues) else [value]
+
+
+def _is_sum(value: Any) -> bool:
+    distributed = isinstance(value, tf.distribute.DistributedValues)
+    return distributed and value.aggregation == tf.VariableAggregation.SUM
+
+
+def _kind(shape: Any, dtype: str) -> str:
+    return f"{dtype} {tuple(shape)}"

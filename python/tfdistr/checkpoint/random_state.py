@@ -1,0 +1,42 @@
+"""The random numbers of one worker: those of Python, of NumPy, and of a language that calls Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfdistr.checkpoint.json_values import Array, from_plain, to_plain
+
+_foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
+
+
+def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable[[str], object]) -> None:
+    """Have checkpoints hold the random numbers of another language, too.
+
+    Args:
+        language: Its name.
+        get: Called without arguments; returns their state as text.
+        restore: Called with such a text; goes on from there.
+    """
+    _foreign[language] = (get, restore)
+
+
+def random_state(arrays: list[Array]) -> dict[str, Any]:
+    """The states of the random numbers."""
+    own = {
+        "python": to_plain(random.getstate(), arrays),
+        "numpy": to_plain(np.random.get_state(), arrays),
+    }
+    return own | {language: str(get()) for language, (get, _) in _foreign.items()}
+
+
+def set_random_state(state: dict[str, Any], arrays: list[Array]) -> None:
+    """Go on with the random numbers of that state."""
+    random.setstate(from_plain(state["python"], arrays))
+    np.random.set_state(from_plain(state["numpy"], arrays))
+    for language, (_, restore) in _foreign.items():
+        if language in state:
+            restore(state[language])

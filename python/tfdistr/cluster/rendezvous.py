@@ -1,0 +1,486 @@
+"""Before TensorFlow starts its servers, the workers of a cluster see whether all are there, and are alike.
+
+TensorFlow itself waits for a worker that is missing, and does not notice that two workers were given other
+addresses or other versions. Here each worker listens on the port of its address, which shows that it can be
+had, and the first one, the leader, hears from all others. They go on when all have come and agree. Whoever
+finds out first that this cannot be tells all that are there, so that they raise the same error. When they go
+on, the connections to the leader stay open: see ``tfdistr.cluster.lifelines``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from tfdistr._utils.session import is_session
+from tfdistr.cluster.config import ClusterConfig, cluster_from_env
+from tfdistr.cluster.lifelines import Lifelines
+from tfdistr.cluster.mismatch import mismatch
+from tfdistr.cluster.rendezvous_protocol import (
+    LONGEST,
+    End,
+    absence,
+    absence_error,
+    greeting_of,
+    listening_socket,
+    lookup,
+    no_port,
+    no_port_error,
+    resolves,
+    send,
+    tell,
+    this_process,
+)
+from tfdistr.cluster.tf_config_json import load_json, split_address
+from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
+
+#: Seconds after which a worker that waits says for whom.
+WAITING_NOTE = 30.0
+#: Seconds for which a worker that cannot start goes on telling those that have not come yet.
+TELLING = 10.0
+#: Seconds in which a process that is no worker looks for one to tell it to: workers import TensorFlow first.
+SEEKING = 30.0
+_RETRY = 0.2
+_LOOK = 0.02
+_NEWS = 1.0  # seconds between two lines of the leader that say for whom it waits
+# What comes of reading what a stranger sends, or one that is gone.
+_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
+
+log = logging.getLogger("tfdistr")
+
+
+def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> Lifelines:
+    """Wait until all workers of the cluster are there, and see that they agree.
+
+    Args:
+        tasks: The address of each task, by its name ("worker 1"), the leader's first.
+        own: The name of this one.
+        fields: What must be the same on all workers, beside these addresses.
+        timeout: Seconds to wait.
+
+    Returns:
+        The connections to the leader, or the leader's to the others.
+
+    Raises:
+        ClusterStartError: The port of this worker cannot be had, or there are two of one task, or not all
+            came. The error names them.
+        JobMismatchError: The workers differ.
+    """
+    meeting = _Meeting(tasks, own, fields, timeout)
+    # Not a daemon: while the error is shown, the peers that come later are told.
+    thread = threading.Thread(target=meeting.run, name="tfdistr-preflight")
+    thread.start()
+    try:
+        while not meeting.over.wait(0.1):
+            pass
+    except BaseException:
+        meeting.cancel()
+        thread.join()  # then the port is free again: the session may live on, and call once more
+        meeting.lifelines().close()
+        raise
+    return meeting.result()
+
+
+def cluster_to_join() -> ClusterConfig | None:
+    """The cluster that TF_CONFIG describes, as ``cluster_from_env`` gives it.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid. The workers that it names are told: they may wait for this
+            process. A script ends with the error, so it is not raised there before one of them knows, or
+            ``SEEKING`` seconds have passed.
+    """
+    try:
+        return cluster_from_env()
+    except ClusterConfigError as error:
+        peers = _readable_workers(os.environ["TF_CONFIG"])
+        if peers:
+            telling = tell_of(error, peers)
+            if not is_session():
+                telling.join(_NEWS)
+                if telling.is_alive():
+                    log.warning("TF_CONFIG is not valid. This is told to the workers that it names.")
+                telling.join()
+        raise
+
+
+def _readable_workers(text: str) -> dict[str, str]:
+    """The addresses of the workers, by their names, that can be read in a TF_CONFIG which is not valid."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(ClusterConfigError, KeyError, TypeError, AttributeError):
+        cluster = load_json(text)["cluster"]
+        for job in ("chief", "worker"):
+            listed = cluster.get(job) or []
+            for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
+                address = item[0] if isinstance(item, list) and item else item  # by R's jsonlite
+                with contextlib.suppress(ClusterConfigError):
+                    split_address(address)
+                    found[f"{job} {index}"] = address
+    return found
+
+
+def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> threading.Thread:
+    """Tell a worker that waits for the others why this process cannot join; it passes it on to them.
+
+    If none waits yet, those that come in the next ``SEEKING`` seconds are told.
+
+    Args:
+        error: Why.
+        tasks: The address of each task, by its name. Those whose names do not resolve cannot be told.
+
+    Returns:
+        The thread that does it, also while the interpreter ends.
+    """
+    end = replace(End.of(error), kind=ClusterStartError.kind)
+    received = f"{end.received}, in" if error.received is not None else "in"
+    end = replace(end, received=f"{received} {this_process()}")
+
+    async def seek() -> None:
+        known = {name: address for name, address in tasks.items() if await resolves(address)}
+        told: set[str] = set()
+        until = time.monotonic() + SEEKING
+        while known and not told and time.monotonic() < until:
+            await tell(known, end, told, pass_on=True)
+            await asyncio.sleep(0 if told else _RETRY)
+
+    thread = threading.Thread(target=lambda: asyncio.run(seek()), name="tfdistr-preflight")
+    thread.start()
+    return thread
+
+
+def _is_hello(message: Any) -> bool:
+    return (
+        isinstance(message, dict)
+        and all(isinstance(message.get(name), str) for name in ("task", "id"))
+        and isinstance(message.get("fields"), dict)
+        and all(isinstance(value, str) for value in message["fields"].values())
+    )
+
+
+class _Meeting:
+    """One worker's part in it. The leader decides, or whoever finds out first that they cannot start."""
+
+    def __init__(self, tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> None:
+        self.over = threading.Event()
+        self._tasks = dict(tasks)
+        self._own = own
+        self._leader = next(iter(self._tasks))
+        self._timeout = timeout
+        self._id = this_process()
+        addresses = {f"address of {name}": address for name, address in self._tasks.items()}
+        self._hello: dict[str, Any] = {"task": own, "id": self._id, "fields": {**addresses, **fields}}
+        self._failure: BaseException | None = None
+        self._cancelled = False
+        # Of the leader: who has registered, and by which connection.
+        self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
+        self._writers: dict[str, asyncio.StreamWriter] = {}
+        self._strangers: list[asyncio.StreamWriter] = []  # that have not their like in this cluster
+        # Of the others: the connection to the leader, and whom it waits for; None while there is none.
+        self._to_leader: asyncio.StreamWriter | None = None
+        self._leader_waits: list[str] | None = None
+        self._unresolved = set(self._tasks)
+        # Copies of the connections that stay, from when the leader has told all to go on.
+        self._kept: dict[str, socket.socket] = {}
+
+    # --- From other threads
+
+    def run(self) -> None:
+        """Run it all; ``over`` is set when the result is there."""
+        try:
+            asyncio.run(self._main())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # raised again by check()
+            self._failure = self._failure or error
+        finally:
+            self.over.set()
+
+    def cancel(self) -> None:
+        """End it."""
+        self._cancelled = True
+        with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
+            self._loop.call_soon_threadsafe(self._running.cancel)
+
+    def lifelines(self) -> Lifelines:
+        """The connections that have stayed."""
+        return Lifelines(self._kept)
+
+    def result(self) -> Lifelines:
+        """The connections that have stayed; raises the error, if the workers cannot start."""
+        if self._failure:
+            self.lifelines().close()
+            raise self._failure
+        return self.lifelines()
+
+    # --- In the loop
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        running = asyncio.current_task()
+        assert running is not None
+        self._running = running
+        self._decided: asyncio.Future[tuple[End | None, bool]] = self._loop.create_future()
+        if self._cancelled:  # before there was a loop
+            return
+        try:
+            server = await self._listen()
+        except OSError as error:
+            await self._finish(await self._no_port(error), None, linger=True)
+            return
+        try:
+            await server.start_serving()
+            await self._hold(server)
+        finally:
+            server.close()
+
+    async def _hold(self, server: asyncio.Server) -> None:
+        """Find each other, and go on or say why not."""
+        work = [asyncio.create_task(job) for job in (self._resolve(), self._note(), self._lead_or_join())]
+        linger = True
+        try:
+            end, heard = await asyncio.wait_for(asyncio.shield(self._decided), self._timeout)
+        except TimeoutError:
+            end, heard, linger = await self._too_late(), False, False
+            if self._decided.done():  # a peer was quicker
+                end, heard = self._decided.result()
+        if end and not heard and self._to_leader:
+            # Before it is closed: the leader would take this worker for one that is gone.
+            send(self._to_leader, {"end": asdict(end)})
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        await self._finish(end, server, heard=heard, linger=linger)
+
+    async def _finish(
+        self, end: End | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
+    ) -> None:
+        """Tell the peers of an end that they do not know of, and let the caller go on."""
+        told = {self._own}
+        if end and (not heard or self._own == self._leader):  # who has heard it may not know all addresses
+            for writer in (*self._writers.values(), *self._strangers):
+                send(writer, {"end": asdict(end)})
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+            told |= set(self._writers)
+            await tell(self._without(told), end, told)
+        # Not before: a peer that does not find this worker any more knows why.
+        if server:
+            server.close()
+        for writer in (*self._writers.values(), *self._strangers):
+            writer.close()
+        self._failure = end.error() if end else None
+        self.over.set()
+        until = time.monotonic() + TELLING
+        while end and linger and not heard and self._without(told) and time.monotonic() < until:
+            await asyncio.sleep(_RETRY)
+            await tell(self._without(told), end, told)
+
+    def _without(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: address for name, address in self._tasks.items() if name not in names}
+
+    def _decide(self, end: End | None, *, heard: bool = False) -> None:
+        if not self._decided.done():
+            self._decided.set_result((end, heard))
+
+    async def _listen(self) -> asyncio.Server:
+        listens = await listening_socket(self._tasks[self._own], self._tasks.values())
+        # It does not serve yet: nothing is waited for here, so that no interrupt leaves the socket behind.
+        return await asyncio.start_server(self._serve, sock=listens, limit=LONGEST, start_serving=False)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one that has connected to this worker."""
+        name = None
+        try:
+            send(writer, {"task": self._own, "id": self._id, "waits": self._missing(), "time": time.time()})
+            while line := await reader.readline():
+                message = json.loads(line)
+                if "end" in message:
+                    # Who is no worker leaves it to this one to tell the others.
+                    self._decide(End(**message["end"]), heard=message.get("pass_on") is not True)
+                elif self._own == self._leader:
+                    name = self._register(message["hello"], writer)
+        except _NOT_ONE_OF_US:
+            pass
+        except asyncio.CancelledError:
+            pass  # all is over; asyncio would show it
+        finally:
+            if self._writers.get(str(name)) is writer and not self._decided.done():
+                del self._writers[str(name)], self._hellos[str(name)]
+            writer.close()
+
+    def _register(self, hello: Any, writer: asyncio.StreamWriter) -> str:
+        if not _is_hello(hello):
+            raise ValueError("no hello")
+        name = str(hello["task"])
+        known = self._hellos.get(name)
+        if known and known["id"] != hello["id"]:
+            self._strangers.append(writer)
+            self._decide(self._duplicate(name, known["id"], hello["id"]))
+        elif name not in self._tasks:
+            error = mismatch([self._hello["fields"], hello["fields"]], [self._own, name])
+            if error is None:  # a worker would have an address more
+                raise ValueError("no hello")
+            self._strangers.append(writer)
+            self._decide(End.of(error))
+        else:
+            self._hellos[name], self._writers[name] = hello, writer
+        return name
+
+    async def _lead_or_join(self) -> None:
+        try:
+            await (self._lead() if self._own == self._leader else self._join())
+        except Exception as error:  # else all would wait for nobody
+            if not self._decided.done():
+                self._decided.set_exception(error)
+
+    async def _lead(self) -> None:
+        said = 0.0
+        while self._missing():
+            await asyncio.sleep(_LOOK)
+            if time.monotonic() - said > _NEWS:
+                said = time.monotonic()
+                waits = [n for n in self._tasks if n in self._unresolved or n not in self._hellos]
+                for writer in self._writers.values():
+                    send(writer, {"waits": waits})
+        names = list(self._tasks)
+        error = mismatch([self._hellos[name]["fields"] for name in names], names)
+        if error is None:
+            writers = dict(self._writers)
+            for name, writer in writers.items():
+                self._keep(name, writer)
+            for writer in writers.values():
+                send(writer, {"go": True})
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+        self._decide(End.of(error) if error else None)
+
+    def _keep(self, name: str, writer: asyncio.StreamWriter) -> None:
+        self._kept[name] = writer.get_extra_info("socket").dup()
+
+    async def _join(self) -> None:
+        """Register with the leader, as often as it takes."""
+        while True:
+            while self._unresolved:
+                await asyncio.sleep(_LOOK)
+            with contextlib.suppress(*_NOT_ONE_OF_US):  # too early; in the end it is said what it was
+                greeting, reader, writer = await greeting_of(self._tasks[self._leader])
+                try:
+                    if greeting["task"] == self._leader:
+                        send(writer, {"hello": self._hello})
+                        self._to_leader = writer
+                        await self._hear(reader)
+                finally:
+                    self._to_leader = self._leader_waits = None
+                    writer.close()
+            await asyncio.sleep(_RETRY)
+
+    async def _hear(self, leader: asyncio.StreamReader) -> None:
+        while line := await leader.readline():
+            message = json.loads(line)
+            if "waits" in message:
+                self._leader_waits = list(map(str, message["waits"]))
+            elif "end" in message:
+                self._decide(End(**message["end"]), heard=True)
+            elif "go" in message:
+                if self._to_leader and not self._decided.done():
+                    self._keep(self._leader, self._to_leader)
+                self._decide(None)
+
+    async def _resolve(self) -> None:
+        """Look up the names of all tasks until each resolves."""
+
+        async def look(name: str) -> None:
+            host, port = split_address(self._tasks[name])
+            while name in self._unresolved:
+                try:
+                    await lookup(host, port)
+                    self._unresolved.discard(name)
+                except OSError:
+                    await asyncio.sleep(_NEWS)
+
+        await asyncio.gather(*map(look, self._tasks))
+
+    def _missing(self) -> list[str]:
+        """Whom this worker waits for, as far as it knows."""
+        if self._unresolved:
+            return [name for name in self._tasks if name in self._unresolved]
+        if self._own == self._leader:
+            return [name for name in self._tasks if name not in self._hellos]
+        return [self._leader] if self._leader_waits is None else self._leader_waits
+
+    async def _note(self) -> None:
+        """Say now and then for whom this worker waits."""
+        pause = WAITING_NOTE
+        while True:
+            await asyncio.sleep(pause)
+            if self._own == self._leader or self._leader_waits is None:  # else the leader says it
+                log.warning("%s waits for %s.", self._title(self._own), await self._reasons(self._missing()))
+            pause *= 2
+
+    async def _too_late(self) -> End:
+        missing = self._missing()
+        if missing == [self._leader] or self._unresolved:  # others may be missing as well
+            others = [n for n in self._tasks if n not in (self._own, *missing, *self._hellos)]
+            there = await asyncio.gather(*map(self._is_there, others))
+            missing = missing + [name for name, is_there in zip(others, there, strict=True) if not is_there]
+        found = f"waited for {await self._reasons(missing)}"
+        return End.of(absence_error(self._title(self._own), found, self._timeout))
+
+    async def _is_there(self, name: str) -> bool:
+        try:
+            greeting, _, writer = await greeting_of(self._tasks[name])
+        except (OSError, ValueError):
+            return False
+        writer.close()
+        # One that has not registered with the leader may wait for others than the leader does.
+        waits = set(greeting["waits"]) if self._own == self._leader else set()
+        return bool(greeting["task"] == name) and waits <= {*self._unresolved, self._own}
+
+    async def _reasons(self, missing: Sequence[str]) -> str:
+        reasons = await asyncio.gather(*map(self._reason, missing))
+        return "; ".join(self._title(name) + why for name, why in zip(missing, reasons, strict=True))
+
+    async def _reason(self, name: str) -> str:
+        """What is found at the address of a task that is missing."""
+        if name in self._unresolved:
+            return ", whose name does not resolve"
+        try:
+            greeting, _, writer = await greeting_of(self._tasks.get(name, ""))
+        except OSError as error:
+            return f", {absence(error)}"
+        except ValueError:
+            return ", where something else answers (has the cluster started already?)"
+        writer.close()
+        if greeting["task"] != name:
+            return f", where {greeting['task']} answers"
+        waits = [other for other in greeting["waits"] if other != name]
+        return f", which waits for {' and '.join(map(self._title, waits))}" if waits else ""
+
+    async def _no_port(self, error: OSError) -> End:
+        """Why this worker cannot listen on its port."""
+        greeting: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            greeting, _, writer = await greeting_of(self._tasks[self._own])
+            writer.close()
+        if greeting.get("task") == self._own:
+            return self._duplicate(self._own, greeting["id"], self._id)
+        return End.of(no_port_error(self._title(self._own), *no_port(error)))
+
+    def _duplicate(self, name: str, first: str, second: str) -> End:
+        return End(
+            ClusterStartError.kind,
+            "Each task of the cluster must be one process.",
+            f"{self._title(name)} twice: {first}, and {second}",
+            "Give each process its own task in TF_CONFIG, and end those of an earlier run.",
+        )
+
+    def _title(self, name: str) -> str:
+        return f"{name} ({self._tasks.get(name, 'an unknown address')})"

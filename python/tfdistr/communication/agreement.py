@@ -1,0 +1,146 @@
+"""What all workers must have alike is compared before they act on it: a difference would hang them later."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _version
+from tfdistr._private import KerasCall, all_layers
+from tfdistr.cluster.mismatch import mismatch
+from tfdistr.cluster.peer_failure import report
+from tfdistr.communication.collectives import Collectives
+from tfdistr.errors import JobMismatchError
+
+# Seconds that workers which differ wait for each other, so that all say it.
+_ALL_KNOW = 5.0
+_ARGUMENTS = {
+    "fit": ("batch_size", "epochs", "initial_epoch", "steps_per_epoch", "shuffle", "class_weight",
+            "validation_split", "validation_steps", "validation_batch_size", "validation_freq"),
+    "evaluate": ("batch_size", "steps"),
+    "predict": ("batch_size", "steps"),
+}  # fmt: skip
+
+
+def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None) -> list[Any]:
+    """Compare ``fields`` over the workers, all of which must call this.
+
+    Args:
+        collectives: What carries the comparison.
+        fields: Values by name, shown as they are in the error. None goes with any value.
+        note: Anything that JSON has a form for, and that may differ.
+
+    Returns:
+        The notes of all workers.
+
+    Raises:
+        JobMismatchError: A field differs; the same error on every worker.
+    """
+    own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
+    described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]
+    error = mismatch([worker["fields"] for worker in described])
+    if error:
+        # A chief that ends now would take along what the others have not read yet.
+        with contextlib.suppress(tf.errors.OpError):
+            collectives.barrier(f"tfdistr/mismatch/{zlib.crc32(str(error).encode())}", _ALL_KNOW)
+        raise error
+    return [worker["note"] for worker in described]
+
+
+def check_variable(collectives: Collectives, worker: int, name: str | None, kind: str) -> None:
+    """Compare the shape and type of a variable that is being made with the chief's.
+
+    Raises:
+        JobMismatchError: This worker's variable differs. The peers are told.
+    """
+    own = f"{name}, {kind}"
+    chiefs = collectives.text_of_chief(own)
+    if chiefs.rpartition(", ")[2] == kind:  # names may be numbered otherwise
+        return
+    error = JobMismatchError(
+        "All workers must build the same model.",
+        received=f"a variable {own} on worker {worker}, where worker 0 has {chiefs}",
+        fix="Run the same program, with the same arguments and package versions, on every worker.",
+    )
+    collectives.report_failure(report(worker, error))
+    raise error
+
+
+def versions() -> dict[str, str]:
+    """The versions that must be the same on all workers."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return {
+        "version of Python": python,
+        "version of TensorFlow": tf.__version__,
+        "version of Keras": keras.__version__,
+        "version of tfdistr": _version.__version__,
+    }
+
+
+def describe_call(call: KerasCall) -> dict[str, Any]:
+    """What a call of fit, evaluate or predict is about to do, on this worker."""
+    given = call.variables
+    fields: dict[str, Any] = {"call": call.method}
+    fields |= {name: _plain(given[name]) for name in _ARGUMENTS[call.method]}
+    fields["batches of an epoch"] = _plain(call.steps)
+    fields["examples"] = _plain(_examples(given.get("x")))
+    validation = given.get("validation_data")
+    if isinstance(validation, tf.data.Dataset):
+        fields["validation_data"] = f"{int(validation.cardinality())} batches of {_spec(validation)}"
+    elif call.method == "fit":
+        fields["validation_data"] = "none" if validation is None else f"{_examples(validation)} examples"
+    return fields
+
+
+def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, str]:
+    """The model that a call is about, and the types of its data."""
+    fields = {"data": _spec(dataset), "model": f"{type(model).__name__} of {len(model.weights)} weights"}
+    for number, layer in enumerate(all_layers(model)):
+        shapes = ", ".join(str(tuple(weight.shape)) for weight in layer.weights)
+        fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)}; weights {shapes or 'none'})"
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        fields["optimizer"] = f"{type(optimizer).__name__}({_numbers(optimizer)})"
+    return fields
+
+
+def _numbers(part: Any) -> str:
+    """The numbers, flags and words that a layer or an optimizer is configured with."""
+    try:
+        config = part.get_config()
+    except Exception:  # a part of the user's own, which need not have any
+        return ""
+    return ", ".join(
+        f"{name}={value:.7g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in config.items()
+        # Names are numbered in the order of making, which may differ.
+        if name != "name" and isinstance(value, int | float | str)
+    )
+
+
+def _examples(data: Any) -> int | None:
+    if data is None or isinstance(data, tf.data.Dataset):
+        return None
+    first = next((part for part in tf.nest.flatten(data) if getattr(part, "shape", None)), None)
+    return None if first is None else first.shape[0]
+
+
+def _spec(dataset: tf.data.Dataset) -> str:
+    parts = tf.nest.flatten(dataset.element_spec)
+    described = [
+        f"{part.dtype.name}{'' if part.shape.rank is None else part.shape[1:].as_list()}"
+        for part in parts
+        if hasattr(part, "dtype")
+    ]
+    return ", ".join(described)
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,244 @@
+"""The collectives of MPI, for ranks with one CPU replica each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mpi4py import MPI
+
+from tfdistr._utils.processes import process_state
+from tfdistr.communication.collectives import Collectives, Traffic
+from tfdistr.communication.mpi_init_timeout import remove_own_names
+from tfdistr.communication.shared_memory import SharedSum
+from tfdistr.errors import PEER_MARK
+
+# Numbers that are summed at once: more of them at a time took twice as long for 44 MB.
+_AT_ONCE = 1 << 20
+# Bytes from which on a tensor is not copied into a pack with others.
+_LARGE = 1 << 18
+# Tests of a collective under way between two looks for the message of a rank that failed.
+_TESTS = 256
+# Seconds between two looks whether another rank was halted.
+_LOOK = 1.0
+# MPI has no sums of these.
+_HALF = (tf.float16, tf.bfloat16)
+_WIDER = {tf.bool: tf.int32}
+
+
+class MpiCollectives(Collectives):
+    """Collectives through mpi4py: tensors leave the graph as NumPy arrays that share their memory.
+
+    Each is an operation with side effects, so that TensorFlow keeps them in the order of the program, which
+    is the same on all ranks. While one is under way, a rank looks for messages of ranks that failed.
+
+    Args:
+        comm: The communicator of the ranks.
+        bytes_per_pack: Dense tensors are sent in packs of about this size.
+        heartbeat_timeout: Seconds that a rank of this machine may be halted while this one waits.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, bytes_per_pack: int, heartbeat_timeout: float = 30.0) -> None:
+        super().__init__(comm.Get_size(), comm.Get_rank(), bytes_per_pack)
+        self._comm = comm.Dup()
+        self._barriers = comm.Dup()
+        self._failures = comm.Dup()
+        self._failed = False
+        self._waiting = False
+        self._traffic = Traffic(0, 0)
+        self._shared = SharedSum.of(self._comm, self._until)
+        self._comm.Barrier()
+        remove_own_names()
+        self._heartbeat_timeout = heartbeat_timeout
+        places = self._comm.allgather((socket.gethostname(), os.getpid()))
+        # Of other machines mpiexec tells; of a halted rank nobody does.
+        self._neighbours = {
+            rank: place for rank, place in enumerate(places)
+            if rank != self.index and place[0] == places[self.index][0]
+        }  # fmt: skip
+        self._halted: dict[int, float] = {}
+        self._looked = 0.0
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        kind = _WIDER.get(tensor.dtype, tensor.dtype)
+
+        def add(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
+            return self._sum_of_halves(array) if tensor.dtype in _HALF else self._sum(array)
+
+        total = tf.numpy_function(add, [_owned(tf.cast(tensor, kind))], kind)
+        return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
+
+    def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
+        kind = tensors[0].dtype
+        if dtype not in (None, kind) or kind in _HALF or kind in _WIDER:
+            return super()._sum_pack(tensors, dtype)
+
+        def add(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+            self._count(*arrays)
+            # Large ones as they lie, for copying them into one takes longer than to send each.
+            totals = [self._sum(array) if array.nbytes >= _LARGE else array for array in arrays]
+            small = [i for i, array in enumerate(arrays) if array.nbytes < _LARGE]
+            if small:
+                total = self._sum(np.concatenate([arrays[i] for i in small]))
+                parts = np.split(total, np.cumsum([arrays[i].size for i in small])[:-1])
+                for i, part in zip(small, parts, strict=True):
+                    totals[i] = part
+            return totals
+
+        sums: Any = tf.numpy_function(add, list(map(_owned, tensors)), [kind] * len(tensors))
+        return [sums] if len(tensors) == 1 else list(sums)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._traffic
+
+    def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
+
+        def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
+            self._finish(self._comm.Ibarrier())  # so that a rank that fails before is noticed
+            return np.concatenate(self._comm.allgather(array), axis)
+
+        gathered = tf.numpy_function(gather, [tensor], tensor.dtype)
+        sides = tensor.shape.as_list()
+        sides[axis] = None
+        return tf.ensure_shape(gathered, sides)
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
+            self._finish(self._comm.Ibarrier())
+            return np.asarray(self._comm.bcast(array))
+
+        return tf.ensure_shape(tf.numpy_function(send, [tensor], tensor.dtype), tensor.shape)
+
+    def exchange(self, text: str) -> list[str]:
+        self._finish(self._comm.Ibarrier())
+        return list(self._comm.allgather(text))
+
+    def text_of_chief(self, text: str) -> str:
+        self._finish(self._comm.Ibarrier())
+        return str(self._comm.bcast(text))
+
+    def barrier(self, name: str, timeout: float) -> None:
+        # By messages, for MPI's own barriers have no names: one that was left would take the next's place.
+        tag, end = zlib.crc32(name.encode()) & 0x7FFF, time.monotonic() + timeout
+        first = range(1, self.num_workers) if self.index == 0 else [0]
+        if self.index != 0:
+            self._barriers.Send(bytearray(1), 0, tag)
+        for peer in first:
+            request = self._barriers.Irecv(bytearray(1), peer, tag)
+            try:
+                self._finish(request, end - time.monotonic())
+            except tf.errors.DeadlineExceededError:
+                request.Cancel()
+                raise
+        if self.index == 0:
+            for peer in first:
+                self._barriers.Send(bytearray(1), peer, tag)
+
+    def report_failure(self, message: str) -> None:
+        self._failed = True
+        peers = (rank for rank in range(self.num_workers) if rank != self.index)
+        sent = [self._failures.isend(message, rank) for rank in peers]
+        end = time.monotonic() + 1.0
+        while not MPI.Request.Testall(sent) and time.monotonic() < end:
+            os.sched_yield()
+
+    def behind(self) -> list[int]:
+        return [] if self._waiting else [self.index]
+
+    def moved_on(self) -> None:
+        pass  # nobody was told
+
+    def abandon(self) -> None:
+        if self._failed:
+            time.sleep(1.0)  # the peers say what they know
+            MPI.COMM_WORLD.Abort(1)  # else MPI would wait for them at the end, for ever
+
+    def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared:
+            shared.free()
+
+    def _look_for_halted(self, now: float) -> None:
+        for rank, (host, pid) in self._neighbours.items():
+            if process_state(pid) not in ("T", "t"):
+                self._halted.pop(rank, None)
+            elif now - self._halted.setdefault(rank, now) > self._heartbeat_timeout:
+                self._failed = True  # who does not run cannot say it
+                what = f"its process {pid} on {host} was halted (SIGSTOP, or a debugger) for "
+                message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
+                raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
+
+    def _count(self, *arrays: np.ndarray[Any, Any]) -> None:
+        sent = sum(array.nbytes for array in arrays)
+        self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
+
+    def _sum(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Make ``array``, of one dimension, the sum of the ranks' ones."""
+        if self._shared:
+            self._shared.add(array)
+            return array
+        for start in range(0, array.size, _AT_ONCE):
+            self._finish(self._comm.Iallreduce(MPI.IN_PLACE, array[start : start + _AT_ONCE]))
+        return array
+
+    def _sum_of_halves(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The sum of 16-bit numbers: each worker sums its share of them in 32 bits, and sends it to all."""
+        share = -(-array.size // self.num_workers)
+        given = np.zeros((self.num_workers, share), array.dtype)
+        given.reshape(-1)[: array.size] = array
+        shares, sums = np.empty_like(given), np.empty_like(given)
+        bits = np.uint16  # MPI only carries them
+        self._finish(self._comm.Ialltoall(given.view(bits), shares.view(bits)))
+        own = shares.astype(np.float32).sum(0).astype(array.dtype)
+        self._finish(self._comm.Iallgather(own.view(bits), sums.view(bits)))
+        return sums.reshape(-1)[: array.size]
+
+    def _finish(self, request: MPI.Request, timeout: float = float("inf")) -> None:
+        self._until(request.Test, timeout)
+
+    def _until(self, done: Callable[[], bool], timeout: float = float("inf")) -> None:
+        end = time.monotonic() + timeout
+        self._waiting = True
+        try:
+            self._wait(done, end, timeout)
+        finally:
+            self._waiting = False
+
+    def _wait(self, done: Callable[[], bool], end: float, timeout: float) -> None:
+        tests = 0
+        while not done():
+            tests += 1
+            os.sched_yield()  # ranks may share a core
+            if tests % _TESTS == 0:
+                if self._failures.Iprobe():
+                    raise tf.errors.AbortedError(None, None, self._failures.recv())
+                now = time.monotonic()
+                if now - self._looked > _LOOK:
+                    self._looked = now
+                    self._look_for_halted(now)
+                if now > end:
+                    raise tf.errors.DeadlineExceededError(None, None, f"not all came within {timeout:g} s")
+
+
+def _owned(tensor: tf.Tensor) -> tf.Tensor:
+    """The numbers of ``tensor`` in one dimension, and in memory of which nobody else has need.
+
+    Sums that are written where the gradients were move the least memory. But a gradient may be that of two
+    variables, or go back into the layers before. This operation takes the memory of its input over if nobody
+    else refers to it, else it copies; that it adds nothing to it, TensorFlow does not see.
+    """
+    flat = tf.reshape(tensor, [-1])
+    # Made by an operation that is never joined with one like it: else the results would be one, too.
+    nowhere = tf.raw_ops.Empty(shape=[0, 1], dtype=tf.int32)
+    return tf.raw_ops.ScatterNdNonAliasingAdd(input=flat, indices=nowhere, updates=tf.zeros([0], flat.dtype))

@@ -1,0 +1,193 @@
+"""A limit to what a rank waits for the others at its start, which MPI and its launchers do not have.
+
+A rank that never comes to ``MPI_Init``, or ends before, leaves the others in there for ever: they cannot even
+be interrupted, for mpi4py keeps the interpreter's lock meanwhile. So a process of its own watches over each.
+It sees the ranks of its host in /proc, and ends its own rank, and so the job, when one of them has ended, or
+when the time is over. It stays until the rank has removed the names of the memory that it shares, and removes
+them itself if the rank ends before; see mpi_names.py.
+
+    python mpi_init_timeout.py PARENT_PID SECONDS    (until its standard input ends)
+
+It reads a line with the name of the job, and another one when the rank has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_LOOK = 1.0
+# Who knows which worker is missing speaks first.
+_POLITE = 2.0
+
+_watchers: list[subprocess.Popen[bytes]] = []
+
+
+@contextlib.contextmanager
+def limit(start_timeout: float) -> Iterator[None]:
+    """Have this rank ended if it is still in this context when another has ended, or the time is over.
+
+    The error goes to standard error, and the rank is killed: launchers end a job of which one rank was.
+
+    Args:
+        start_timeout: Seconds.
+    """
+    from tfdistr._utils.mpi_names import job_name
+
+    command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
+    # What kills the processes of this group is to leave it alone.
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    _watchers.append(watcher)
+    _tell(watcher, job_name())
+    try:
+        yield
+    finally:
+        _tell(watcher, "started")
+
+
+def remove_own_names() -> None:
+    """Remove the names of the memory that this rank shares, which all ranks have mapped."""
+    from tfdistr._utils.mpi_names import remove_names
+
+    remove_names(os.getpid())
+    while _watchers:
+        _watchers.pop().communicate()
+
+
+def _tell(watcher: subprocess.Popen[bytes], line: str) -> None:
+    assert watcher.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        watcher.stdin.write(f"{line}\n".encode())
+        watcher.stdin.flush()
+
+
+class _Rank:
+    """What the rank has said so far.
+
+    Attributes:
+        job: The name of its job, if it knows one.
+        started: Whether it has come through the start.
+        ended: Whether it is gone, or needs nobody any more.
+        mapped: Names of memory that it was seen to have: what is known where no job has a name.
+    """
+
+    def __init__(self, process: int, mapped_names: Callable[[int], set[Path]]) -> None:
+        self._process, self._mapped_names = process, mapped_names
+        self._said = b""
+        self.job, self.started, self.ended = "", False, False
+        self.mapped: set[Path] = set()
+
+    def listen(self, seconds: float) -> bool:
+        """Wait until it says something, or the time is over; whether it still has to start."""
+        if select.select([sys.stdin], [], [], seconds)[0]:
+            part = os.read(sys.stdin.fileno(), 1024)
+            self._said += part
+            self.ended = not part
+        # What it has forked may hold its end of the pipe.
+        self.ended = self.ended or os.getppid() != self._process
+        self.mapped |= self._mapped_names(self._process)
+        *lines, _ = self._said.decode().split("\n")
+        self.job, self.started = lines[0] if lines else "", len(lines) > 1
+        return not (self.started or self.ended)
+
+
+def main(parent: int, timeout: float) -> None:
+    """Watch over the process ``parent``, which waits in MPI."""
+    # tfdistr is not where Python looks when this file is run by its path.
+    utils = Path(__file__).parents[1] / "_utils"
+    names, ranks = (runpy.run_path(str(utils / f"mpi_{name}.py")) for name in ("names", "ranks"))
+    rank = _Rank(parent, names["mapped_names"])
+    _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
+    while not rank.ended:
+        rank.listen(_LOOK)
+    names["remove_names_of_job"](rank.job)
+    for path in rank.mapped:
+        path.unlink(missing_ok=True)
+
+
+def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
+    """See that the rank starts, given what its launcher says of it; kill it if it does not."""
+    name, rank, size, local = told
+    until = time.monotonic() + timeout
+    before: set[int] = set()
+    while waits.listen(_LOOK):
+        here, came = _ranks_here(parent, name, rank)
+        # Twice: a rank may have ended because all have started.
+        ended = set(range(size)) - here if local == size and here else set()
+        lost = sorted(ended & before)
+        before = ended
+        late = time.monotonic() > until
+        if not (lost or late):
+            continue
+        missing = [f"worker {other}, which has ended" for other in lost] or [
+            f"worker {other}, which is there, but has not come so far" for other in sorted(here - came)
+        ]
+        if not missing and not waits.listen(_POLITE):
+            return
+        what = " and ".join(missing) or "a worker that is not to be seen from here"
+        within = f" within {timeout:g} s, which is `start_timeout`" if late else ""
+        print(
+            f"ClusterStartError: Each worker must come to the start of MPI{within}.\n"
+            f"Received: worker {rank} on {socket.gethostname()} (process {parent}): waited for {what}\n"
+            "Fix: See what that worker has printed; have each rank call distributed_fit(), or make the "
+            "strategy.",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        if os.getppid() == parent:
+            os.kill(parent, signal.SIGKILL)
+        return
+
+
+def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:
+    """The ranks of this job that run on this host, and those of them that wait in MPI.
+
+    None where this cannot be seen: a container may have a process table of its own for each rank.
+    """
+    launcher = _launcher(parent, name)
+    if _environment(parent).get(name.encode()) != str(rank).encode() or launcher <= 1:
+        return set(), set()
+    here, came = {rank}, {rank}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        other = _environment(int(folder.name)).get(name.encode(), b"")
+        if other.isdigit() and _launcher(int(folder.name), name) == launcher:
+            here.add(int(other))
+            with contextlib.suppress(OSError):
+                if __file__.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                    came.add(int(other))
+    return here, came
+
+
+def _launcher(process: int, name: str) -> int:
+    """The process that has started a rank, which may be a process of a process of it."""
+    while process > 1 and name.encode() in _environment(process):
+        process = _parent(process)
+    return process
+
+
+def _environment(process: int) -> dict[bytes, bytes]:
+    """The environment with which a process was started; nothing if it is gone, or another user's."""
+    with contextlib.suppress(OSError):
+        entries = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+    return {}
+
+
+def _parent(process: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,152 @@
+"""Examples that are had by their index, and a worker's batches of them in NumPy arrays.
+
+A training loop that takes its batches from here needs no ``tf.data``: on one core, a pipeline of it took
+1.1 ms a step longer than the same rows gathered by NumPy on the thread of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.data.random_access import Lookup
+from tfdistr.data.shuffle_order import Order
+from tfdistr.data.source import Arrays, leaves
+
+Array = np.ndarray[Any, Any]
+
+# Indices that are looked up together: a call of TensorFlow costs as much as some thousand of them.
+_LOOKED_UP = 8192
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """Examples by index.
+
+    Attributes:
+        examples: Number of examples.
+        batch: Gives the batch of an int64 vector of indices, in a graph.
+        take: Gives the same in NumPy arrays, of a NumPy vector; None if they do not make arrays.
+        parallel: Whether ``batch`` works so long that several should at a time.
+    """
+
+    examples: int
+    batch: Callable[[tf.Tensor], Any]
+    take: Callable[[Array], Any] | None
+    parallel: bool = False
+
+
+class Batches:
+    """A worker's batches in NumPy arrays, any step of them at once.
+
+    Args:
+        take: Gives the arrays of an int64 vector of indices.
+        order: The order of the examples.
+        num_workers: Number of workers that share a batch.
+        index: Index of this worker.
+    """
+
+    def __init__(self, take: Callable[[Array], Any], order: Order, num_workers: int, index: int) -> None:
+        self._take, self._order = take, order
+        self._num_workers, self._index = num_workers, index
+        # The indices of some steps from one on.
+        self._first, self._indices = 0, np.empty((0, 0), np.int64)
+
+    def share(self, num_workers: int, index: int) -> Batches:
+        """The same batches as another worker of so many has them."""
+        return Batches(self._take, self._order, num_workers, index)
+
+    @property
+    def never_empty(self) -> bool:
+        """Whether every worker has rows of every batch."""
+        last = self._order.batches - 1
+        return min(self.rows(0), self.rows(last)) >= self._num_workers
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the largest share that a worker has of a batch: the same number on all workers."""
+        example = self._take(np.zeros(1, np.int64))
+        size: int = sum(part.nbytes for part in tf.nest.flatten(example))
+        return -(-self.rows(0) // self._num_workers) * size
+
+    def rows(self, step: int) -> int:
+        """Number of rows of global batch ``step``, of all workers together."""
+        before = step % self._order.batches * self._order.batch_size
+        return min(self._order.batch_size, self._order.examples - before)
+
+    def batch(self, step: int) -> Any:
+        """This worker's rows of global batch ``step``, which counts on over all epochs; maybe none."""
+        return tf.nest.map_structure(lambda array: array[0], self.batches(step, 1))
+
+    def batches(self, step: int, count: int) -> Any:
+        """The batches from ``step`` on, stacked: arrays of shape ``(batches, rows, ...)``.
+
+        They are ``count``, or fewer where a pass over the examples ends, or its last batch comes, which
+        is short and stands alone.
+        """
+        indices = self._indices_of(step, count)
+        rows = self._take(indices.reshape(-1))
+        return tf.nest.map_structure(lambda array: array.reshape(*indices.shape, *array.shape[1:]), rows)
+
+    def _indices_of(self, step: int, count: int) -> Array:
+        known = self._indices[max(step - self._first, 0) :] if step >= self._first else self._indices[:0]
+        if len(known) < min(count, self._order.alike(step)):
+            enough = max(count, _LOOKED_UP // self._order.batch_size)
+            self._first = step
+            self._indices = known = self._order.block(step, enough, self._num_workers, self._index)
+        return known[:count]
+
+
+def of_arrays(source: Arrays) -> Indexed:
+    """Examples in arrays, floating-point numbers in Keras's type."""
+    arrays = [array for _, array in leaves(source.parts)]
+    types = [_batch_type(array) for array in arrays]
+
+    def gather(indices: Array) -> list[Array]:
+        return [
+            array.take(indices, axis=0).astype(kind, copy=False)
+            for array, kind in zip(arrays, types, strict=True)
+        ]
+
+    def batch(indices: tf.Tensor) -> Any:
+        parts = tf.numpy_function(gather, [indices], [tf.as_dtype(kind) for kind in types], stateful=False)
+        for part, array in zip(parts, arrays, strict=True):
+            part.set_shape((None, *array.shape[1:]))
+        return _unflatten(source.parts, iter(parts))
+
+    return Indexed(source.examples, batch, lambda indices: _unflatten(source.parts, iter(gather(indices))))
+
+
+def of_lookup(found: Lookup) -> Indexed:
+    """Examples of a pipeline that are looked up."""
+    if not found.together:
+        return Indexed(found.examples, found.batch, None, parallel=True)
+    look_up = tf.function(found.batch, input_signature=[tf.TensorSpec([None], tf.int64)])
+
+    def take(indices: Array) -> Any:
+        with tf.device("CPU:0"):
+            return tf.nest.map_structure(lambda part: part.numpy(), look_up(tf.constant(indices)))
+
+    return Indexed(found.examples, found.batch, take)
+
+
+def _batch_type(array: Array) -> Any:
+    if np.issubdtype(array.dtype, np.floating):
+        return np.dtype(keras.config.floatx())  # as Keras does with arrays
+    return np.dtype(object) if array.dtype.kind in "USO" else array.dtype
+
+
+def _unflatten(structure: Any, values: Any) -> Any:
+    if structure is None:
+        return None
+    if isinstance(structure, dict):
+        parts = {key: _unflatten(structure[key], values) for key in sorted(structure)}
+        return {key: parts[key] for key in structure}
+    if isinstance(structure, tuple):
+        return tuple(_unflatten(part, values) for part in structure)
+    return next(values)

@@ -1,0 +1,121 @@
+"""Which examples make which global batch: a function of (seed, pass, step) and of nothing else.
+
+A pass uses every example once. Its batches have ``batch_size`` examples, but for the last one, which
+has what is left, or is dropped with ``drop_remainder``. Passes follow each other for as long as there
+are steps, each with an order of its own if the data is shuffled; no batch mixes two of them. An epoch
+is a pass, unless the user fixed its steps: then epochs go on where the one before ended.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.data.shard import bounds
+from tfdistr.data.steps import steps_per_epoch
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order in which ``examples`` examples are used, pass by pass, in global batches.
+
+    Attributes:
+        examples: Number of examples; at least 1.
+        batch_size: Examples of a global batch. The last batch of a pass may be smaller.
+        seed: Seed of the shuffles.
+        shuffle: Whether each pass has an order of its own; otherwise the examples come as they are.
+        drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is left out.
+
+    Raises:
+        ArgumentError: No batch would be left.
+    """
+
+    examples: int
+    batch_size: int
+    seed: int = 0
+    shuffle: bool = False
+    drop_remainder: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.batches  # refused now, not when the first batch is asked for
+
+    @functools.cached_property
+    def batches(self) -> int:
+        """Number of global batches in a pass over the examples."""
+        return steps_per_epoch(self.examples, self.batch_size, self.drop_remainder)
+
+    def rows(self, step: tf.Tensor) -> tf.Tensor:
+        """Number of examples in global batch ``step``, a scalar int64 tensor."""
+        left = self.examples - step % self.batches * self.batch_size
+        return tf.minimum(tf.constant(self.batch_size, tf.int64), left)
+
+    def examples_before(self, step: int, num_workers: int = 1, index: int = 0) -> int:
+        """Number of examples that worker ``index`` takes before global batch ``step``."""
+        first, end = bounds(self.batch_size, num_workers, index)
+        last_first, last_end = bounds(int(self.rows(self.batches - 1)), num_workers, index)
+        whole, batches = divmod(step, self.batches)
+        short = (end - first) - (last_end - last_first)
+        return int((whole * self.batches + batches) * (end - first) - whole * short)
+
+    def indices(self, step: tf.Tensor, num_workers: int = 1, index: int = 0) -> tf.Tensor:
+        """Indices of the examples that worker ``index`` takes of global batch ``step``.
+
+        ``step`` counts on from pass to pass, and any step is found at once, without the ones before.
+
+        Args:
+            step: Scalar int64 tensor.
+            num_workers: Number of workers that share the batch.
+            index: Index of the worker.
+
+        Returns:
+            An int64 tensor with one index for each of the worker's examples.
+
+        Source: the permutation is that of ``tf.random.experimental.index_shuffle``.
+        """
+        number, batch = step // self.batches, step % self.batches
+        start = batch * self.batch_size
+        first, end = bounds(self.rows(step), num_workers, index)
+        if not self.shuffle or self.examples == 1:
+            return tf.range(start + first, start + end)
+        # index_shuffle refuses an empty list, so a worker without rows looks one up and drops it.
+        positions = tf.range(start + first, start + tf.maximum(end, first + 1))
+        seed = tf.stack([tf.constant(self.seed, tf.int64), number])
+        shuffled = tf.random.experimental.index_shuffle(positions, seed, self.examples - 1)
+        return shuffled[: end - first]
+
+    def alike(self, step: int) -> int:
+        """Number of batches from ``step`` on that are of one size and of one pass."""
+        batch = step % self.batches
+        return max(min(self.batches, self.examples // self.batch_size) - batch, 1)
+
+    def block(
+        self, step: int, count: int, num_workers: int = 1, index: int = 0
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """What ``indices`` gives for the steps from ``step`` on, found together.
+
+        Args:
+            step: Number of the first step.
+            count: Number of steps, at least 1. Steps that are not ``alike`` the first one are left out.
+            num_workers: Number of workers that share a batch.
+            index: Index of the worker.
+
+        Returns:
+            Indices of shape ``(steps, rows)``.
+        """
+        number, batch = divmod(step, self.batches)
+        start = batch * self.batch_size
+        first, end = bounds(min(self.batch_size, self.examples - start), num_workers, index)
+        starts = start + self.batch_size * np.arange(min(count, self.alike(step)))
+        positions = starts[:, np.newaxis] + np.arange(first, end)
+        if not self.shuffle or self.examples == 1 or positions.size == 0:
+            return positions
+        with tf.device("CPU:0"):
+            shuffled = tf.random.experimental.index_shuffle(
+                positions.reshape(-1), tf.constant([self.seed, number], tf.int64), self.examples - 1
+            )
+        found: np.ndarray[Any, np.dtype[np.int64]] = shuffled.numpy().reshape(positions.shape)
+        return found

@@ -1,0 +1,133 @@
+"""A job in this process: alone, or as the task of a cluster that was started by hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.cluster.config import ClusterConfig
+from tfdistr.cluster.peer_failure import judge
+from tfdistr.errors import ArgumentError, JobMismatchError, JobStoppedError, WorkerFailedError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.joined import JOINED
+from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.resume import take_up
+from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.training.job import Job
+
+if TYPE_CHECKING:
+    from tfdistr.communication.collectives import Collectives
+    from tfdistr.strategies.worker_strategy import WorkerStrategy
+    from tfdistr.training.trained_model import Training
+
+
+def train_here(
+    job: Job,
+    strategy: WorkerStrategy,
+    caller: Caller,
+    run_dir: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
+) -> FitResult:
+    """Train as this worker.
+
+    Args:
+        job: What to train.
+        strategy: The strategy of this worker.
+        caller: Who calls.
+        run_dir: Folder for the checkpoints, if the job has some; the chief's is used.
+        workers: Number of workers, if it is not that of the strategy.
+        find_lost: Names the process that is gone, where an error is about one that does not train.
+    """
+    from tfdistr.training.train import train
+
+    workers = strategy.num_workers if workers is None else workers
+    index = strategy.worker_index
+    folder: Path | None = None
+    preemption = Preemption()
+    try:
+        _agree(job, strategy)
+        if job.recovery.every is not None and strategy.is_chief:
+            folder = make_run_dir(run_dir, resume=job.recovery.resume)
+            job = take_up(job, folder, workers)
+        job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
+        caller.on_seed(job.seed)
+        trained = train(job, strategy, _events(caller, index), folder, preemption)
+    except (JobStoppedError, JobMismatchError):  # which all workers raise
+        raise
+    except BaseException as error:  # an interrupt, too: the session may live on
+        verdict = judge(error, index, strategy.tasks, find_lost)
+        if verdict.news is not None:
+            strategy.report_failure(verdict.news)
+        JOINED.note_failure(verdict.summary)
+        if verdict.failure is not None:
+            raise verdict.failure from None
+        raise
+    result = _result(job, trained, index, {"workers": workers})
+    preemption.pass_on()
+    return result
+
+
+def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitResult:
+    """Train as the chief of servers that were started by hand.
+
+    Args:
+        job: What to train.
+        config: The cluster.
+        caller: Who calls.
+    """
+    from tfdistr.parameter_server.coordinator import train_on_servers
+
+    caller.on_seed(job.seed)
+    trained = train_on_servers(job, config, _events(caller, 0), **job.options)
+    return _result(job, trained, 0, {**trained.report, "workers": config.num_workers}, task="chief 0")
+
+
+def _events(caller: Caller, index: int) -> Callable[..., None]:
+    def send(event: str, **fields: Any) -> None:
+        caller.on_event({"event": event, "worker": index, "time": time.time(), **fields})
+
+    return send
+
+
+def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> FitResult:
+    worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
+              "seconds": trained.seconds, "log": None, **row}  # fmt: skip
+    return FitResult(
+        history=trained.history,
+        params={**job.params, "communication": trained.communication, **params},
+        workers=[worker],
+        run_dir=None,
+        _make_model=lambda: trained.model,
+    )
+
+
+def _agree(job: Job, strategy: WorkerStrategy) -> None:
+    """Refuse to train where the processes of the cluster were called with other arguments."""
+    if strategy.num_workers == 1:
+        return
+    if strategy.collectives is None:
+        raise ArgumentError(
+            "Workers that join a cluster by hand train on one device each.",
+            received="a worker that sees several GPUs",
+            fix="Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass "
+            'cluster=local_cluster(workers="gpus").',
+        )
+    from tfdistr.communication.agreement import agree, versions
+
+    fields = {name: "none" if value is None else value for name, value in job.description.items()}
+    fields["seed"] = job.seed if job.seed_given else None
+    agree(strategy.collectives, versions() | fields)
+
+
+def _seed_of_chief(seed: int, collectives: Collectives | None) -> int:
+    """The chief's seed: where the user gave none, each process has drawn one of its own."""
+    return seed if collectives is None else int(collectives.text_of_chief(str(seed)))

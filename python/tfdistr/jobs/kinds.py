@@ -1,0 +1,394 @@
+"""How the jobs of each strategy are trained: on which clusters, and in which processes."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr._utils.arguments import COMMUNICATION, one_of
+from tfdistr._utils.mpi_ranks import ranks
+from tfdistr.cluster.config import ClusterConfig
+from tfdistr.cluster.rendezvous import cluster_to_join
+from tfdistr.communication.mpi_world import chooses_mpi, world
+from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.in_process import train_as_chief_here, train_here
+from tfdistr.jobs.joined import JOINED
+from tfdistr.jobs.on_cluster import PlainSummary, Summary
+from tfdistr.jobs.result import FitResult
+from tfdistr.launch.backend import Backend, backend_path, choose_backend
+from tfdistr.launch.cores import take_cores
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.parameter_servers import LocalServers
+from tfdistr.parameter_server.chief import WorkerSteps, check_data, train_as_chief
+from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.servers.lost import lost_server
+from tfdistr.strategies.placement import check_placement, count_workers
+from tfdistr.strategies.registry import check_known, make_strategy
+from tfdistr.training.job import Job
+
+if TYPE_CHECKING:
+    from tfdistr.strategies.worker_strategy import WorkerStrategy
+    from tfdistr.training.reporter import OnEvent
+    from tfdistr.training.trained_model import Training
+
+log = logging.getLogger("tfdistr")
+
+OnEventOfJob = Callable[[dict[str, Any]], object]
+
+
+class Kind:
+    """The jobs of a strategy. This class is for workers that are equal and exchange their gradients.
+
+    Args:
+        name: The name of the strategy.
+        options: What ``distributed_fit()`` takes for it beside its own arguments.
+
+    Attributes:
+        saves: Whether the jobs can have checkpoints.
+        exchanges_gradients: Whether the workers exchange gradients.
+        max_workers: How many processes can train; None for any number.
+        ps: How many parameter servers a job needs at least.
+    """
+
+    saves = True
+    exchanges_gradients = True
+    max_workers: int | None = None
+    ps = 0
+
+    def __init__(self, name: str, options: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self._options = options
+
+    # --- Where its jobs are trained
+
+    def destination(
+        self, cluster: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
+    ) -> tuple[ClusterConfig | None, int]:
+        """Where a job is to train.
+
+        Args:
+            cluster: What the user gave: the cluster to be started, or None.
+            communication: What is to carry the gradients.
+            options: The options of the strategy.
+
+        Returns:
+            The cluster of TF_CONFIG that this process joins, if there is one and no ``cluster`` is given, and
+            into how many shares a batch is split.
+
+        Raises:
+            ArgumentError: The job cannot be trained there.
+            ClusterConfigError: TF_CONFIG is not valid, or describes another process than one that trains.
+            ClusterStartError: MPI was asked for, and is not there.
+        """
+        options = options or {}
+        check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
+        one_of("communication", communication, COMMUNICATION)
+        if cluster is not None:
+            self._check_cluster(cluster, communication, options)
+            return None, self._count_shares(cluster.workers, options)
+        if chooses_mpi(communication):
+            # What the launcher says, if it does: a rank whose arguments are refused has not started MPI.
+            workers = ranks() if ranks() > 1 else int(world().Get_size())
+            self._check_fits(workers, 0, "the launcher of this process", peers=True)
+            return None, self._count_shares(workers, options)
+        config = cluster_to_join()
+        return config, self._check_joined(config, options)
+
+    def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a job, if the strategy has such ones.
+
+        Raises:
+            ArgumentError: It has no such option.
+        """
+        check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
+        return dict(options)
+
+    def check_job(self, job: Job) -> None:
+        """See that a job can be one of this strategy.
+
+        Raises:
+            ArgumentError: It cannot.
+        """
+        given = {"communication": "auto", "gradient_dtype": "float32"}
+        chosen = [f"{name}={getattr(job, name)!r}" for name in given if getattr(job, name) != given[name]]
+        if chosen and not self.exchanges_gradients:
+            raise ArgumentError(
+                f"With {self.name!r} workers exchange no gradients, so that how they do cannot be chosen.",
+                received=", ".join(chosen),
+                fix="Leave it out, or pass strategy='multi_worker_mirrored'.",
+            )
+
+    def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
+        """Whether a job can be trained by so many processes.
+
+        Args:
+            workers: Number of processes that train.
+            ps: Number of parameter servers.
+            peers: Whether they all train: ranks of MPI, or workers without a chief.
+        """
+        return ps == 0 and (self.max_workers is None or workers <= self.max_workers)
+
+    def _misfit(self, ps: int) -> str:
+        """The rule that a cluster breaks which does not fit."""
+        if ps:
+            return f"The strategy {self.name!r} has no use for parameter servers."
+        return f"The strategy {self.name!r} trains in one process."
+
+    def _check_fits(self, workers: int, ps: int, where: str, *, peers: bool = False) -> None:
+        if self.fits(workers, ps, peers=peers):
+            return
+        servers = f" and {ps} parameter server{'s' * (ps != 1)}" if ps or self.ps else ""
+        fitting = ", ".join(repr(name) for name, kind in KINDS.items() if kind.fits(workers, ps, peers=peers))
+        raise ArgumentError(
+            self._misfit(ps),
+            received=f"{workers} worker{'s' * (workers != 1)}{servers}, by {where}",
+            fix=f"Change the cluster, or pass a strategy that fits it: {fitting}.",
+        )
+
+    def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
+        if not isinstance(cluster, LocalCluster | MpiCluster):
+            raise ArgumentError(
+                "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
+                received=f"{type(cluster).__module__}.{type(cluster).__name__}",
+                fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
+            )
+        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=isinstance(cluster, MpiCluster))
+        self._check_started(cluster, communication, options)
+
+    def _check_started(
+        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+    ) -> None:
+        self.backend(cluster, communication)  # before anything is written or started
+
+    def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
+        """Check the cluster that this process joins; into how many shares a batch is split there."""
+        if config is not None and config.worker_index is None:
+            raise ClusterConfigError(
+                "distributed_fit() joins a cluster as a chief or a worker.",
+                received=f"the task {config.task} in TF_CONFIG",
+                fix="Call it in the processes of the chief and the workers only.",
+            )
+        return self._count_shares(self._check_fits_config(config), options)
+
+    def _check_fits_config(self, config: ClusterConfig | None) -> int:
+        """Check the size of the cluster that this process joins, and give its number of workers."""
+        workers = config.num_workers if config else 1
+        ps = len(config.jobs.get("ps", ())) if config else 0
+        where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
+        peers = config is not None and "chief" not in config.jobs
+        self._check_fits(workers, ps, where, peers=peers)
+        return workers
+
+    def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
+        return workers
+
+    # --- How they are trained
+
+    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+        """What starts the processes of ``cluster``, and carries what they exchange."""
+        return choose_backend(cluster, communication)
+
+    def summary(self, on_event: OnEventOfJob) -> Summary:
+        """What takes in the events of a job, and knows at the end what its result says of the strategy."""
+        return PlainSummary(on_event)
+
+    def fit_here(
+        self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
+    ) -> FitResult:
+        """Train in this process: alone, or as the task of the cluster that ``config`` describes."""
+        if config is None and not chooses_mpi(job.communication):
+            from tfdistr.strategies.single_worker import SingleWorker
+
+            return train_here(job, SingleWorker(), caller, run_dir)
+        return train_here(job, JOINED.join(config, job), caller, run_dir)
+
+    def train_in_worker(
+        self,
+        run_dir: Path,
+        options: Mapping[str, Any],
+        functions: Mapping[str, Any] | None,
+        on_event: OnEvent,
+        on_strategy: Callable[[WorkerStrategy], None],
+    ) -> Training:
+        """Train as a process that a launcher has started.
+
+        Args:
+            run_dir: The run directory.
+            options: All options with which the strategy is made.
+            functions: The functions of the job that come from another language, by name.
+            on_event: Called as ``on_event(kind, **fields)``.
+            on_strategy: Called with the strategy as soon as it is there.
+        """
+        cores = take_cores()
+        gc.disable()  # TensorFlow's modules make many objects, and no garbage
+        from tfdistr.training.train import train
+
+        gc.enable()
+        strategy: Any = make_strategy(self.name, **options)
+        on_strategy(strategy)
+        if strategy.is_chief:
+            log.info(backend_path(run_dir).read_text())
+        job = Job.load(run_dir, functions)
+        log.info("cores: %s", ", ".join(map(str, cores)))
+        on_event("ready")
+        return train(job, strategy, on_event, run_dir)
+
+
+class OneProcess(Kind):
+    """The jobs of strategies for one process."""
+
+    max_workers = 1
+
+    def fit_here(
+        self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
+    ) -> FitResult:
+        """Train in this process."""
+        strategy: Any = make_strategy(self.name, **job.strategy_options)
+        return train_here(job, strategy, caller, run_dir)
+
+
+class Mirrored(OneProcess):
+    """The jobs on the devices of one process."""
+
+    def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
+        devices = options.get("devices")
+        if devices is not None:
+            return max(1, len(devices)) if isinstance(devices, list | tuple) else 1
+        import tensorflow as tf
+
+        return max(1, len(tf.config.list_physical_devices("GPU")))
+
+
+class ParameterServer(Kind):
+    """The jobs whose chief has workers compute, and holds the weights on parameter servers."""
+
+    saves = False
+    exchanges_gradients = False
+    ps = 1
+
+    def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
+        """Whether there are parameter servers."""
+        return ps > 0
+
+    def check_job(self, job: Job) -> None:
+        """See that the workers can read the data."""
+        super().check_job(job)
+        check_data(job)
+
+    def _misfit(self, ps: int) -> str:
+        return f"The strategy {self.name!r} needs parameter servers."
+
+    def _check_started(
+        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+    ) -> None:
+        ServerOptions(**options).check_workers(cluster.workers)
+
+    def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
+        workers = self._check_fits_config(config)
+        ServerOptions(**options).check_workers(workers)
+        return workers
+
+    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+        """Processes with different tasks."""
+        return _servers(cluster)
+
+    def summary(self, on_event: OnEventOfJob) -> Summary:
+        """Counts the steps of the workers."""
+        return WorkerSteps(on_event)
+
+    def fit_here(
+        self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
+    ) -> FitResult:
+        """Train as the chief of servers that were started by hand."""
+        assert config is not None  # destination() refuses a job without servers
+        return train_as_chief_here(job, config, caller)
+
+    def train_in_worker(
+        self,
+        run_dir: Path,
+        options: Mapping[str, Any],
+        functions: Mapping[str, Any] | None,
+        on_event: OnEvent,
+        on_strategy: Callable[[WorkerStrategy], None],
+    ) -> Training:
+        """Train as the chief that the launcher has started."""
+        return train_as_chief(run_dir, options, on_event, functions)
+
+
+class ModelParallel(Kind):
+    """The jobs of one process, the client, which may have workers compute the layers that are theirs."""
+
+    saves = False
+    exchanges_gradients = False
+
+    def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
+        """Whether the workers are not all equal."""
+        return ps == 0 and not peers
+
+    def _misfit(self, ps: int) -> str:
+        if ps:
+            return super()._misfit(ps)
+        return f"The strategy {self.name!r} trains in one process; ranks of MPI cannot compute for it."
+
+    def _check_started(
+        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+    ) -> None:
+        check_placement(options.get("placement"), cluster.workers)
+
+    def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
+        check_placement(options.get("placement"), None if config is None else count_workers(config))
+        return 1
+
+    def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
+        return 1
+
+    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+        """Processes with different tasks."""
+        return _servers(cluster)
+
+    def fit_here(
+        self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
+    ) -> FitResult:
+        """Train in this process, with the workers that were started by hand, if there are some."""
+        strategy: Any = make_strategy(self.name, **job.strategy_options)
+        try:
+            if config is None:
+                return train_here(job, strategy, caller, run_dir)
+            return train_here(
+                job, strategy, caller, run_dir, workers=count_workers(config),
+                find_lost=lambda error: lost_server(error, config, "worker"),
+            )  # fmt: skip
+        finally:
+            strategy.leave()
+
+
+def _servers(cluster: Any) -> Backend:
+    assert isinstance(cluster, LocalCluster)  # destination() refuses others
+    return Backend("auto", LocalServers(cluster), "the chief has its servers compute")
+
+
+#: The jobs of each strategy, by its name.
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("multi_worker_mirrored"),
+        Mirrored("mirrored", ("devices",)),
+        OneProcess("one_device", ("device",)),
+        ParameterServer("parameter_server", ("update", "replicas_to_aggregate")),
+        ModelParallel("model_parallel", ("placement",)),
+    )
+}
+
+
+def kind_of(strategy: Any) -> Kind:
+    """The jobs of a strategy.
+
+    Raises:
+        ArgumentError: There is no strategy of that name.
+    """
+    return KINDS[one_of("strategy", strategy, tuple(KINDS))]

@@ -1,0 +1,165 @@
+"""A job on workers that are started for it, watched, started again, and ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from tfdistr.checkpoint.folder import STOP, checkpoint_folder
+from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.result import FitResult, load_communication, load_history, load_model
+from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
+from tfdistr.jobs.run_dir import keep_run_dir
+from tfdistr.launch.backend import Backend, backend_path
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.process import log_path
+from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.training.job import Job
+
+if TYPE_CHECKING:
+    from tfdistr.jobs.kinds import Kind
+
+
+class Summary(Protocol):
+    """Takes in the events of a job; knows then what the result says of the strategy."""
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take in an event, and hand it on."""
+
+    def params(self, job: Job, cluster: Any) -> dict[str, Any]:
+        """What the result says beside the numbers of every job."""
+
+    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What the result says of a process."""
+
+
+class PlainSummary:
+    """Of a strategy of which there is no more to say.
+
+    Args:
+        on_event: What the events are handed on to.
+    """
+
+    def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
+        self._on_event = on_event
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Hand an event on."""
+        self._on_event(event)
+
+    def params(self, job: Job, cluster: Any) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The process as it is."""
+        return dict(row)
+
+
+def fit_on_cluster(
+    job: Job, kind: Kind, cluster: LocalCluster | MpiCluster, caller: Caller, run_dir: Path
+) -> FitResult:
+    """Start the workers of ``cluster``, wait for them, and gather the result.
+
+    Args:
+        job: What to train.
+        kind: How jobs of its strategy are trained.
+        cluster: Where.
+        caller: Who calls.
+        run_dir: An empty folder, or that of the run that goes on.
+    """
+    recovery = job.recovery
+    summary = kind.summary(caller.on_event)
+    backend = kind.backend(cluster, job.communication)
+    job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
+    rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
+    if rows is None:
+        job.save(run_dir)
+        backend_path(run_dir).write_text(str(backend))
+        restarts = Restarts(run_dir, recovery.max_restarts)
+        stop = checkpoint_folder(run_dir) / STOP
+        preemption = Preemption(stop.touch, active=recovery.every is not None)
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event["event"] == "unsaved":
+                preemption.release()  # nobody would act on it
+            summary(event)
+
+        with preemption:
+            backend, statuses = _with_restarts(
+                backend, caller.command, run_dir, on_event, restarts, job, preemption
+            )
+            rows = _rows(statuses, backend)
+            if recovery.every is not None:
+                note_result(run_dir, job.epochs, rows)
+        preemption.pass_on()
+    workers = len(rows) if recovery.min_workers else cluster.workers
+    numbers = {"communication": load_communication(run_dir), "workers": workers}
+    return FitResult(
+        history=load_history(run_dir),
+        params={**job.params, **numbers, **summary.params(job, cluster)},
+        workers=[summary.row(row) for row in rows],
+        run_dir=str(run_dir),
+        _make_model=lambda: load_model(caller.build or job.model, run_dir),
+    )
+
+
+def _with_restarts(
+    backend: Backend,
+    command: Sequence[str],
+    run_dir: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    restarts: Restarts,
+    job: Job,
+    preemption: Preemption,
+) -> tuple[Backend, list[WorkerStatus]]:
+    """Run the workers, and start all of them again after a failure, or those that are left."""
+    for attempt in count(1):
+        try:
+            return backend, run_workers(
+                backend.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
+            )
+        except (WorkerFailedError, ClusterStartError) as error:
+            if preemption.signalled:  # some may have got it before they could save
+                keep_run_dir(run_dir)
+                raise stopped(restarts.position, run_dir) from error
+            started = attempt > 1 or isinstance(error, WorkerFailedError)  # else it never ran, and never may
+            again, fewer = started and restarts.another(), None
+            if started and not again and error.worker is not None and job.recovery.min_workers is not None:
+                fewer = backend.cluster.without(error.worker, job.recovery.min_workers)
+            if not again and fewer is None:
+                keep_run_dir(run_dir)  # its logs say more
+                raise
+            for index in range(backend.cluster.workers):
+                log = log_path(run_dir, index)
+                if log.exists():
+                    log.replace(f"{log}.failed-{attempt}")
+            reason = error.message.partition("\n")[0].rstrip(".")
+            of_event = {"worker": error.worker, "time": time.time()}
+            on_event({"event": "restart", "reason": reason, **of_event})
+            if fewer is not None:
+                lost = f"worker {error.worker} on {error.host}"
+                message = f"The job goes on without {lost}, with {fewer.workers} of its workers."
+                on_event({"event": "warning", "message": message, **of_event})
+                backend = replace(backend, cluster=fewer)
+                restarts.begin_anew()
+        except TfdistrError:
+            keep_run_dir(run_dir)
+            raise
+    raise AssertionError  # count() has no end
+
+
+def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:
+    """What became of each process; with its task where the processes have different ones."""
+    rows = [vars(status) for status in statuses]
+    tasks = backend.cluster.tasks
+    return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows

@@ -1,0 +1,99 @@
+"""What the process of a worker, or of a server, begins and ends with."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+
+from tfdistr._utils.processes import die_with_parent
+from tfdistr.launch.events import EventWriter, events_path
+from tfdistr.launch.loopback import restore_preload
+
+log = logging.getLogger("tfdistr")
+
+#: Returns the class of an error and its call stack in another language; None if the error is not from there.
+Foreign = Callable[[BaseException], tuple[str, str] | None]
+
+
+class ProcessOfJob:
+    """This process, as its launcher sees it.
+
+    Args:
+        events: Where it writes what happens.
+    """
+
+    def __init__(self, events: EventWriter) -> None:
+        self.events = events
+        self._began = time.monotonic()
+
+    def done(self) -> None:
+        """Say that its work is done."""
+        self.events.write("done", seconds=time.monotonic() - self._began)
+
+    def failed(self, error: BaseException, *, peer: bool = False, foreign: Foreign | None = None) -> None:
+        """Say that it has failed.
+
+        Args:
+            error: Why.
+            peer: Whether the error only says that another process has failed.
+            foreign: What knows errors of another language.
+        """
+        text = "".join(traceback.format_exception(error))
+        name, language = type(error).__name__, "python"
+        elsewhere = foreign(error) if foreign else None
+        if elsewhere is not None:
+            (name, calls), language = elsewhere, "r"
+            text = f"{text}\n{calls}"
+        self.events.write(
+            "failed", error_type=name, message=str(error), traceback=text, language=language, peer=peer
+        )
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def process_of_job(run_dir: str, index: int) -> Iterator[ProcessOfJob]:
+    """Be process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no files."""
+    die_with_parent()
+    restore_preload()
+    events = EventWriter(run_dir, index)
+    _log_to(events)
+    events.write("started", pid=os.getpid(), host=socket.gethostname())
+    process = ProcessOfJob(events)
+    # TensorFlow writes temporary files, which only the interpreter's end would remove.
+    scratch = events_path(run_dir, index).with_name("tmp")
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process whose place this one takes
+    scratch.mkdir(mode=0o700)
+    tempfile.tempdir = str(scratch)
+    try:
+        yield process
+    finally:
+        tempfile.tempdir = None
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Warnings(logging.Handler):
+    """Hands warnings on to the launcher, which shows them."""
+
+    def __init__(self, events: EventWriter) -> None:
+        super().__init__(logging.WARNING)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.write("warning", message=record.getMessage())
+
+
+def _log_to(events: EventWriter) -> None:
+    """Write what tfdistr logs into this worker's log, and what the user should know to the launcher too."""
+    log.setLevel(logging.INFO)
+    written = logging.StreamHandler()
+    written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))
+    log.addHandler(written)
+    log.addHandler(_Warnings(events))

@@ -1,0 +1,127 @@
+"""The run directory of a job that can go on: what the job is, and how far it has come."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from tfdistr._utils.trusted_files import create_private
+from tfdistr.checkpoint.folder import DESCRIPTION, STOP, Position, checkpoint_folder, checkpoints
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tfdistr.training.job import Job
+
+_RESULT = "result.json"
+_SHOWN = 5
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a job with checkpoints has run in ``folder``."""
+    return (folder / DESCRIPTION).is_file()
+
+
+def take_up(job: Job, run_dir: Path, workers: int) -> Job:
+    """Begin a run with checkpoints in ``run_dir``, or go on with the one that is there.
+
+    Args:
+        job: The job.
+        run_dir: An empty folder, or that of an earlier run.
+        workers: Number of workers.
+
+    Returns:
+        The job, with the seed of the earlier run where the user gave none.
+
+    Raises:
+        ArgumentError: The earlier run was one of another job, or was further.
+    """
+    if job.recovery.every is None:
+        return job
+    path = run_dir / DESCRIPTION
+    if path.exists():
+        earlier = json.loads(path.read_text())
+        del earlier["id"]
+        if not job.seed_given:
+            job = attrs.evolve(job, seed=earlier["seed"])
+        asked = json.loads(json.dumps(_description(job, workers)))
+        differences = [
+            f"{name}={asked.get(name)!r}, where the run has {earlier.get(name)!r}"
+            for name in {**earlier, **asked}
+            if asked.get(name) != earlier.get(name)
+        ]
+        if differences:
+            raise ArgumentError(
+                "`resume` goes on with a run of the same job: only `epochs` may be more.",
+                received="; ".join(differences[:_SHOWN]),
+                fix="Pass the arguments of that run, or another `run_dir`.",
+            )
+    else:
+        content = json.dumps({"id": os.urandom(16).hex(), **_description(job, workers)})
+        with create_private(path, "w") as file:
+            file.write(content)
+    folder = checkpoint_folder(run_dir)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / STOP).unlink(missing_ok=True)
+    return job
+
+
+def note_result(run_dir: Path, epochs: int, workers: list[dict[str, Any]]) -> None:
+    """Note that the training of ``epochs`` epochs is complete."""
+    partial = run_dir / f"{_RESULT}.partial"
+    partial.write_text(json.dumps({"epochs": epochs, "workers": workers}))
+    partial.replace(run_dir / _RESULT)
+
+
+def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None:
+    """What became of the workers of a run that has trained just so many epochs; None if it has not."""
+    path = run_dir / _RESULT
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found["workers"] if found.get("epochs") == epochs else None
+
+
+class Restarts:
+    """Counts restarts; those after which there was a newer checkpoint do not count.
+
+    Args:
+        run_dir: The run directory.
+        allowed: How many there may be without progress.
+    """
+
+    def __init__(self, run_dir: Path, allowed: int) -> None:
+        self._folder = checkpoints(run_dir) if is_run(run_dir) else None
+        self._allowed = allowed
+        self._left = allowed
+        self._began = self.position
+
+    @property
+    def position(self) -> Position | None:
+        """The position of the newest checkpoint that is whole, from which the workers begin."""
+        return self._folder.reached() if self._folder else None
+
+    def begin_anew(self) -> None:
+        """Count from here on."""
+        self._left = self._allowed
+
+    def another(self) -> bool:
+        """Whether to start the workers again, now that one has failed."""
+        position = self.position
+        if position is not None and (self._began is None or position > self._began):
+            self._left = self._allowed
+        self._began = position
+        self._left -= 1
+        return self._left >= 0
+
+
+def _description(job: Job, workers: int) -> dict[str, Any]:
+    """What must be the same for a job to go on."""
+    fields = {name: value for name, value in job.description.items() if name not in _MAY_DIFFER}
+    fields["class_weight"] = {str(label): weight for label, weight in (job.class_weight or {}).items()}
+    return {**fields, "workers": workers, "options": repr(sorted(job.options.items()))}
+
+
+# How long to train, what carries it, and how often it is saved.
+_MAY_DIFFER = ("epochs", "communication", "checkpoint_every")

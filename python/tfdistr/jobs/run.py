@@ -1,0 +1,55 @@
+"""One job from its arguments to its result, whichever language has called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.kinds import KINDS, kind_of
+from tfdistr.jobs.on_cluster import fit_on_cluster
+from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.resume import take_up
+from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.training.job_arguments import make_job
+from tfdistr.training.recovery_options import check_recovery
+
+
+def run_fit(
+    caller: Caller,
+    *,
+    cluster: Any,
+    strategy: Any,
+    options: dict[str, Any],
+    run_dir: Any,
+    checkpoint_every: Any,
+    resume: Any,
+    max_restarts: Any,
+    min_workers: Any,
+    **arguments: Any,
+) -> FitResult:
+    """Train as ``distributed_fit()`` was asked to, which see for the arguments and the errors.
+
+    The arguments that are named here say where the job is trained, and what is done about failures. The
+    others describe the job; see ``make_job()``.
+    """
+    kind = kind_of(strategy)
+    config, num_workers = kind.destination(cluster, arguments["communication"], options)
+    recovery = check_recovery(
+        checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
+        saving=[name for name, other in KINDS.items() if other.saves],
+    )  # fmt: skip
+    job = make_job(
+        num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
+    )
+    kind.check_job(job)
+    if cluster is None:
+        return kind.fit_here(job, config, caller, run_dir)
+    if arguments["start_timeout"] is not None:
+        cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
+    folder = make_run_dir(run_dir, cluster, resume=recovery.resume)
+    job = take_up(job, folder, cluster.workers)
+    env = caller.before_start(job.seed, str(folder))
+    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
+    return fit_on_cluster(job, kind, cluster, caller, folder)

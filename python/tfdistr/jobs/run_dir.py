@@ -1,0 +1,63 @@
+"""The folder of a job, for its logs and what the processes exchange."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfdistr._utils.trusted_files import take_folder
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.resume import is_run
+from tfdistr.launch.mpi_cluster import MpiCluster
+
+_temporary: set[Path] = set()
+
+
+def make_run_dir(
+    run_dir: str | os.PathLike[str] | None, cluster: Any = None, *, resume: bool = False
+) -> Path:
+    """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
+
+    To ``resume``, it may be that of an earlier run.
+
+    That of a cluster of several hosts is in the working directory, which they are likelier to share.
+
+    Raises:
+        ArgumentError: ``run_dir`` is there and not empty, or others can write to it.
+    """
+    if run_dir is None:
+        parent = os.getcwd() if isinstance(cluster, MpiCluster) else None
+        folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
+        _temporary.add(folder)
+        return folder
+    folder = Path(run_dir).expanduser().absolute()
+    earlier = is_run(folder)
+    if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArgumentError(
+            "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder."
+            if resume
+            else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
+            received=str(folder),
+            fix="Name another folder, or pass resume=True to go on with the run in this one."
+            if earlier
+            else "Name another folder, or remove this one.",
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    take_folder(folder)
+    return folder
+
+
+def keep_run_dir(run_dir: Path) -> None:
+    """Do not remove a temporary folder at exit: the logs of a job that failed say more than its error."""
+    _temporary.discard(run_dir)
+
+
+@atexit.register
+def remove_temporary() -> None:
+    """Remove the temporary folders of jobs that have ended well."""
+    for folder in _temporary:
+        shutil.rmtree(folder, ignore_errors=True)

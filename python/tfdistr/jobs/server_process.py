@@ -1,0 +1,44 @@
+"""The process of a server that a launcher has started.
+
+    python -m tfdistr.jobs.server_process RUN_DIR INDEX
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tfdistr.cluster.config import cluster_from_env
+from tfdistr.jobs.process import process_of_job
+from tfdistr.launch.cores import take_cores
+from tfdistr.servers.server import serve
+
+
+def offer_feed(worker: int) -> None:
+    """Let the chief's graphs read batches on this worker. Only now is TensorFlow imported for it."""
+    from tfdistr.parameter_server import feed
+
+    feed.offer_feed(worker)
+
+
+def run_server(run_dir: str, index: int) -> int:
+    """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process."""
+    with process_of_job(run_dir, index) as process:
+        try:
+            take_cores()
+            config = cluster_from_env()
+            assert config is not None  # the launcher has set it
+            serve(config, on_ready=lambda: process.events.write("ready"), offer_more=offer_feed)
+            process.done()
+            return 0
+        except BaseException as error:
+            process.failed(error)
+            return 1
+
+
+if __name__ == "__main__":
+    status = run_server(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Past the interpreter's end: TensorFlow's server has threads that cannot be ended.
+    os._exit(status)

@@ -1,0 +1,91 @@
+"""The process of one worker: it reads the job, trains, reports, and leaves together with its peers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.cluster.peer_failure import is_peer_failure, report
+from tfdistr.communication.mpi_world import finish
+from tfdistr.errors import STOPPED_STATUS, JobStoppedError
+from tfdistr.jobs.process import Foreign, ProcessOfJob, process_of_job
+from tfdistr.training.watchdog import on_failure
+
+if TYPE_CHECKING:
+    from tfdistr.strategies.worker_strategy import WorkerStrategy
+
+
+def run_worker(
+    run_dir: str, index: int, functions: Mapping[str, Any] | None = None, *, foreign: Foreign | None = None
+) -> int:
+    """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
+
+    It is 0 where the training is done, and ``STOPPED_STATUS`` where a SIGTERM has ended it.
+
+    Args:
+        run_dir: The run directory of the job.
+        index: Index of this worker.
+        functions: The functions of the job that come from another language, by name.
+        foreign: Returns the class of an error and its call stack in the other language, if it is from there.
+    """
+    with process_of_job(run_dir, index) as process:
+        return _train(process, Path(run_dir), index, functions, foreign)
+
+
+def _train(
+    process: ProcessOfJob, run_dir: Path, index: int, functions: Mapping[str, Any] | None, foreign: Any
+) -> int:
+    joined: list[WorkerStrategy] = []
+    events = process.events
+    try:
+        from tfdistr.jobs.kinds import KINDS
+        from tfdistr.training.job import Job
+
+        def last_words(error: BaseException, text: str) -> None:
+            events.write(
+                "failed", error_type=type(error).__name__, message=str(error), traceback=None,
+                language="python", peer=False,
+            )  # fmt: skip
+
+        on_failure(last_words)
+        name, options = Job.load_strategy(run_dir, functions)
+        trained = KINDS[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
+        if all(strategy.is_chief for strategy in joined):
+            from tfdistr.jobs.result import save_training
+
+            save_training(trained, run_dir)
+        process.done()
+        _leave(joined)
+        return 0
+    except JobStoppedError as stopped:  # after the same step on all workers
+        events.write("stopped", message=stopped.message, fix=stopped.fix)
+        _leave(joined)
+        return STOPPED_STATUS
+    except BaseException as error:
+        peer = is_peer_failure(error)
+        process.failed(error, peer=peer, foreign=foreign)
+        for strategy in joined if not peer else ():
+            strategy.report_failure(report(index, error))
+        return 1
+
+
+def _leave(joined: list[WorkerStrategy]) -> None:
+    for strategy in joined:
+        strategy.leave()
+        finish()
+
+
+def main() -> None:
+    """Entry of a Python worker: ``python -m tfdistr.jobs.worker RUN_DIR INDEX``."""
+    status = run_worker(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Past the interpreter's end: TensorFlow's threads may abort there when a peer has left already.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

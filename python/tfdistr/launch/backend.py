@@ -1,0 +1,125 @@
+"""What carries the collectives of a cluster that is to be started: MPI, or TensorFlow's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfdistr.communication.mpi_world import PRINT_LIBRARY, no_mpi
+from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.launch.cluster import Cluster
+from tfdistr.launch.gpus import visible_gpus
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
+from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What carries the collectives.
+
+    Args:
+        communication: "mpi", "ring", "nccl", or "auto" where it is left to TensorFlow.
+        cluster: What starts the workers.
+        reason: Why it is this one.
+    """
+
+    communication: str
+    cluster: Cluster
+    reason: str
+
+    def __str__(self) -> str:
+        name = "left to TensorFlow" if self.communication == "auto" else self.communication
+        return f"communication: {name}, because {self.reason}"
+
+
+def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    """What carries the collectives of ``cluster`` where the user asked for ``communication``.
+
+    MPI is chosen for "auto" where it can be used: mpi4py, its library and mpiexec are there, and the workers
+    see no GPU, between which NCCL is faster.
+
+    Raises:
+        ArgumentError: The cluster is one of MPI, and another communication was asked for.
+        ClusterStartError: MPI was asked for, and is not there.
+    """
+    if isinstance(cluster, MpiCluster):
+        if communication not in ("auto", "mpi"):
+            raise ArgumentError(
+                "The workers of mpi_cluster() communicate by MPI.",
+                received=f"communication={communication!r}",
+                fix='Pass communication="mpi", or leave it out.',
+            )
+        _check_mpi()
+        return Backend("mpi", cluster, "mpiexec starts the workers")
+    if cluster.workers == 1 and communication in ("auto", "mpi"):
+        return Backend("auto", cluster, "one worker has none to talk to")
+    if communication == "mpi":
+        _check_mpi()
+    elif communication == "auto":
+        if cluster.gpus or visible_gpus(cluster.env or {}):
+            return Backend("auto", cluster, "the workers see a GPU")
+        try:
+            _check_mpi()
+        except ClusterStartError as error:
+            return Backend("auto", cluster, f"MPI cannot be used here: {error.received}")
+    else:
+        return Backend(communication, cluster, "the caller asked for it")
+    asked = communication == "mpi"
+    reason = "the caller asked for it" if asked else "MPI is here, and the workers see no GPU"
+    return Backend("mpi", LocalMpi(cluster), reason)
+
+
+def backend_path(run_dir: str | os.PathLike[str]) -> Path:
+    """The file of the run directory that says what was chosen, and why."""
+    return Path(run_dir) / "backend.txt"
+
+
+def _check_mpi() -> None:
+    """See that mpi4py, its library and the library's own launcher are there."""
+    received = None
+    if find_spec("mpi4py") is None:
+        received = "no mpi4py"
+    else:
+        library, error = _library(sys.executable)
+        if error is not None:
+            received = f"mpi4py, but no library: {error}"
+    if received is not None:
+        raise no_mpi(received)
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        raise no_launcher()
+    command_line(mpiexec, version_of(mpiexec), 1)  # which refuses launchers that are not known
+    launcher = family(version_of(mpiexec))
+    if launcher != _family_of_library(library):
+        raise ClusterStartError(
+            "mpiexec must be that of the MPI library which mpi4py uses: else each worker is alone.",
+            received=f"{mpiexec} of {_NAMES[launcher or 'mpich']}, and the library {library}",
+            fix="Put the mpiexec of that library first on PATH, or pip install 'tfdistr[mpi]' into an "
+            "environment of its own.",
+        )
+
+
+_NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
+
+
+def _family_of_library(version: str) -> str:
+    return "openmpi" if "Open MPI" in version else "mpich"  # and those that are made of it
+
+
+@lru_cache(maxsize=2)
+def _library(python: str) -> tuple[str, str | None]:
+    """What the library of MPI says of itself in its first line, and why it cannot be loaded if so."""
+    try:
+        ended = subprocess.run([python, "-c", PRINT_LIBRARY], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    said = ended.stdout.strip().splitlines()
+    if ended.returncode == 0 and said:
+        return said[0], None
+    return "", (ended.stderr.strip().splitlines() or ["it says nothing"])[-1]

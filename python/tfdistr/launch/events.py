@@ -1,0 +1,158 @@
+"""What a worker tells its launcher: JSON lines in a file of the run directory.
+
+A file, because it works alike for workers in Python and in R, needs no connection, outlives both
+sides, and can be read afterwards: ``RUN_DIR/workers/<index>/events.jsonl``. Each line is an object
+with "event" (the kind), "time" (seconds since 1970, UTC) and the fields of that kind:
+
+=============  ==============================================================================
+started        pid, host
+ready          (none): the worker has joined its cluster
+train_begin    epochs: int; steps: int a epoch, and examples: int a epoch, or null if that is not known
+epoch_begin    epoch: int, counted from 0 as in Keras
+batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
+epoch_end      epoch; metrics; seconds
+worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed: of the
+               chief of parameter servers
+checkpoint     epoch, step: where the training is; seconds: how long it took to save that
+unsaved        (none): the job cannot have checkpoints, so nothing is saved if it is told to end
+warning        message: what the user should know
+done           seconds
+stopped        message, fix: the job was told to end, and has saved what it has
+failed         error_type, message, traceback (text or null), language ("python" or "r"),
+               peer: true if the error only says that another worker is gone
+=============  ==============================================================================
+
+The launcher adds some, for whoever displays the job: ``log`` (worker, line), ``restart`` (worker,
+reason) when all workers are started again because of that one, and ``replaced`` (worker, reason) when
+another process takes the place of that one.
+
+JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf", and
+within ``metrics`` the reader makes them floats again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfdistr._utils.log_tail import Tail
+
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
+    """Where worker `index` writes its events."""
+    return Path(run_dir) / "workers" / str(index) / "events.jsonl"
+
+
+class EventWriter:
+    """Writes the events of one worker.
+
+    Args:
+        run_dir: The directory of the run; folders in it are made as needed.
+        index: The index of this worker, from 0.
+
+    Example:
+        >>> writer = EventWriter(run_dir, 0)
+        >>> writer.write("epoch_end", epoch=0, metrics={"loss": 0.25}, seconds=1.5)
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], index: int) -> None:
+        path = events_path(run_dir, int(index))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append one event.
+
+        Args:
+            kind: Its kind, as listed above.
+            **fields: Its fields. NumPy scalars and arrays and tensors become numbers and lists;
+                what JSON has no form for becomes text.
+        """
+        event = {"event": kind, "time": time.time(), **_plain(fields)}
+        # One call, so that a line is whole whoever else appends, and there if the process is killed next.
+        os.write(self._file, json.dumps(event, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file. Not needed at the end of a process: every event is written at once."""
+        os.close(self._file)
+
+
+class EventReader:
+    """Reads the events of all workers of a run, while they run or afterwards.
+
+    Args:
+        run_dir: The directory of the run.
+        workers: How many workers it has.
+
+    Example:
+        >>> [event["event"] for event in EventReader(run_dir, workers=1).poll()]
+        ['epoch_end']
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], workers: int) -> None:
+        self._tails = [Tail(events_path(run_dir, index)) for index in range(workers)]
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Read the events that came since the last call, in the order of their times.
+
+        Returns:
+            One dictionary an event: "worker" (its index), "event", "time" and the fields.
+        """
+        events = [
+            {"worker": index, **event}
+            for index, tail in enumerate(self._tails)
+            for event in map(_read, tail.lines())
+            if event is not None
+        ]
+        return sorted(events, key=lambda event: float(event["time"]))
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None  # half a line, from a worker whose disk was full
+    if not isinstance(event, dict) or "event" not in event or "time" not in event:
+        return None
+    if "metrics" in event:
+        event["metrics"] = _numbers(event["metrics"])
+    return event
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if value in _NOT_FINITE else value
+
+
+def _plain(value: Any) -> Any:
+    """Make a value of what JSON has: numbers, text, lists, objects."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()  # lone surrogates could not be printed
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "numpy"):  # a tensor or a variable
+        return _plain(value.numpy())
+    if hasattr(value, "tolist"):  # a NumPy array or scalar
+        plain = value.tolist()
+        if type(plain) is not type(value):  # a bfloat16 gives itself
+            return _plain(plain)
+    try:
+        return _plain(float(value))
+    except (TypeError, ValueError):
+        return _plain(str(value))

@@ -1,0 +1,257 @@
+"""Stands between a launcher and a program, which ends when this does, or when the launcher is gone.
+
+    python rank_guard.py run PARENT_PID PROGRAM ARGUMENT...   (mpiexec)
+    python rank_guard.py rank RUN_DIR                         (a worker, as a rank that mpiexec starts)
+
+SIGINT asks the program to end; it is killed if it has not ended a little later. SIGTERM alone is Slurm's
+warning to all processes of a job step, and is handed on: the worker may still have to save its checkpoint. A
+rank tells the launcher through its standard output, which mpiexec hands on, what becomes of its worker: lines
+of ``MARK`` and JSON. That needs no files, which other hosts would see late.
+
+It is run by its path and uses the standard library only: with R workers, tfdistr is not where Python looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+MARK = "tfdistr-rank "
+"""How the lines begin with which a rank speaks to the launcher."""
+SPEC = "ranks.json"
+"""The file of the run directory that says what each rank runs, and with which environment variables."""
+_GRACE = 2  # seconds that a worker has to end by itself
+SIGN_OF_LIFE = 2.0
+"""Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
+_LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
+_UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "_utils")
+_MPI_NAMES = os.path.join(_UTILS, "mpi_names.py")
+_MPI_RANKS = os.path.join(_UTILS, "mpi_ranks.py")
+_CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm", "client.py")
+_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+end_with_parent = runpy.run_path(os.path.join(_UTILS, "processes.py"))["end_with_parent"]
+
+
+def changes(child: subprocess.Popen[bytes]) -> Iterator[bool | int]:
+    """Wait for what becomes of a child: whether it was halted (or goes on), and last its exit status."""
+    while True:
+        _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
+        if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+            yield os.waitstatus_to_exitcode(status)
+            return
+        yield os.WIFSTOPPED(status)
+
+
+def watch(
+    child: int,
+    changes: Iterator[bool | int],
+    *,
+    first: signal.Signals,
+    then: signal.Signals,
+    grace: int,
+    say: Any,
+) -> tuple[int, bool]:
+    """Wait for the end of ``child``, and bring it about when this process is told to end.
+
+    Args:
+        child: The process id of the program, which is in a process group of its own.
+        changes: What becomes of it; see ``changes``.
+        first: What it gets when this process is told to end.
+        then: What it gets at each further signal.
+        grace: Seconds until it is killed.
+        say: Called as ``say(halted=bool)`` when the program was halted or goes on.
+
+    Returns:
+        Its exit status, negative for a signal, and whether this process was told to end.
+    """
+    told = False
+
+    def end(number: int, frame: object) -> None:
+        nonlocal told
+        if number == signal.SIGALRM:
+            hand_on = signal.SIGKILL
+        elif told:
+            hand_on = then
+        elif number == signal.SIGTERM:
+            hand_on = signal.SIGTERM
+        else:
+            told, hand_on = True, first
+            signal.alarm(grace)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, hand_on)
+
+    for number in (*_TOLD, signal.SIGALRM):
+        signal.signal(number, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+    code = 0
+    for change in changes:
+        if isinstance(change, bool):
+            say(halted=change)
+        else:
+            code = change
+    signal.alarm(0)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)  # what it left behind
+    return code, told
+
+
+def start(
+    command: list[str], env: dict[str, str] | None = None, output: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program in a process group of its own, which the kernel ends with this process."""
+    end_with_parent(signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until there is what they are for
+
+    def prepare() -> None:
+        end_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT if output else None,
+        process_group=0,
+        pass_fds=list(_manager().values()),
+        preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
+    )
+
+
+def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
+    """Have a fork server start a program; None if it refuses, which ``output`` says then."""
+    client = runpy.run_path(_CLIENT)
+    end_with_parent(signal.SIGKILL)  # the server ends the program then
+    try:
+        return client["Forked"](
+            warm["server"], warm["argv"], env=env, output=output.fileno(), files=_manager()
+        )
+    except client["Refused"] as refused:
+        output.write(client["cold_start"](refused))
+        return None
+
+
+def _manager() -> dict[str, int]:
+    """Of the files that mpiexec leaves open, the one of its process manager, which a rank needs."""
+    manager = os.environ.get("PMI_FD", "")
+    return {"PMI_FD": int(manager)} if manager.isdigit() else {}
+
+
+def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
+    """Start what kills a process group when this process is gone, however that ended; see group_reaper.py.
+
+    Args:
+        group: The process group.
+        job: The name of the job of MPI whose names are removed then.
+    """
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group_reaper.py")
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group), job],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def run(parent: int, command: list[str]) -> int:
+    """Run a program for the process ``parent``, which has started this one."""
+    try:
+        child = start(command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    if os.getppid() != parent:
+        child.kill()  # it ended before the kernel was told to look out for it
+    # A second SIGINT would have mpiexec end before its ranks, which need their own time to end.
+    code, _ = watch(
+        child.pid, changes(child), first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE,
+        say=lambda **fields: None,
+    )  # fmt: skip
+    return code if code >= 0 else 128 - code
+
+
+def rank(run_dir: str) -> int:
+    """Run the worker whose rank this process has."""
+    variables = runpy.run_path(_MPI_RANKS)["RANKS"]
+    index = next((os.environ[name] for name in variables if os.environ.get(name)), None)
+    host = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
+    if index is None:
+        none = ", ".join(variables)
+        print(f"mpiexec does not tell a process its rank, in none of {none}.", file=sys.stderr)
+        return 1
+    say = functools.partial(_say, rank=int(index), host=host)
+    try:
+        with open(os.path.join(run_dir, SPEC)) as file:
+            for status in (os.stat(run_dir), os.fstat(file.fileno())):  # it says what is run
+                if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                    raise PermissionError(f"others can write to {run_dir}, or it is not this user's")
+            spec = json.load(file)
+        command = [*spec["command"], run_dir, index]
+        env = {**os.environ, **spec["environments"][int(index)], "TFDISTR_PARENT_PID": str(os.getpid())}
+        env.pop("TF_CONFIG", None)
+        names = runpy.run_path(_MPI_NAMES)
+        job = names["job_name"]()  # before the worker talks to the process manager itself
+        with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb", buffering=0) as output:
+            warm = spec["warm"][int(index)]
+            forked = fork({**warm, "argv": [*warm["argv"], run_dir, index]}, env, output) if warm else None
+            child = forked or start(command, env, output)
+    except OSError as error:
+        missing = None if os.path.exists(os.path.join(run_dir, SPEC)) else run_dir
+        say(failed=str(error), missing=missing)
+        _linger()
+        return 1
+    say(pid=child.pid)
+    if spec["signs_of_life"]:
+        threading.Thread(target=_live, args=(say,), daemon=True).start()
+    watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process
+    end_with_parent(signal.SIGINT)
+    code, told = watch(
+        child.pid, forked.changes() if forked else changes(child), first=signal.SIGTERM,
+        then=signal.SIGKILL, grace=_GRACE, say=say,
+    )  # fmt: skip
+    say(exit_code=code, server_lost=bool(forked and forked.server_lost))
+    names["remove_after"](child.pid, job)
+    watcher.kill()
+    if code and not told:
+        _linger()
+    return code if code >= 0 else 128 - code
+
+
+def _live(say: Callable[[], None]) -> None:
+    """Give signs of life."""
+    while True:
+        time.sleep(SIGN_OF_LIFE)
+        say()
+
+
+def _linger() -> None:
+    """Wait to be told to end: mpiexec could end the others, which may have something to say yet."""
+    for number in _TOLD:
+        signal.signal(number, lambda *_: os._exit(1))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+    time.sleep(_LINGER)
+
+
+def _say(**fields: Any) -> None:
+    # One write, so that lines of several ranks do not mix.
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(1, f"{MARK}{json.dumps(fields)}\n".encode())
+
+
+if __name__ == "__main__":
+    status = rank(sys.argv[2]) if sys.argv[1] == "rank" else run(int(sys.argv[2]), sys.argv[3:])
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,339 @@
+"""Running the workers of a job to their end, and ending all of them when one fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tfdistr._utils.log_tail import Tail
+from tfdistr.errors import (
+    STOPPED_STATUS,
+    ClusterStartError,
+    JobStoppedError,
+    TfdistrError,
+    WorkerFailedError,
+    how_to_go_on,
+)
+from tfdistr.launch.cluster import Cluster
+from tfdistr.launch.events import EventReader, events_path
+from tfdistr.launch.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
+from tfdistr.launch.process import GRACE, Worker, log_path, stop
+from tfdistr.launch.rank_guard import SIGN_OF_LIFE
+
+POLL = 0.05
+"""Seconds between two looks at the workers."""
+PATIENCE = 1.0
+"""Seconds that a failure which may have followed from another one is kept back for that one."""
+EXIT_TIMEOUT = 120.0
+"""Seconds that the processes may take to end once every worker is done; then they are ended."""
+GRACE_OF_PEERS = 1.0
+"""Seconds that the others have to end by themselves after a failure: most wait for the one that is lost."""
+HALT_TIMEOUT = 30.0
+"""Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
+REPLACEMENTS = 10
+"""How often one worker may be replaced: one that dies again and again does not get on."""
+SERVER_GRACE = 15.0
+"""Seconds that servers may take to end once their chief has ended well; then they are ended."""
+
+_TO_START = 0.5  # seconds that the system may need between the first process and the last
+
+OnEvent = Callable[[dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """What became of a worker.
+
+    Args:
+        index: Its index, from 0.
+        host: The machine it ran on.
+        pid: Its process id there; 0 if it had not started yet.
+        status: "done", "failed", or "stopped" because another one failed.
+        seconds: How long its process ran.
+        log: Path of the file with its output.
+        exit_code: Its exit status, or minus the signal that ended it.
+    """
+
+    index: int
+    host: str
+    pid: int
+    status: str
+    seconds: float
+    log: str
+    exit_code: int | None
+
+
+def run_workers(
+    cluster: Cluster,
+    command: Sequence[str],
+    run_dir: str | os.PathLike[str],
+    on_event: OnEvent | None = None,
+    port_retries: int = 5,
+    *,
+    heartbeat_timeout: float | None = None,
+) -> list[WorkerStatus]:
+    """Run one job: start the workers, wait for all of them, leave none behind.
+
+    Args:
+        cluster: The cluster to start.
+        command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
+        run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
+        on_event: Called with each event (see `tfdistr.launch.events`), always on the calling thread.
+        port_retries: How often to start again when another program took a worker's port meanwhile; the
+            logs of the attempt are kept as ``worker-<index>.log.<attempt>``.
+        heartbeat_timeout: Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it;
+            by default `HALT_TIMEOUT`.
+
+    Returns:
+        One status a worker, when every process has ended with exit status 0 after it said "done".
+
+    Raises:
+        WorkerFailedError: If a worker failed: the first one, with its traceback or the end of its
+            output. Its attribute `workers` has the status of all.
+        ClusterStartError: If a worker could not be started, or was not ready in time.
+        JobStoppedError: If the workers were told to end, and have saved what they had.
+
+    Whatever else is raised meanwhile (KeyboardInterrupt, errors of `on_event`) passes through, after all
+    workers were ended.
+
+    Example:
+        >>> run_workers(local_cluster(2), [sys.executable, "worker.py"], run_dir)
+    """
+    notify: OnEvent = on_event or (lambda event: None)
+    attempt = 1
+    while True:
+        halt = HALT_TIMEOUT if heartbeat_timeout is None else heartbeat_timeout
+        generation = _Generation(cluster, command, Path(run_dir), notify, halt)
+        root = generation.run()
+        if root is None and generation.stopped is not None:
+            raise generation.stopped
+        if root is None:
+            return generation.statuses()
+        if not root.port_in_use or attempt > port_retries:
+            raise generation.error(root, attempt)
+        for index in range(cluster.workers):
+            log = log_path(run_dir, index)
+            log.replace(f"{log}.{attempt}")
+        notify({"worker": root.worker, "event": "restart", "time": time.time(), "reason": "port in use"})
+        attempt += 1
+
+
+class _Generation:
+    """Workers that were started together, once."""
+
+    def __init__(
+        self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent, halt_timeout: float
+    ) -> None:
+        self._halt_timeout = halt_timeout
+        indices = range(cluster.workers)
+        self._roles = cluster.roles
+        self._start_again = cluster.start_again
+        self._replaced: dict[int, int] = {}
+        self._run_dir = run_dir
+        for index in indices:
+            events_path(run_dir, index).unlink(missing_ok=True)
+        self._start = partial(cluster.start, command, run_dir)
+        self._timeout = cluster.start_timeout
+        self._notify = notify
+        self._events = EventReader(run_dir, cluster.workers)
+        self._outputs = {i: Tail(log_path(run_dir, i)) for i in indices if cluster.follow}
+        self._ready: set[int] = set()
+        self._were_ready: set[int] = set()
+        self._done: set[int] = set()
+        #: That the workers were told to end, and have saved what they had.
+        self.stopped: JobStoppedError | None = None
+        self._failures: dict[int, Failure] = {}
+        self._processes: list[Worker] = []
+        self._halted: dict[int, float] = {}
+        self._started = self._changed = time.monotonic()
+
+    def run(self) -> Failure | None:
+        """Start, and watch until all have ended well or one has failed; give that failure's root cause."""
+        try:
+            self._processes = list(self._start())
+            while self._watch():
+                time.sleep(POLL)
+        finally:
+            stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
+        self._follow(final=True)
+        return root_cause(self._failures.values()) if self._failures else None
+
+    def _watch(self) -> bool:
+        """Look once; whether to go on."""
+        # First the processes: what those that have ended wrote is all there then.
+        running = [process for process in self._processes if process.poll() is None]
+        for event in self._events.poll():
+            self._take(event)
+        self._follow()
+        for process in self._processes:
+            code = process.exit_code
+            well = STOPPED_STATUS if self.stopped else 0
+            if code is not None and not (code == well and process.index in self._done):
+                self._ended(process, code)
+        self._look_for_halted(running)
+        waited = time.monotonic() - self._changed
+        if self._failures:
+            return self._await_root_cause(waited)
+        if self._leader_left() and waited > SERVER_GRACE:
+            return False
+        if len(self._done) == len(self._processes):
+            return bool(running) and waited < EXIT_TIMEOUT
+        if time.monotonic() - self._started > self._timeout:
+            self._check_ready()
+        return True
+
+    def _take(self, event: dict[str, Any]) -> None:
+        worker, kind = event["worker"], event["event"]
+        if kind == "failed" and not self._is_dismissed(worker):
+            self._fail(Failure.reported(event, self._processes[worker].exit_code))
+        elif kind in ("done", "stopped"):
+            if kind == "stopped":
+                self.stopped = JobStoppedError(event["message"], fix=how_to_go_on(self._run_dir))
+            self._done.add(worker)
+            self._changed = self._changed if self._failures else time.monotonic()
+        if kind != "started":
+            self._ready.add(worker)
+            self._were_ready.add(worker)
+        self._notify(event)
+
+    def _ended(self, process: Worker, code: int) -> None:
+        """Take note of a process that ended before it was done, or not well."""
+        index = process.index
+        if self._is_dismissed(index):
+            return
+        if (
+            self._roles[index].replaceable
+            and index in self._were_ready
+            and not self._failures
+            and self._replaced.get(index, 0) < REPLACEMENTS
+        ):
+            self._replace(process, code)
+        else:
+            self._fail(Failure.exited(index, time.time(), code))
+
+    def _replace(self, process: Worker, code: int) -> None:
+        """Have another process take the place of one that died."""
+        index = process.index
+        self._replaced[index] = number = self._replaced.get(index, 0) + 1
+        self._follow(final=True)
+        process.log.replace(f"{process.log}.{number}")
+        if index in self._outputs:
+            self._outputs[index] = Tail(process.log)
+        self._ready.discard(index)
+        reason = f"{self._roles[index].title} {what_ended(code)}".rstrip(".")
+        fields = {"worker": index, "time": time.time()}
+        self._notify({**fields, "event": "replaced", "reason": reason})
+        self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
+        self._processes[index] = self._start_again(index, self._run_dir)
+
+    def _is_dismissed(self, index: int) -> bool:
+        """Whether a server has nothing left to do, so that it does not matter how it ends."""
+        leaders = {leader for leader, role in enumerate(self._roles) if role.leads}
+        # The end of a leader that is done may become known after the end of a server that has seen it.
+        return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
+
+    def _leader_left(self) -> bool:
+        """Whether there is a process for which the others are there, and it has ended well."""
+        return any(
+            role.leads and index in self._done and self._processes[index].exit_code == 0
+            for index, role in enumerate(self._roles)
+        )
+
+    def _fail(self, failure: Failure) -> None:
+        if not self._failures:
+            self._changed = time.monotonic()
+        # What a worker reported says more than how it ended then.
+        known = self._failures.get(failure.worker, failure)
+        self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
+
+    def _await_root_cause(self, waited: float) -> bool:
+        root = root_cause(self._failures.values())
+        found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
+        # Until it has ended it may write to its log.
+        if found and (root.exit_code is not None or root.silence is not None):
+            return False
+        if waited < PATIENCE:
+            return True
+        for process in self._processes:
+            if root.cause is Cause.PEER and process.is_stopped:
+                self._fail(Failure.halted(process.index, time.time()))
+        return False
+
+    def _look_for_halted(self, running: Sequence[Worker]) -> None:
+        """Note a worker for which the others may wait for ever: MPI does not tell them."""
+        for process in running:
+            if process.silent_for > max(self._halt_timeout, 2 * SIGN_OF_LIFE):
+                self._fail(Failure.silent(process.index, time.time(), process.silent_for))
+            since = self._halted.setdefault(process.index, time.monotonic())
+            if not process.is_stopped or len(self._processes) == 1:
+                del self._halted[process.index]
+            elif time.monotonic() - since > self._halt_timeout:
+                self._fail(Failure.halted(process.index, time.time()))
+
+    def _check_ready(self) -> None:
+        waited_for = [p for p in self._processes if p.index not in self._ready]
+        # Those that were started with it come late as well, if the system took a moment for each.
+        late = [p for p in waited_for if p.seconds > self._timeout - _TO_START]
+        if any(p.seconds > self._timeout for p in late) and not self._leader_left():
+            error = ClusterStartError(
+                f"Every worker must be ready within {self._timeout:g} s of its start.",
+                received=f"{len(late)} of {len(self._processes)} workers were not: "
+                + "; ".join(f"{self._roles[process.index].task} (log: {process.log})" for process in late),
+                fix="See in the log what it waits for, or pass a larger `start_timeout`.",
+            )
+            raise _without(error, late, self._processes)
+
+    def _follow(self, final: bool = False) -> None:
+        for worker, output in self._outputs.items():
+            for line in output.lines(final=final):
+                self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
+
+    def statuses(self) -> list[WorkerStatus]:
+        """What became of each worker."""
+        return [
+            WorkerStatus(
+                index=process.index,
+                host=process.host,
+                pid=process.pid,
+                status=self._status(process.index),
+                seconds=process.seconds,
+                log=str(process.log),
+                exit_code=process.exit_code,
+            )
+            for process in self._processes
+        ]
+
+    def _status(self, index: int) -> str:
+        if index in self._failures:
+            return "failed"
+        return "done" if index in self._done or self._leader_left() else "stopped"
+
+    def error(self, root: Failure, attempts: int) -> Exception:
+        """Say what the root cause was."""
+        process = self._processes[root.worker]
+        if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
+            if isinstance(launch_error, WorkerFailedError):
+                launch_error.workers = self.statuses()
+            return _without(launch_error, [p for p in self._processes if not p.pid], self._processes)
+        error = worker_failed_error(
+            root,
+            process,
+            title=self._roles[root.worker].title,
+            done=root.worker in self._done,
+            attempts=attempts,
+        )
+        error.workers = self.statuses()
+        return error
+
+
+def _without(error: TfdistrError, absent: Sequence[Worker], workers: Sequence[Worker]) -> TfdistrError:
+    """The error, with the first of the workers that did not come, where the others did."""
+    known = getattr(error, "host", None) is not None
+    if isinstance(error, ClusterStartError) and not known and 0 < len(absent) < len(workers):
+        error.worker, error.host = absent[0].index, absent[0].host
+    return error

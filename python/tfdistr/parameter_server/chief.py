@@ -1,0 +1,83 @@
+"""A job with parameter servers, from the launcher's side and from that of the chief that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr._utils.foreign import Named
+from tfdistr.cluster.config import cluster_from_env
+from tfdistr.errors import ArgumentError
+from tfdistr.launch.local import LocalCluster
+from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.training.job import Job
+
+if TYPE_CHECKING:
+    from tfdistr.parameter_server.coordinator import ServersTraining
+    from tfdistr.training.reporter import OnEvent
+
+
+def check_data(job: Job) -> None:
+    """Refuse data that the workers cannot read.
+
+    Raises:
+        ArgumentError: It comes from a function of R.
+    """
+    if any(isinstance(source, Named) for source in (job.data, job.validation)):
+        raise ArgumentError(
+            "The workers of parameter servers read the data in Python, so it cannot be a function of R.",
+            received="an R function",
+            fix="Pass arrays, a data frame or load_dataset().",
+        )
+
+
+class WorkerSteps:
+    """Takes in what the chief says of the steps of its workers, and hands all events on.
+
+    Args:
+        on_event: What they are handed to.
+    """
+
+    def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
+        self._on_event = on_event
+        self._last: dict[str, Any] = {}
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "worker_steps":
+            self._last = event
+        self._on_event(event)
+
+    def params(self, job: Job, cluster: LocalCluster) -> dict[str, Any]:
+        """How the weights were updated, and how often."""
+        steps = int(self._last["global_step"])
+        return {**vars(ServerOptions(**job.options)), "global_step": steps, "ps": cluster.ps}
+
+    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A process of the result; of a worker also how often its gradient was applied, and was dropped."""
+        job, _, index = row["task"].partition(" ")
+        names = ("local_steps", "dropped") if job == "worker" else ()
+        return {**row, **{name: int(self._last[name][int(index)]) for name in names}}
+
+
+def train_as_chief(
+    run_dir: Path, options: Mapping[str, Any], on_event: OnEvent, functions: Mapping[str, Any] | None = None
+) -> ServersTraining:
+    """Train the job in ``run_dir`` as the chief that the launcher has started.
+
+    Args:
+        run_dir: The run directory.
+        options: Those of `ServerOptions`, and ``start_timeout``, seconds that the servers may take to come.
+        on_event: Called as ``on_event(kind, **fields)``.
+        functions: What stands for each ``Named`` part of the job.
+    """
+    from tfdistr.parameter_server.coordinator import train_on_servers
+    from tfdistr.servers.client import parameter_server_strategy
+
+    start_timeout, how = options["start_timeout"], {k: options[k] for k in options if k != "start_timeout"}
+    # First of all: what is in the job uses TensorFlow.
+    strategy = parameter_server_strategy(start_timeout)
+    config = cluster_from_env()
+    assert config is not None  # else there were no strategy
+    job = Job.load(run_dir, functions)
+    return train_on_servers(job, config, on_event, **how, run_dir=run_dir, strategy=strategy)

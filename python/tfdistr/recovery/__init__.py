@@ -1,1 +1,0 @@
-"""Checkpoints of a job, exact resume, and restarts after a failure."""

@@ -1,0 +1,151 @@
+"""How the chief joins its servers, and leaves them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import threading
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr._private.remote_calls import call, forget_servers, keep_for_ever
+from tfdistr.cluster.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
+from tfdistr.errors import ClusterConfigError, ClusterStartError
+from tfdistr.servers.server import SERVERS, STOP, THREADS, answers, check_servers
+
+_LOOK = 0.1  # seconds
+_DISMISSAL = 5.0  # seconds that servers may take to hear that they are no longer needed
+
+
+def join_servers(
+    config: ClusterConfig, start_timeout: float
+) -> tf.distribute.experimental.ParameterServerStrategy:
+    """The strategy of the chief, once all servers are there.
+
+    Args:
+        config: The cluster; this process is its chief.
+        start_timeout: Seconds that the servers may take to come.
+
+    Raises:
+        ClusterConfigError: This process is not the chief, or the cluster has no servers.
+        ClusterStartError: A server did not come.
+    """
+    check_servers(config)
+    if config.task.type != "chief":
+        raise ClusterConfigError(
+            'With strategy="parameter_server" the chief calls distributed_fit().',
+            received=f"the task {config.task} in TF_CONFIG",
+            fix="Run `tfdistr server` in the processes of workers and parameter servers.",
+        )
+    wait_for_servers(config, start_timeout)
+    if not _private.context_initialized():
+        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),
+        task_type="chief",
+        task_id=0,
+        rpc_layer="grpc",
+    )
+    strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
+    prepare_dismissal()
+    return strategy
+
+
+def parameter_server_strategy(
+    start_timeout: float = 300.0,
+) -> tf.distribute.experimental.ParameterServerStrategy:
+    """The strategy of the chief that TF_CONFIG describes, for a training loop of one's own.
+
+    Args:
+        start_timeout: Seconds that the servers may take to come.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid, or does not describe the chief of parameter servers.
+        ClusterStartError: A server did not come.
+    """
+    config = cluster_from_env()
+    if config is None:
+        raise ClusterConfigError(
+            "The strategy of parameter servers is made by their chief.",
+            received="no cluster in TF_CONFIG",
+            fix='Set TF_CONFIG, as tf_config(worker=, ps=, chief=, type="chief", index=0) gives it.',
+        )
+    return join_servers(config, start_timeout)
+
+
+def prepare_dismissal() -> None:
+    """Make what `dismiss_servers` and the end of this process need, while all servers are there.
+
+    TensorFlow tells all servers of a new function. Where one does not answer it waits for that, and keeps the
+    whole interpreter from running.
+    """
+    _stop.cache_clear()
+    _stop()
+    # Whether all answer or not: one can be halted after it was asked.
+    atexit.unregister(keep_for_ever)
+    atexit.register(keep_for_ever)
+
+
+@functools.cache
+def _stop() -> Any:
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def stop() -> Any:
+        return call(STOP, [], [tf.bool])
+
+    return stop.get_concrete_function()
+
+
+def dismiss_servers(config: ClusterConfig) -> None:
+    """Tell all servers that they are no longer needed.
+
+    A server that is halted, or whose machine is lost, would never answer: it is not waited for long.
+    """
+    threads = [threading.Thread(target=_dismiss, args=(task,), daemon=True) for task in servers_of(config)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _DISMISSAL
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        keep_for_ever()
+    else:
+        forget_servers()
+
+
+def _dismiss(task: Task) -> None:
+    # One that is gone needs not be told.
+    with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
+        _stop()()
+
+
+def servers_of(config: ClusterConfig) -> list[Task]:
+    """The workers and the parameter servers of a cluster."""
+    return [Task(job, index) for job in SERVERS for index in range(len(config.jobs.get(job, ())))]
+
+
+def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
+    """Wait until every server listens: TensorFlow would wait for ever, and name none.
+
+    Raises:
+        ClusterStartError: One did not come within ``timeout`` seconds.
+    """
+    addresses = {task: config.jobs[task.type][task.index] for task in servers_of(config)}
+    bypass_proxy(addresses.values())
+    until = time.monotonic() + timeout
+    while addresses:
+        addresses = {task: address for task, address in addresses.items() if not answers(address)}
+        if addresses and time.monotonic() > until:
+            missing = ", ".join(f"{task} ({address})" for task, address in addresses.items())
+            first = next(iter(addresses))
+            raise ClusterStartError(
+                f"The servers of the cluster must be there within {timeout:g} s.",
+                received=f"no {missing}",
+                fix="Start each of them: "
+                f"tfdistr server --type {first.type} --index {first.index} --cluster cluster.json.",
+            )
+        if addresses:
+            time.sleep(_LOOK)

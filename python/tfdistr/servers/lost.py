@@ -1,0 +1,40 @@
+"""Naming the server that is gone, with the variables that it held."""
+
+from __future__ import annotations
+
+import re
+
+from tfdistr.cluster.config import ClusterConfig, Task, split_address
+from tfdistr.cluster.peer_failure import UNREACHED
+from tfdistr.errors import WorkerFailedError
+
+_ANY = re.compile(r"/job:(\w+)/replica:0/task:(\d+)")
+_TITLES = {"ps": "parameter server ps", "worker": "worker"}
+
+
+def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") -> WorkerFailedError | None:
+    """The error that names the server which is gone, if ``error`` is about one.
+
+    Args:
+        error: What the chief met.
+        config: The cluster.
+        job: The job whose servers hold variables.
+    """
+    import tensorflow as tf
+
+    from tfdistr.servers.client import servers_of
+
+    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
+        return None
+    # Who did not answer comes before what else the text names, such as the devices of a graph.
+    named = [*UNREACHED.findall(str(error)), *_ANY.findall(str(error))]
+    index = next((int(number) for name, number in named if name == job), None)
+    if index is None or index >= len(config.jobs[job]):
+        return None
+    address = config.jobs[job][index]
+    return WorkerFailedError(
+        f"The {_TITLES[job]} {index} at {address} is gone, and with it the variables that it held.",
+        worker=servers_of(config).index(Task(job, index)),
+        host=split_address(address)[0],
+        fix="See in its log why it ended, and train again.",
+    )

@@ -1,0 +1,193 @@
+"""What the process of a parameter server, or of a worker, does: it serves until the chief is done."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from tfdistr._utils.arguments import positive
+from tfdistr._utils.processes import die_with_parent
+from tfdistr.cluster.config import ClusterConfig, split_address
+from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE, no_port_error, says_port_in_use
+from tfdistr.errors import ClusterConfigError, ClusterStartError
+
+log = logging.getLogger("tfdistr")
+
+SERVERS = ("worker", "ps")
+STOP = "tfdistr/stop"
+
+#: Threads for operations side by side. A call between servers holds one while it waits for an answer: with
+#: one, as on a machine with one core, they would wait for ever.
+THREADS = 16
+#: Seconds between two looks whether the chief is there, and before it came: it may be there for a moment.
+_LOOK, _LOOK_FIRST = 1.0, 0.1
+#: Seconds in which the answer to the chief's last call goes out.
+_LAST_ANSWER = 0.5
+
+
+def serve(
+    config: ClusterConfig,
+    *,
+    start_timeout: float = 3600.0,
+    chief_timeout: float = 60.0,
+    on_ready: Callable[[], object] = lambda: None,
+    offer_more: Callable[[int], object] | None = None,
+) -> None:
+    """Run the server of a task, "ps" or "worker", until the chief says that it is done.
+
+    To be called once in a process, before anything else uses TensorFlow there. A parameter server uses no
+    GPU.
+
+    Args:
+        config: The cluster, and the task that this process is. It has a chief, whose address tells whether
+            the chief is there. Without parameter servers it is one for ``strategy="model_parallel"``.
+        start_timeout: Seconds that the chief may take to come.
+        chief_timeout: Seconds for which the chief may be gone; after that it is not waited for any longer.
+        on_ready: Called once the server listens.
+        offer_more: Called with the index of a worker, before its server starts: what else the chief's graphs
+            can call there.
+
+    Raises:
+        ArgumentError: A number of seconds is not above 0.
+        ClusterConfigError: The task is no server, or the cluster has no chief.
+        ClusterStartError: The port of the task is in use, or the chief did not come, or is gone.
+
+    Source: TensorFlow's guide "Parameter server training with ParameterServerStrategy"
+    (https://www.tensorflow.org/tutorials/distribute/parameter_server_training).
+
+    Example:
+        >>> config = tf_config(chief="a:2222", worker=["b:2222"], ps=["c:2222"], type="ps", index=0)
+        >>> serve(config)  # doctest: +SKIP
+    """
+    check_servers(config, needed=("chief",))
+    if config.task.type not in SERVERS:
+        raise ClusterConfigError(
+            "A server is a task of the job ps or worker.",
+            received=f"the task {config.task}",
+            fix="The chief is the process that calls distributed_fit().",
+        )
+    patience = Patience(
+        config.jobs["chief"][0],
+        positive("start_timeout", start_timeout, of=" of seconds", example="3600.0"),
+        positive("chief_timeout", chief_timeout, of=" of seconds", example="60.0"),
+    )
+    die_with_parent()
+    if config.task.type == "ps":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    told = threading.Event()
+    _start(config, told, offer_more)
+    log.info("%s serves at %s", config.task, config.address)
+    on_ready()
+    while not told.wait(_LOOK if patience.came else _LOOK_FIRST):
+        patience.look()
+    time.sleep(_LAST_ANSWER)
+
+
+def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERVERS)) -> None:
+    """Refuse a cluster that has not all that parameter servers need.
+
+    Raises:
+        ClusterConfigError: A job of those that are ``needed`` is not there.
+    """
+    missing = [job for job in needed if job not in config.jobs]
+    if missing:
+        raise ClusterConfigError(
+            "A cluster with parameter servers has a chief, workers and at least one ps.",
+            received=f"no {' and no '.join(missing)}, but {', '.join(config.jobs)}",
+            fix="Add the address of each task, the same in all processes: "
+            '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]}}.',
+        )
+
+
+def _start(
+    config: ClusterConfig, told: threading.Event, offer_more: Callable[[int], object] | None
+) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from tfdistr._private.remote_calls import offer
+
+    # What this process itself does with TensorFlow is to read data: the devices are the server's.
+    tf.config.set_visible_devices([], "GPU")
+
+    def stop() -> object:
+        told.set()
+        return np.True_
+
+    offer(STOP, stop)
+    if config.task.type == "worker" and offer_more is not None:
+        offer_more(config.task.index)
+    devices = {"GPU": 0} if config.task.type == "ps" else {}
+    try:
+        tf.distribute.Server(
+            {job: list(addresses) for job, addresses in config.jobs.items()},
+            job_name=config.task.type,
+            task_index=config.task.index,
+            protocol="grpc",
+            config=tf.compat.v1.ConfigProto(device_count=devices, inter_op_parallelism_threads=THREADS),
+        )
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise _start_error(str(error).strip(), config) from error
+
+
+def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
+    """What TensorFlow's error at the start of a server means."""
+    task, first = f"{config.task} ({config.address})", (said.splitlines() or [said])[0]
+    if says_port_in_use(said):
+        return no_port_error(task, first, PORT_IN_USE)
+    return ClusterStartError(
+        "Each task must be able to start its server.",
+        received=f"{task}: {first}",
+        fix="See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
+    )
+
+
+class Patience:
+    """How long a server waits for its chief, which is there when its port answers.
+
+    Args:
+        address: The chief's.
+        start_timeout: Seconds until the chief must have come.
+        chief_timeout: Seconds for which it may be gone then.
+
+    Attributes:
+        came: Whether it has been there.
+    """
+
+    def __init__(self, address: str, start_timeout: float, chief_timeout: float) -> None:
+        self._address = address
+        self._start_timeout, self._chief_timeout = start_timeout, chief_timeout
+        self.came = False
+        self._seen = time.monotonic()
+
+    def look(self) -> None:
+        """Look whether the chief is there.
+
+        Raises:
+            ClusterStartError: It is gone for good.
+        """
+        now = time.monotonic()
+        if answers(self._address):
+            self.came, self._seen = True, now
+            return
+        if now - self._seen > (self._chief_timeout if self.came else self._start_timeout):
+            raise ClusterStartError(
+                "The chief must be there for as long as its servers are to be."
+                if self.came
+                else f"The chief must come within {self._start_timeout:g} s.",
+                received=f"no chief at {self._address} for {now - self._seen:.0f} s",
+                fix="Start the servers, and then the chief, with the same addresses in each process.",
+            )
+
+
+def answers(address: str, timeout: float = 1.0) -> bool:
+    """Whether a process listens at an address "host:port"."""
+    host, port = split_address(address)
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout):
+        return True
+    return False

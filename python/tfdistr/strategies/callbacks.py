@@ -1,0 +1,244 @@
+"""Callbacks as their authors meant them: what writes runs on the chief, what decides decides for all.
+
+Under ``MultiWorkerMirroredStrategy``, in any call of Keras's ``fit``, ``evaluate`` or ``predict``:
+
+* Keras's callbacks that write, and those that ``chief_only()`` marked, run on the chief alone. What they read
+  needs no peer: a metric has the value over all workers, which these have exchanged before.
+* All others run on every worker. When one of them sets ``model.stop_training``, on whatever worker, all
+  stop after the same batch or epoch. Those that are called for every batch see the metrics of all workers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.callbacks import Callback
+
+from tfdistr import _private
+from tfdistr.communication.collectives import Collectives
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.nan_loss import LossWatch
+from tfdistr.strategies.replica import OneReplica
+
+_MARK = "tfdistr_chief_only"
+_WRITERS = (
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.RemoteMonitor,
+    keras.callbacks.TensorBoard,
+)
+_SAVERS = (keras.callbacks.BackupAndRestore, keras.callbacks.ModelCheckpoint)
+_HOOKS = [name for name in dir(Callback) if name.startswith("on_")]
+_OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_OF_TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
+
+
+def chief_only(callback: Callback) -> Callback:
+    """Mark a callback that is to run on the chief alone, because it writes files or prints.
+
+    Under ``MultiWorkerMirroredStrategy`` and in ``distributed_fit()`` its methods are then called on the
+    chief only. They may read metrics, weights and the optimizer, save the model, and set
+    ``model.stop_training``; they cannot train, evaluate or predict, which need all workers. Keras's own
+    callbacks that write (BackupAndRestore, CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need
+    no mark.
+
+    Args:
+        callback: A Keras callback.
+
+    Returns:
+        The callback.
+
+    Raises:
+        ArgumentError: ``callback`` is not a Keras callback.
+
+    Example:
+        >>> show = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs))
+        >>> history = model.fit(dataset, epochs=3, callbacks=[tfdistr.chief_only(show)], verbose=0)
+    """
+    if not isinstance(callback, Callback):
+        raise ArgumentError(
+            "`callback` must be a Keras callback.",
+            received=f"{type(callback).__module__}.{type(callback).__name__}",
+            fix="Pass an object of a class that inherits from keras.callbacks.Callback.",
+        )
+    setattr(callback, _MARK, True)
+    return callback
+
+
+def runs_on_chief_only(callback: Any) -> bool:
+    """Whether a callback runs on the chief alone: it writes, or was marked."""
+    return isinstance(callback, _WRITERS) or getattr(callback, _MARK, False) is True
+
+
+def decides_by_batch(callback: Callback) -> bool:
+    """Whether a callback may stop training after any batch."""
+    if isinstance(callback, (*_WRITERS, keras.callbacks.History, keras.callbacks.ProgbarLogger)):
+        return False
+    return getattr(callback, "decides", True) and any(_overrides(callback, name) for name in _OF_BATCHES)
+
+
+def wants_batches(callback: Callback, kind: str) -> bool:
+    """Whether a callback is to be called for every batch of "train" or "test"."""
+    if isinstance(callback, _ChiefOnly):
+        return wants_batches(callback.callback, kind)
+    if type(callback) in _SAVERS and callback.save_freq == "epoch":
+        return False
+    hooks = _OF_BATCHES if kind == "train" else _OF_TEST_BATCHES
+    return any(_overrides(callback, hook) for hook in hooks)
+
+
+def _overrides(callback: Callback, hook: str) -> bool:
+    return hook in vars(callback) or getattr(type(callback), hook) is not getattr(Callback, hook)
+
+
+def keep_quiet(callbacks: Any) -> None:
+    """Keep callbacks that run on the chief alone from writing when Keras tells them their model."""
+    for callback in tf.nest.flatten(callbacks) if isinstance(callbacks, list | tuple | Callback) else []:
+        if runs_on_chief_only(callback):
+            callback.set_model = functools.partial(Callback.set_model, callback)
+
+
+def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
+    """What the peers must know of this worker's callbacks."""
+    return {
+        "chief_only": [type(c).__name__ for c in callbacks.callbacks if runs_on_chief_only(c)],
+        "by_batch": any(map(decides_by_batch, callbacks.callbacks)),
+    }
+
+
+def coordinate(
+    callbacks: keras.callbacks.CallbackList, peers: list[dict[str, Any]], extended: OneReplica, training: bool
+) -> None:
+    """Arrange in Keras's list that the callbacks of all workers act together.
+
+    Args:
+        callbacks: The callbacks of this worker.
+        peers: The notes of all workers.
+        extended: What runs this worker's replica.
+        training: Whether this is for ``fit``.
+    """
+    collectives = extended.collectives
+    assert collectives is not None
+    # The chief may have callbacks that the others do not know of; then nobody reads metrics with it.
+    known = all(peer["chief_only"] == peers[0]["chief_only"] for peer in peers)
+    listed = callbacks.callbacks
+    for callback in filter(runs_on_chief_only, listed):
+        vars(callback).pop("set_model", None)  # of keep_quiet
+    listed[:] = [_ChiefOnly(c, extended, known) if runs_on_chief_only(c) else c for c in listed]
+    if training:
+        by_batch = any(peer["by_batch"] for peer in peers)
+        last = _StopTogether(collectives, extended.watch, by_batch)
+        listed.append(last)
+        last.set_model(callbacks.model)
+        if by_batch:
+            _private.call_on_this_thread(callbacks)
+            first = _LogsOfAll(extended)
+            listed.insert(0, first)
+            first.set_model(callbacks.model)
+
+
+class _ChiefOnly(Callback):  # type: ignore[misc]
+    """Stands for a callback that runs on the chief alone; it is there on every worker."""
+
+    def __init__(self, callback: Callback, extended: OneReplica, known: bool) -> None:
+        super().__init__()
+        self.callback = callback
+        self._extended = extended
+        self._known = known
+
+    def call(self, hook: str, *args: Any, **kwargs: Any) -> None:
+        """Call a method of the callback, if this is the chief."""
+        metrics = {}
+        if self._known and "batch" not in hook and _overrides(self.callback, hook):
+            metrics = self._extended.read_together(self.model.metrics_variables)
+        if self._extended.is_chief:
+            with self._extended.alone(metrics):
+                getattr(self.callback, hook)(*args, **kwargs)
+        if hook == "on_train_begin" and self._known and isinstance(
+            self.callback, keras.callbacks.BackupAndRestore
+        ):
+            self._share_what_was_restored()
+
+    @property
+    def runs_for(self) -> Callback:
+        """The callback itself, which has something to remember."""
+        return self.callback
+
+    @property
+    def model(self) -> keras.Model:
+        """The model of the callback."""
+        return self.callback.model
+
+    def set_model(self, model: keras.Model) -> None:
+        if self._extended.is_chief:
+            self.callback.set_model(model)
+        else:
+            Callback.set_model(self.callback, model)
+
+    def set_params(self, params: Any) -> None:
+        self.callback.set_params(params)
+
+    def _share_what_was_restored(self) -> None:
+        model = self.callback.model
+        assert self._extended.collectives is not None
+        (epoch,) = self._extended.collectives.from_chief([tf.constant(model._initial_epoch or 0)])
+        if int(epoch):
+            model._initial_epoch = int(epoch)
+            variables = [*model.weights, *(model.optimizer.variables if model.optimizer else ())]
+            self._extended.share_from_chief(variables)
+
+
+def _forwarded(hook: str) -> Callable[..., None]:
+    def forward(self: _ChiefOnly, *args: Any, **kwargs: Any) -> None:
+        self.call(hook, *args, **kwargs)
+
+    return forward
+
+
+for _hook in _HOOKS:
+    setattr(_ChiefOnly, _hook, _forwarded(_hook))
+
+
+class _LogsOfAll(Callback):  # type: ignore[misc]
+    """Goes before callbacks that decide after a batch, and gives them the metrics over all workers."""
+
+    remembers = False
+
+    def __init__(self, extended: OneReplica) -> None:
+        super().__init__()
+        self._extended = extended
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        metrics = self._extended.read_together(self.model.metrics_variables)
+        with self._extended.knowing(metrics):
+            results = self.model.get_metrics_result()
+        if logs and set(results) == set(logs):  # else a train_step has made logs of its own
+            arrays = {name: keras.ops.convert_to_numpy(value) for name, value in results.items()}
+            logs.update({name: value if value.ndim else float(value) for name, value in arrays.items()})
+
+
+class _StopTogether(Callback):  # type: ignore[misc]
+    """Goes after all other callbacks, and makes all workers stop if one has to."""
+
+    remembers = False
+
+    def __init__(self, collectives: Collectives, watch: LossWatch, by_batch: bool) -> None:
+        super().__init__()
+        self._collectives = collectives
+        self._watch = watch
+        if by_batch:
+            self.on_train_batch_end = lambda batch, logs=None: self._agree()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._agree()
+        self._watch.report()
+
+    def _agree(self) -> None:
+        own = tf.constant(1.0 if self.model.stop_training else 0.0)
+        (wish,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])
+        self.model.stop_training = bool(wish > 0)

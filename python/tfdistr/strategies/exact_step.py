@@ -1,0 +1,180 @@
+"""A step of Keras's ``fit`` on this worker's rows that adds up to the step on the whole global batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.communication.collectives import Collectives
+from tfdistr.strategies.replica import OneReplica, scale
+
+
+@contextlib.contextmanager
+def exact_step(
+    extended: OneReplica, collectives: Collectives, model: keras.Model, data: Any
+) -> Iterator[Any]:
+    """One step on a local batch that may be shorter than the peers', or empty.
+
+    Args:
+        extended: What runs the replica.
+        collectives: What carries tensors to the peers.
+        model: The model whose step it is.
+        data: The local batch.
+
+    Yields:
+        The batch for the step: ``data``, or one row of zeros that stands in for none.
+    """
+    examples = count_examples(data)
+    may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
+    state = model.metrics_variables if may_be_empty and model.built else []
+    variables = [extended.local_variable(v.value) for v in state]
+    mean = MeanOverExamples(extended, collectives, examples)
+
+    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
+        extended.watch.see(loss, examples > 0)
+        return mean.scale_loss(loss)
+
+    extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
+    # The step is written for one replica: nothing in it is to be divided by their number.
+    extended.replicas_to_tell = 1
+    try:
+        with (
+            without_stand_in(variables, examples),
+            _private.optimizer_step(model, scale_loss, mean.reduce),
+            _private.loss_shares(model, mean.share, mean.weight),
+        ):
+            yield at_least_one(data, examples) if may_be_empty else data
+    finally:
+        extended.present = extended.replicas_to_tell = None
+
+
+@contextlib.contextmanager
+def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> Iterator[None]:
+    """Within the context, the row that stands in for none does not enter the ``variables`` of metrics.
+
+    Args:
+        variables: Those of this replica; none if it surely has examples.
+        examples: How many it has.
+    """
+    before = [tf.identity(variable.read_value()) for variable in variables]
+    yield
+
+    def restore() -> tf.Tensor:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        return tf.constant(True)
+
+    if variables:
+        tf.cond(examples > 0, lambda: tf.constant(False), restore)
+
+
+class Replica(Protocol):
+    """What is known of a replica; ``OneReplica`` says what these are."""
+
+    known_rows: tf.Tensor | None
+    present: tf.Tensor | None
+    gradient_dtype: tf.DType | None
+    replica_reductions: int
+
+
+class Peers(Protocol):
+    """What sums tensors over all replicas."""
+
+    def all_reduce(
+        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+    ) -> list[Any]: ...
+
+
+class MeanOverExamples:
+    """The gradient of the mean over the global batch, from each worker's mean over its own rows.
+
+    Each worker's part weighs as its rows do. Where the number of rows of the global batch is known, the loss
+    is weighted before the gradient is taken. So it is where the model itself communicates on its way forward
+    (synchronized BatchNormalization), for which the number of rows is all-reduced alone. Otherwise it travels
+    with the gradients, which are weighted themselves.
+    """
+
+    def __init__(self, replica: Replica, peers: Peers, examples: tf.Tensor) -> None:
+        self._replica = replica
+        self._peers = peers
+        self._count = tf.cast(examples, tf.float32)
+        self._loss_is_weighted = False
+        self._reductions_before = replica.replica_reductions
+
+    def weight(self) -> tf.Tensor:
+        """This worker's part of the examples of the global batch."""
+        total = self._replica.known_rows
+        if total is None:
+            (total,) = self._sum([self._count])
+        return self._count / total
+
+    def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
+        """What makes a loss over this worker's rows its share of the loss over all, before it is weighted.
+
+        Args:
+            divisor: What the loss over these rows was divided by; None for a sum.
+        """
+        parts = tf.stack([self._count, 1.0 if divisor is None else divisor * tf.sign(self._count)])
+        (totals,) = self._sum([tf.stop_gradient(parts)])
+        own = tf.math.divide_no_nan(totals[0], self._count)
+        return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
+
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """Weight the loss, if the weight is known or the model has communicated."""
+        silent = self._replica.replica_reductions == self._reductions_before
+        if silent and self._replica.known_rows is None:
+            return loss
+        self._loss_is_weighted = True
+        return loss * tf.cast(self.weight(), loss.dtype)
+
+    def reduce(self, gradients: Sequence[Any]) -> list[Any]:
+        """Sum the gradients over the workers, each with its weight."""
+        if self._loss_is_weighted:
+            if self._replica.present is not None:  # that of no rows may be no number
+                gradients = [scale(g, self._replica.present) for g in gradients]
+            return self._sum(gradients, self._replica.gradient_dtype)
+        scaled = [scale(g, self._count) for g in gradients]
+        if self._replica.gradient_dtype is not None:  # which has too few digits for numbers of examples
+            (total,) = self._sum([self._count])
+            sums = self._sum(scaled, self._replica.gradient_dtype)
+        else:
+            *sums, total = self._sum([*scaled, self._count])
+        return [scale(g, 1.0 / total) for g in sums]
+
+    def _sum(self, tensors: Sequence[Any], dtype: tf.DType | None = None) -> list[Any]:
+        return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
+
+
+def at_least_one(data: Any, examples: tf.Tensor) -> Any:
+    """``data``, or one row of zeros where it has none: some kernels (convolutions) fail on no rows."""
+
+    def pad(value: Any) -> Any:
+        if isinstance(value, tf.RaggedTensor):
+            splits = value.row_splits
+            padded = tf.cond(examples > 0, lambda: splits, lambda: tf.zeros([2], splits.dtype))
+            return tf.RaggedTensor.from_row_splits(value.values, padded, validate=False)
+        if isinstance(value, tf.SparseTensor):
+            rows = tf.maximum(value.dense_shape[:1], 1)
+            return tf.SparseTensor(value.indices, value.values, tf.concat([rows, value.dense_shape[1:]], 0))
+        if not isinstance(value, tf.Tensor):
+            return value
+        row = tf.concat([[1], tf.shape(value)[1:]], 0)
+        padded = tf.cond(examples > 0, lambda: value, lambda: tf.zeros(row, value.dtype))
+        return tf.ensure_shape(padded, value.shape)
+
+    return tf.nest.map_structure(pad, data)
+
+
+def count_examples(data: Any) -> tf.Tensor:
+    """Number of rows of a batch, a scalar of type int32."""
+    first = next(part for part in tf.nest.flatten(data) if part is not None)
+    if isinstance(first, tf.RaggedTensor):
+        return tf.cast(first.nrows(), tf.int32)
+    if isinstance(first, tf.SparseTensor):
+        return tf.cast(first.dense_shape[0], tf.int32)
+    return tf.shape(first)[0]

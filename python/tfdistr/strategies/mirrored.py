@@ -1,0 +1,279 @@
+"""``OneDeviceStrategy`` and ``MirroredStrategy``: the devices of one process.
+
+Under the stock ``MirroredStrategy``, Keras 3 averages the replicas' losses whatever the numbers of their
+rows, and clips each replica's own gradients. Here a step of Keras's ``fit`` gives what one device would give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
+from tfdistr.errors import ArgumentError, DataShardError
+from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
+from tfdistr.strategies.replica import scale
+from tfdistr.strategies.worker_strategy import OneProcess
+
+log = logging.getLogger("tfdistr")
+
+_ONE_PROCESS_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on a local_cluster()'
+
+
+class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
+    """Training on one device of this process, by its name.
+
+    Args:
+        device: The device, such as "cpu:0" or "gpu:1".
+
+    Raises:
+        ArgumentError: There is no such device.
+
+    Source: https://www.tensorflow.org/api_docs/python/tf/distribute/OneDeviceStrategy
+
+    Example:
+        >>> strategy = tfdistr.OneDeviceStrategy("cpu:0")
+        >>> with strategy.scope():
+        ...     print(keras.Variable(1.0).value.device)
+        /job:localhost/replica:0/task:0/device:CPU:0
+    """
+
+    def __init__(self, device: str = "cpu:0") -> None:
+        (name,) = local_devices("device", [device])
+        super().__init__(name)
+
+
+class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ignore[misc]
+    """Synchronous training on several devices of this process, with the result of one device.
+
+    Drop-in for ``tf.distribute.MirroredStrategy``. In the steps of Keras's own ``fit`` and ``evaluate`` each
+    replica's part weighs as its rows do, and gradients are clipped after they were summed. In your own step,
+    scale the loss as TensorFlow teaches (``average_loss``).
+
+    Args:
+        devices: Names of devices, such as ``["gpu:0", "gpu:1"]``; by default all GPUs that this process
+            sees, or the CPU if it sees none.
+
+    Raises:
+        ArgumentError: A device is not there, or is named twice.
+
+    Source: https://www.tensorflow.org/guide/distributed_training#mirroredstrategy
+
+    Example:
+        >>> strategy = tfdistr.MirroredStrategy(["cpu:0"])
+        >>> strategy.num_replicas_in_sync
+        1
+    """
+
+    def __init__(self, devices: Sequence[str] | None = None) -> None:
+        names = local_devices("devices", devices) if devices is not None else None
+        with _without_cluster():
+            # Past the stock constructor, which would make the stock object that does the work.
+            super(tf.distribute.MirroredStrategy, self).__init__(_Replicas(self, names))
+
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
+        """Reduce ``value`` over the replicas; see ``tf.distribute.Strategy.reduce``.
+
+        A nested batch, from whose shapes Keras builds a model, is that of the first replica.
+        """
+        if axis is None and tf.nest.is_nested(value):
+            return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
+        return super().reduce(reduce_op, value, axis)
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        """Split each batch of a dataset over the replicas; see ``tf.distribute.Strategy``."""
+        call = _private.keras_call()
+        if self.num_replicas_in_sync > 1:
+            check_data(dataset)
+            if call is not None:
+                check_model(call.model)
+        distributed = super().experimental_distribute_dataset(dataset, options)
+        known = call is not None and has_known_shapes(dataset)
+        return WithoutFirstLook(dataset, distributed) if known else distributed
+
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""
+        keras_step = _private.keras_step(fn, inline=True)  # TensorFlow wants it so
+        if keras_step is None or self.num_replicas_in_sync == 1:
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
+        model, fn = keras_step
+        with self.extended.exact_steps(model, args[0]) as in_replica:
+
+            def step(data: Any, *others: Any) -> Any:
+                with in_replica(data) as batch:
+                    return fn(batch, *others)
+
+            return super().run(step, args=args, kwargs=kwargs, options=options)
+
+
+def check_data(dataset: tf.data.Dataset) -> None:
+    """Refuse what TensorFlow cannot split over the devices of a process.
+
+    Raises:
+        DataShardError: There are sparse tensors in it.
+    """
+    if any(isinstance(part, tf.SparseTensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
+        raise DataShardError(
+            "Batches of sparse tensors cannot be split over the devices of one process.",
+            received=str(dataset.element_spec),
+            fix=f"{_ONE_PROCESS_EACH}, or make the tensors dense or ragged.",
+        )
+
+
+def check_model(model: keras.Model) -> None:
+    """Refuse a model that TensorFlow cannot train on several devices of a process.
+
+    Raises:
+        ArgumentError: It does what several replicas of one process cannot do.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    received = None
+    if getattr(optimizer, "gradient_accumulation_steps", None):
+        received = f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}"
+    elif getattr(optimizer, "use_ema", False):
+        received = "use_ema=True"
+    elif model.steps_per_execution != 1:
+        received = f"steps_per_execution={model.steps_per_execution}"
+    elif (function := _private.function_of_r(model)) is not None:
+        received = f"the R function {function}"
+    if received is not None:
+        raise ArgumentError(
+            "Several devices of one process cannot train with functions of R, with an optimizer that "
+            "accumulates or averages, or with several steps in one execution.",
+            received=received,
+            fix=f"{_ONE_PROCESS_EACH}, or leave it out.",
+        )
+    if model.jit_compile:
+        log.warning(
+            "jit_compile=True is ignored on several devices: XLA cannot compile what they exchange."
+        )
+        model.jit_compile = False
+
+
+class _Share:
+    """What is known of one replica in a step: its rows, and those of all. It sums over the replicas."""
+
+    gradient_dtype = None
+    replica_reductions = 0
+
+    def __init__(self, rows: tf.Tensor, all_rows: tf.Tensor) -> None:
+        self.rows = rows
+        self.known_rows: tf.Tensor | None = all_rows
+        may_be_empty = tf.get_static_value(rows) is None
+        self.present = tf.sign(tf.cast(rows, tf.float32)) if may_be_empty else None
+        self.mean = MeanOverExamples(self, self, rows)
+
+    def all_reduce(
+        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+    ) -> list[Any]:
+        """Reduce each tensor over the replicas."""
+        return list(tf.distribute.get_replica_context().all_reduce(op, list(tensors)))
+
+
+class _Replicas(_private.MirroredExtended):
+    """Runs the replicas of the devices, each on a thread of its own, one after the other."""
+
+    def __init__(self, strategy: MirroredStrategy, devices: list[str] | None) -> None:
+        # By default TensorFlow takes collectives, with keys that count from 1 for every strategy: a second
+        # one in a process would meet those of the first.
+        names = devices or [device.name for device in tf.config.list_logical_devices("GPU")]
+        gpus = bool(names) and all("GPU" in name for name in names)
+        reduce = tf.distribute.NcclAllReduce() if gpus else tf.distribute.ReductionToOneDevice()
+        super().__init__(strategy, devices=devices, cross_device_ops=reduce)
+        self._strategy = strategy
+        self._shares: list[_Share] = []
+
+    @contextlib.contextmanager
+    def exact_steps(self, model: keras.Model, data: Any) -> Iterator[Callable[[Any], Any]]:
+        """Steps of the replicas that add up to the step on the whole batch.
+
+        Args:
+            model: The model whose step it is.
+            data: The replicas' batches.
+
+        Yields:
+            A context for the step of each replica: it takes its batch, and gives that for the step.
+        """
+        local = self._strategy.experimental_local_results
+        parts = [tf.nest.map_structure(lambda part, i=i: local(part)[i], data) for i in range(self._count)]
+        rows = [count_examples(part) for part in parts]
+        total = tf.cast(tf.add_n(rows), tf.float32)
+        self._shares = [_Share(own, total) for own in rows]
+
+        def mean() -> MeanOverExamples:
+            return self._share().mean
+
+        self.replicas_to_tell = 1
+        try:
+            # Around all replicas: what they override belongs to one model.
+            with (
+                _private.optimizer_step(
+                    model, lambda loss: mean().scale_loss(loss), lambda gradients: mean().reduce(gradients)
+                ),
+                _private.loss_shares(model, lambda divisor: mean().share(divisor), lambda: mean().weight()),
+            ):
+                yield lambda batch: self._step(model, batch)
+        finally:
+            self.replicas_to_tell = None
+            self._shares = []
+
+    @contextlib.contextmanager
+    def _step(self, model: keras.Model, batch: Any) -> Iterator[Any]:
+        share = self._share()
+        state = model.metrics_variables if share.present is not None and model.built else []
+        local = self._strategy.experimental_local_results
+        with without_stand_in([local(v.value)[_replica()] for v in state], share.rows):
+            yield at_least_one(batch, share.rows) if share.present is not None else batch
+
+    def given(self, value: Any, replica: int) -> Any:
+        """Nothing, in a step for which the replica has no examples."""
+        present = self._shares[replica].present if self._shares else None
+        return scale(value, present) if present is not None and value.dtype.is_floating else value
+
+    @property
+    def _count(self) -> int:
+        return len(self.worker_devices)
+
+    def _share(self) -> _Share:
+        return self._shares[_replica()]
+
+
+@contextlib.contextmanager
+def _without_cluster() -> Iterator[None]:
+    """Within the context there is no TF_CONFIG, which the stock strategy would take for its own cluster."""
+    given = os.environ.pop("TF_CONFIG", None)
+    try:
+        yield
+    finally:
+        if given is not None:
+            os.environ["TF_CONFIG"] = given
+
+
+def _replica() -> int:
+    """The number of the replica on whose thread this is."""
+    return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
+
+
+def local_devices(argument: str, names: Any) -> list[str]:
+    """The names of devices of this process, checked, in the form "/device:CPU:0".
+
+    Raises:
+        ArgumentError: One is not there, or is named twice.
+    """
+    there = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
+    given = list(names) if isinstance(names, list | tuple) else [names]
+    plain = [str(name).upper().removeprefix("/").removeprefix("DEVICE:") for name in given]
+    if not plain or not set(plain) <= set(there) or len(set(plain)) < len(plain):
+        raise ArgumentError(
+            f"`{argument}` must name devices that this process has, each once.",
+            received=", ".join(map(repr, given)) or "none",
+            fix=f"They are {', '.join(name.lower() for name in there)}.",
+        )
+    return [f"/device:{name}" for name in plain]

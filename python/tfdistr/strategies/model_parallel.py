@@ -1,0 +1,238 @@
+"""``ModelParallelStrategy``: the layers of one model on several devices or tasks.
+
+One process, the client, runs the training step. A layer's weights, what the optimizer keeps of them, and what
+is computed with them in both passes are on the layer's device; TensorFlow cuts the graph of a step into one
+for each device, and sends between them what they need of each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.cluster.config import ClusterConfig, cluster_from_env
+from tfdistr.errors import ArgumentError
+from tfdistr.servers.client import dismiss_servers, prepare_dismissal, wait_for_servers
+from tfdistr.servers.server import THREADS
+from tfdistr.strategies.build import build
+from tfdistr.strategies.placement import Placement, check_placement, check_task, count_workers, parse_place
+from tfdistr.strategies.worker_strategy import OneProcess
+
+log = logging.getLogger("tfdistr")
+
+_placed: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+_TABLES = (keras.layers.TextVectorization, keras.layers.StringLookup, keras.layers.IntegerLookup)
+
+
+class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
+    """Training with the layers of a model on several devices, with the result of one.
+
+    The devices are those of this process or, where TF_CONFIG describes it as the chief of workers that
+    `tfdistr server --type worker` runs, also theirs. Make the model in ``scope()``, and ``place()`` it then.
+
+    Args:
+        placement: The place of a layer by its name, or a function that is given a layer and returns its
+            place, or None. Places are "worker 1", "worker 1 gpu:0", "chief", and "cpu:0" or "gpu:1" for
+            devices of this process. A layer without one is where the layer before it is; those inside of
+            another layer are where that is. Layers with a table, such as ``TextVectorization``, are in this
+            process.
+        start_timeout: Seconds that the workers may take to come.
+
+    Raises:
+        ArgumentError: A device or a task is not there.
+        ClusterConfigError: TF_CONFIG does not describe the chief of workers.
+        ClusterStartError: A worker did not come.
+
+    Source: Jeffrey Dean et al., Large Scale Distributed Deep Networks, NIPS 2012 (model parallelism).
+
+    Example:
+        >>> strategy = tfdistr.ModelParallelStrategy({"first": "cpu:0", "second": "cpu:0"})
+        >>> with strategy.scope():
+        ...     layers = [keras.layers.Dense(8, name="first"), keras.layers.Dense(1, name="second")]
+        ...     model = keras.Sequential([keras.Input((4,)), *layers])
+        ...     model.compile("sgd", "mse")
+        >>> strategy.place(model)
+        >>> history = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+    """
+
+    def __init__(self, placement: Placement, start_timeout: float = 300.0) -> None:
+        config = cluster_from_env()
+        self._workers = None if config is None else count_workers(config)
+        check_placement(placement, self._workers)
+        if config is not None:
+            _join(config, start_timeout)
+        self._placement, self._config = placement, config
+        self.title = None if config is None else "the chief"
+        self.variables_are_remote = config is not None
+        self._devices = [device.name for device in tf.config.list_logical_devices()]
+        self._here = "/job:chief/replica:0/task:0" if config else ""  # as TensorFlow names its devices then
+        if not callable(placement):
+            for name in placement.values():
+                parse_place(name).find(self._devices, self._here)
+        # Past the stock constructor, which would make the stock object that does the work.
+        extended = _private.OneDeviceExtended(self, f"{self._here}/device:CPU:0")
+        super(tf.distribute.OneDeviceStrategy, self).__init__(extended)
+
+    def place(self, model: keras.Model, data: tf.data.Dataset | None = None) -> None:
+        """Bring the layers of a model to their places: what they hold, and what is computed with it.
+
+        With Keras's own ``train_step`` the gradients are computed there, too. Those of another step are
+        computed in this process, from what the layers send.
+
+        To be called outside of ``scope()``, before the step is traced.
+
+        Args:
+            model: The model.
+            data: Batches as the model is trained with, for a model whose weights are not made yet.
+
+        Raises:
+            ArgumentError: The model is not built, there is no layer of a name, or a place is not there.
+        """
+        received = None
+        if not model.built and data is None:
+            received = "a model that is not built"
+        elif getattr(model.optimizer, "built", False):
+            received = "a model that was trained"
+        elif model in _placed:
+            received = "a model that was placed before"
+        elif tf.distribute.has_strategy():
+            received = "a call in the scope"
+        if received is not None:
+            raise ArgumentError(
+                "place() takes a model that is built, before it is trained, outside of the strategy's scope.",
+                received=received,
+                fix="Begin the model with keras.Input() or call its build(), and place it after the scope.",
+            )
+        if model.jit_compile:
+            log.warning("jit_compile=True is ignored: XLA cannot compile what several devices compute.")
+            model.jit_compile = False
+        if data is not None:
+            with _private.overridden(model, "optimizer", None):  # which is built for the variables in place
+                build(model, data)
+        places = self._places(model)
+        _placed.add(model)
+        for layer, device in places.items():
+            _compute_at(device, layer)
+            with self.scope(), _private.overridden(self.extended, "device_of_new", device):
+                for variable in layer.variables:
+                    _private.make_again(variable)
+        if model.optimizer is not None:
+            _compute_at_variables(model)
+
+    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+        """Bring the layers of a model to their places."""
+        self.place(model, data)
+
+    def leave(self) -> None:
+        """Tell the workers that they are no longer needed."""
+        if self._config is not None:
+            dismiss_servers(self._config)
+
+    @property
+    def config(self) -> ClusterConfig | None:
+        """The cluster of the workers; None if there are none."""
+        return self._config
+
+    def _places(self, model: keras.Model) -> dict[keras.Layer, str]:
+        """The device of each layer that has one, those inside of others after these."""
+        outer, everywhere = (
+            [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
+            for layers in (model.layers, _private.all_layers(model))
+        )
+        if not callable(self._placement):
+            missing = sorted(set(self._placement) - {layer.name for layer in everywhere})
+            if missing:
+                raise ArgumentError(
+                    "`placement` must name layers of the model.",
+                    received=", ".join(missing),
+                    fix=f"The layers are {', '.join(layer.name for layer in outer)}.",
+                )
+        named = {layer: device for layer in everywhere if (device := self._device(layer)) is not None}
+        before = next((named[layer] for layer in outer if layer in named), None)
+        found: dict[keras.Layer, str] = {}
+        for layer in outer:
+            if layer in named or not isinstance(layer, _TABLES):
+                before = named.get(layer, before)
+                if before is not None:
+                    found[layer] = before
+        return found | {layer: device for layer, device in named.items() if layer not in found}
+
+    def _device(self, layer: keras.Layer) -> str | None:
+        given = self._placement
+        name = given(layer) if callable(given) else given.get(layer.name)
+        if name is None:
+            return None
+        if isinstance(layer, _TABLES):
+            raise ArgumentError(
+                "`placement` must leave out layers that hold a table, which cannot be moved to a device.",
+                received=f"{name} for the layer {layer.name}",
+                fix="Leave it out: it stays in the process that calls.",
+            )
+        place = parse_place(name)
+        check_task(place, self._workers, layer.name)
+        return place.find(self._devices, self._here)
+
+
+def _join(config: ClusterConfig, start_timeout: float) -> None:
+    wait_for_servers(config, start_timeout)
+    if not _private.context_initialized():
+        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),
+        job_name="chief",
+        task_index=0,
+        protocol="grpc",
+    )
+    prepare_dismissal()
+
+
+def _compute_at(device: str, layer: keras.Layer) -> None:
+    """Have a layer compute on a device."""
+    call = layer.call
+
+    @functools.wraps(call)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        with tf.device(device):
+            return call(*args, **kwargs)
+
+    layer.call = placed
+
+
+def _compute_at_variables(model: keras.Model) -> None:
+    """Have the optimizer of a model compute the steps of a variable where the variable is.
+
+    Keras makes what an optimizer keeps of a variable, such as a momentum, there.
+    """
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
+    update, scale_loss, apply = inner.update_step, optimizer.scale_loss, optimizer.apply
+    losses: list[tf.Tensor] = []
+
+    def update_there(gradient: Any, variable: Any, *args: Any) -> Any:
+        with tf.device(_private.device_of(variable)):
+            return update(gradient, variable, *args)
+
+    def keep_loss(loss: Any) -> Any:
+        scaled = scale_loss(loss)
+        if tf.executing_eagerly():
+            return scaled
+        # From a tape, which remembers no devices, all gradients would be computed in this process.
+        losses[:] = [scaled]
+        return tf.stop_gradient(scaled)
+
+    def apply_gradients(grads: Any, trainable_variables: Any = None) -> Any:
+        if losses:
+            variables = model.trainable_variables if trainable_variables is None else trainable_variables
+            values = [v.value if isinstance(v, keras.Variable) else v for v in variables]
+            grads = tf.compat.v1.gradients(losses.pop(), values, colocate_gradients_with_ops=True)
+        return apply(grads, trainable_variables)
+
+    inner.update_step = update_there
+    if type(model).train_step is keras.Model.train_step:  # another one may do more with its gradients
+        optimizer.scale_loss, optimizer.apply = keep_loss, apply_gradients

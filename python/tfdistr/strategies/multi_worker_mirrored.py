@@ -1,0 +1,314 @@
+"""``MultiWorkerMirroredStrategy``: Keras 3 on many workers, with the result of one.
+
+A subclass of TensorFlow's strategy is enough for Keras's own ``fit``, ``evaluate`` and ``predict``:
+nothing in Keras or TensorFlow is patched. What differs from the stock class, where a worker has one
+replica (one process per device):
+
+* The replica runs on the calling thread, not on a thread of its own. R closures can then be traced.
+* A dataset is split batch by batch: each worker takes its rows of every global batch, so that all
+  workers make the same steps as one worker would, and none has to ask whether its peers have data.
+* Gradients are weighted by the examples that are behind them, and clipped after they were summed.
+* Per-step logs are the worker's own; they cost no collective. The metrics of an epoch are global.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of
+from tfdistr.cluster.lifelines import Lifelines
+from tfdistr.cluster.peer_failure import what_to_tell
+from tfdistr.cluster.rendezvous import cluster_to_join
+from tfdistr.communication.agreement import agree, versions
+from tfdistr.communication.collectives import BYTES_PER_PACK, Collectives
+from tfdistr.communication.mpi_world import chooses_mpi
+from tfdistr.errors import ClusterStartError
+from tfdistr.strategies.exact_step import exact_step
+from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, usable
+from tfdistr.strategies.keras_calls import KerasCalls
+from tfdistr.strategies.place import note_strategy
+from tfdistr.strategies.replica import OneReplica
+
+if TYPE_CHECKING:
+    import keras
+
+log = logging.getLogger("tfdistr")
+
+#: Seconds that a worker which is done waits for its peers at exit, before it leaves all the same.
+EXIT_TIMEOUT = 60.0
+
+
+class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
+    """Synchronous data-parallel training of Keras 3 models on one or many workers.
+
+    Drop-in for ``tf.distribute.MultiWorkerMirroredStrategy``. Create it before anything else that uses
+    TensorFlow, build and compile the model inside ``strategy.scope()``, and call ``fit``, ``evaluate``
+    and ``predict`` on every worker with the same arguments and the same dataset (batched with the global
+    batch size). Each worker then takes its rows of each batch, and the weights, the metrics and the
+    predictions are those of one worker. With no TF_CONFIG it is a strategy for one worker.
+
+    Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with a ``seed``
+    of its own or without. Else several workers draw a global seed in common, which enters every order.
+
+    Args:
+        communication: What carries the collectives: "ring" or "nccl" of TensorFlow (where there is no GPU,
+            "nccl" is the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started,
+            or "auto": MPI if it has, else what TensorFlow chooses.
+        cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
+            cluster; by default TF_CONFIG does.
+        gradient_dtype: What gradients are sent as in the steps of Keras's ``fit``: "float32", or "bfloat16",
+            which halves the bytes and keeps 8 significant bits. The sums are added to the weights in float32.
+        bytes_per_pack: Gradients go out in pieces of about this many bytes.
+        start_timeout: Seconds that the workers wait for each other at the start.
+        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+        ClusterConfigError: TF_CONFIG is not valid.
+        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
+
+    Source: keras-team/keras#20585 (why the stock class cannot train Keras 3 models).
+
+    Example:
+        >>> strategy = tfdistr.MultiWorkerMirroredStrategy()
+        >>> with strategy.scope():
+        ...     model = keras.Sequential([keras.layers.Dense(1)])
+        ...     model.compile("sgd", "mse")
+        >>> history = model.fit(dataset, epochs=2)
+    """
+
+    def __init__(
+        self,
+        communication: str = "auto",
+        cluster_resolver: Any = None,
+        *,
+        gradient_dtype: str = "float32",
+        bytes_per_pack: int = BYTES_PER_PACK,
+        start_timeout: float = 300.0,
+        heartbeat_timeout: float = 30.0,
+    ) -> None:
+        one_of("communication", communication, COMMUNICATION)
+        collectives: Collectives | None = None
+        if cluster_resolver is None and chooses_mpi(communication):
+            if communication == "auto":
+                log.info("communication: MPI, whose launcher started this process")
+            communication = "auto"  # of what is left to TensorFlow
+            collectives = _mpi_collectives(bytes_per_pack, start_timeout, heartbeat_timeout)
+            os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
+        elif cluster_resolver is None:
+            config = cluster_to_join()
+            # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
+            os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
+            cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        used = usable(communication)
+        options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=bytes_per_pack,
+            implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
+        )
+        #: The addresses of the workers, in their order; none with MPI.
+        self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
+        lifelines: Lifelines | None = None
+        if cluster_resolver is not None:
+            lifelines = prepare(cluster_resolver, start_timeout, heartbeat_timeout)
+        try:
+            # Past the stock constructor, which would make the stock object that does the work.
+            super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
+                OneReplica(self, cluster_resolver, options, collectives)
+            )
+        except (tf.errors.OpError, RuntimeError) as error:
+            if lifelines:
+                lifelines.close()
+            raise start_error(error, cluster_resolver, start_timeout) from error
+        extended = self.extended
+        if lifelines and extended.collectives is not None:
+            extended.collectives.watch(lifelines, self.tasks)
+        elif lifelines:
+            lifelines.say_goodbye()
+        alone = extended.num_workers == 1 and extended.one_replica
+        carrier = "mpi" if collectives else "nccl" if used == "nccl" else "ring"
+        self._communication = "none" if alone else carrier
+        if used != communication and self.is_chief:
+            log.warning(NO_NCCL)
+        if not extended.one_replica:
+            log.warning(
+                "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in "
+                "the model and Keras 3's fit on several workers fail there. Start one process per device.",
+                len(extended.worker_devices),
+            )
+        self.gradient_dtype = gradient_dtype
+        if extended.collectives is not None:
+            extended.calls = KerasCalls(extended)
+        self._seed_pipelines()
+        note_strategy(self)
+        if extended.num_workers > 1:
+            atexit.register(self.leave)
+
+    @property
+    def communication(self) -> str:
+        """What carries the gradients: "mpi", "ring" or "nccl"; "none" for one worker, which has no peers.
+
+        Where the choice is TensorFlow's, that is the ring, between GPUs, too: TensorFlow takes NCCL only if
+        it was asked for.
+        """
+        return self._communication
+
+    #: As ``WorkerStrategy`` says.
+    title: str | None = None
+    variables_are_remote = False
+
+    @property
+    def collectives(self) -> Collectives | None:
+        """What exchanges values with the peers; None without peers, or where TensorFlow's threads do."""
+        found: Collectives | None = self.extended.collectives
+        return found
+
+    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+        """There is nothing to do: what trains the model builds it."""
+
+    def variables_beside(self) -> Sequence[tf.Variable]:
+        """Variables beside the model's that a checkpoint must have."""
+        return self.extended.watch.variables if self.extended.collectives is not None else ()
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers that train, the chief included."""
+        return int(self.extended.num_workers)
+
+    @property
+    def worker_index(self) -> int:
+        """Index of this worker among those that train; the chief is 0."""
+        return int(self.extended.worker_index)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker is the one that writes checkpoints and logs."""
+        return bool(self.extended.is_chief)
+
+    @property
+    def gradient_dtype(self) -> str:
+        """What gradients are sent as in the steps of Keras's ``fit``; it counts when a step is traced."""
+        dtype = self.extended.gradient_dtype
+        return str(dtype.name) if dtype else "float32"
+
+    @gradient_dtype.setter
+    def gradient_dtype(self, name: str) -> None:
+        one_of("gradient_dtype", name, GRADIENT_DTYPES)
+        self.extended.gradient_dtype = None if name == "float32" else tf.as_dtype(name)
+
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """Run ``fn`` on this worker's replica; see ``tf.distribute.Strategy.run``.
+
+        Within the steps of Keras's own ``fit`` and ``evaluate`` the gradients are averaged over the
+        examples of the global batch. In your own step, scale the loss as TensorFlow teaches
+        (``tf.nn.compute_average_loss``).
+        """
+        keras_step = _private.keras_step(fn)
+        extended: OneReplica = self.extended
+        if keras_step is None or extended.collectives is None:
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
+        model, fn = keras_step
+        data, *others = args
+        data = tf.nest.map_structure(extended.local, data)
+        with exact_step(extended, extended.collectives, model, data) as batch:
+            return super().run(fn, args=(batch, *others), kwargs=kwargs, options=options)
+
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
+        """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.
+
+        Two uses by Keras's ``fit`` get what it means. A scalar with ``axis=0`` (the logs of a step) is
+        the worker's own value. A nested batch with ``axis=None`` (to build a model from the shapes
+        of a first batch) is the local batch. Other nested values are reduced one by one.
+        """
+        if self.extended.collectives is not None:
+            local = tf.nest.map_structure(self.extended.local, value)
+            if tf.nest.is_nested(value):
+                parts = tf.nest.flatten(value)
+                if axis is None and all(isinstance(part, tf.distribute.DistributedValues) for part in parts):
+                    return local
+                return tf.nest.pack_sequence_as(value, [self.reduce(reduce_op, part, axis) for part in parts])
+            if axis is not None and getattr(local, "shape", None) == ():
+                return local
+        return super().reduce(reduce_op, value, axis)
+
+    def barrier(self, name: str, timeout: float) -> None:
+        """Wait until every worker is at the barrier ``name``; each name can be used once.
+
+        Args:
+            name: Any text, the same on all workers.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            ClusterStartError: Not every worker came within ``timeout`` seconds.
+        """
+        if self.num_workers == 1:
+            return
+        try:
+            self.extended.collectives.barrier(name, timeout)
+        except tf.errors.OpError as error:
+            raise ClusterStartError(
+                f"All {self.num_workers} workers must come to the barrier {name!r} within {timeout:g} s.",
+                received=str(error.message).split("\n")[0],
+                fix="Look at the log of the worker that is missing.",
+            ) from error
+
+    def report_failure(self, message: str) -> None:
+        """Tell the peers that this worker failed, so that they stop with ``message`` instead of waiting."""
+        if self.num_workers > 1:
+            atexit.unregister(self.leave)
+            self.extended.collectives.report_failure(message)
+
+    def leave(self) -> None:
+        """Wait (at most a minute) for the peers to be done: TensorFlow aborts those whose peer is gone.
+
+        Called by itself when the process exits. A process that ends with an error does not wait: it
+        tells its peers.
+        """
+        if self.num_workers == 1:
+            return
+        atexit.unregister(self.leave)
+        error = getattr(sys, "last_value", None)
+        if error is not None and not hasattr(sys, "ps1"):
+            self.report_failure(what_to_tell(error, self.worker_index, self.tasks))
+            self.extended.collectives.abandon()
+            return
+        with contextlib.suppress(tf.errors.OpError, ClusterStartError):
+            self.barrier("tfdistr/leave", EXIT_TIMEOUT)
+            self.extended.collectives.close()
+
+    def _seed_pipelines(self) -> None:
+        """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.
+
+        One worker without a global seed gets another order from ``shuffle(seed=1)``, that of TensorFlow's
+        default global seed. That cannot be the global seed here: in functions, such as that of an
+        ``interleave``, TensorFlow counts the seeds of unseeded ops up from 0, so that they would repeat in
+        every run.
+        """
+        if self.num_workers == 1 or _private.global_seed() is not None:
+            return
+        own = str(int.from_bytes(os.urandom(4), "little") >> 1)
+        tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
+
+
+def _mpi_collectives(
+    bytes_per_pack: int, start_timeout: float, heartbeat_timeout: float
+) -> Collectives | None:
+    """The collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
+    from tfdistr.communication.mpi_world import world
+
+    comm = world(start_timeout)
+    if comm.Get_size() == 1:
+        return None
+    from tfdistr.communication.mpi_collectives import MpiCollectives
+
+    collectives = MpiCollectives(comm, bytes_per_pack, heartbeat_timeout)
+    agree(collectives, versions())
+    return collectives

@@ -1,0 +1,127 @@
+"""The place of this process among the workers: its index, how many there are, and whether it is the chief.
+
+Four are asked, and the first that knows answers:
+
+1. the strategy in whose scope the call is;
+2. the cluster in TF_CONFIG;
+3. the last strategy for several workers that this process has made;
+4. the launcher that has started this process as a rank: ``mpiexec``, or ``srun``.
+
+Where none does, the process is alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any, NamedTuple
+
+from tfdistr._utils.mpi_ranks import launcher_of, ranks
+from tfdistr.cluster.config import cluster_from_env
+
+
+class Place(NamedTuple):
+    """A place among the workers.
+
+    Attributes:
+        worker_index: Index among those that train; None if this task does not train.
+        num_workers: How many train.
+        is_chief: Whether this one writes for all.
+        by: Who says so.
+    """
+
+    worker_index: int | None
+    num_workers: int
+    is_chief: bool
+    by: str
+
+
+_made: list[weakref.ref[Any]] = []
+
+
+def is_chief() -> bool:
+    """Whether this process is the one that writes checkpoints and logs for all.
+
+    The first of these that knows answers: the strategy in whose scope the call is; the cluster in TF_CONFIG;
+    the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``), whose
+    rank 0 is the chief. It can be called before a strategy is made. A process that is alone is its own chief.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid.
+
+    Example:
+        >>> tfdistr.is_chief()
+        True
+    """
+    return place().is_chief
+
+
+def worker_index() -> int | None:
+    """The index of this process among the workers that train, from 0; the one of the chief is 0.
+
+    Who answers: see ``is_chief()``. It is 0 in a process that is alone, and None in a task of TF_CONFIG that
+    does not train.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid.
+
+    Example:
+        >>> tfdistr.worker_index()
+        0
+    """
+    return place().worker_index
+
+
+def num_workers() -> int:
+    """How many workers train; 1 in a process that is alone.
+
+    Who answers: see ``is_chief()``.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid.
+
+    Example:
+        >>> tfdistr.num_workers()
+        1
+    """
+    return place().num_workers
+
+
+def place() -> Place:
+    """The place of this process, by the first that knows it.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is not valid.
+    """
+    known = _of_strategy(_in_scope(), "the strategy of the scope")
+    if known is not None:
+        return known
+    config = cluster_from_env()
+    if config is not None:
+        return Place(config.worker_index, config.num_workers, config.is_chief, "TF_CONFIG")
+    made = _made[0]() if _made else None
+    return _of_strategy(made, "the strategy") or _of_launcher() or Place(0, 1, True, "nobody")
+
+
+def note_strategy(strategy: Any) -> None:
+    """Note that this process has made a strategy for several workers."""
+    _made[:] = [weakref.ref(strategy)]
+
+
+def _in_scope() -> Any:
+    tf = sys.modules.get("tensorflow")  # if nobody has imported it, there is no scope
+    return tf.distribute.get_strategy() if tf is not None else None
+
+
+def _of_strategy(strategy: Any, by: str) -> Place | None:
+    """What a strategy of tfdistr says; TensorFlow's own say nothing."""
+    if getattr(strategy, "is_chief", None) is None:
+        return None
+    return Place(int(strategy.worker_index), int(strategy.num_workers), bool(strategy.is_chief), by)
+
+
+def _of_launcher() -> Place | None:
+    told, workers = launcher_of(), ranks()
+    if told is None or not told[1] < workers:
+        return None
+    return Place(told[1], workers, told[1] == 0, "the launcher of this process")

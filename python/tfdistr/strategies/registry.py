@@ -1,0 +1,77 @@
+"""The strategies by name, and what makes each."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfdistr._utils.arguments import one_of
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+#: The module and the class, or the function, that makes each strategy.
+STRATEGIES = {
+    "multi_worker_mirrored": ("strategies.multi_worker_mirrored", "MultiWorkerMirroredStrategy"),
+    "mirrored": ("strategies.mirrored", "MirroredStrategy"),
+    "one_device": ("strategies.mirrored", "OneDeviceStrategy"),
+    "parameter_server": ("servers.client", "parameter_server_strategy"),
+    "model_parallel": ("strategies.model_parallel", "ModelParallelStrategy"),
+}
+
+
+def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
+    """Make a strategy by its name.
+
+    Make it first of all, on every worker: before anything else uses TensorFlow. The cluster is that of
+    TF_CONFIG; without it, the strategy is one for one worker, or, in a process that ``mpiexec`` or ``srun``
+    has started, one for all of its ranks.
+
+    Args:
+        name: "multi_worker_mirrored" (every worker has a copy of the model, and each step is made by all),
+            "mirrored" (so do the devices of this process), "one_device", "parameter_server" (for the chief
+            of servers that `tfdistr server` runs) or "model_parallel" (the layers of one model are on several
+            devices, or on workers that `tfdistr server` runs).
+        options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``,
+            ``MirroredStrategy``, ``OneDeviceStrategy`` and ``ModelParallelStrategy``; "parameter_server"
+            takes ``start_timeout``.
+
+    Raises:
+        ArgumentError: There is no strategy of that name, it has no such option, or a device is not there.
+        ClusterConfigError: TF_CONFIG is not valid.
+        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
+
+    Example:
+        >>> strategy = tfdistr.make_strategy("multi_worker_mirrored", start_timeout=60)
+        >>> strategy.num_workers
+        1
+    """
+    module, attribute = STRATEGIES[one_of("name", name, tuple(STRATEGIES))]
+    made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
+    check_known(list(inspect.signature(made).parameters), options, f"The strategy {name!r}")
+    strategy: tf.distribute.Strategy = made(**options)
+    return strategy
+
+
+def check_known(known: Sequence[str], options: Mapping[str, Any], who: str) -> None:
+    """Refuse options that are not known.
+
+    Args:
+        known: The names of those that are.
+        options: What the user gave.
+        who: Who has the options, for the error.
+
+    Raises:
+        ArgumentError: One is not known.
+    """
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ArgumentError(
+            f"{who} has the options {', '.join(map(repr, known))}." if known else f"{who} has no options.",
+            received=", ".join(map(repr, unknown)),
+            fix="Leave it out, or correct its name.",
+        )

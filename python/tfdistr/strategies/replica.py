@@ -1,0 +1,227 @@
+"""What the strategy does with replicas, values and datasets where each worker has one replica."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.communication.agreement import check_variable
+from tfdistr.communication.collectives import Collectives, TensorFlowCollectives
+from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
+from tfdistr.data.shard import distribute_batches, is_share, leave_to_tensorflow
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.join import training_jobs
+from tfdistr.strategies.nan_loss import LossWatch
+
+
+class OneReplica(_private.MultiWorkerExtended):
+    """Runs the replica on the calling thread, and everything between workers through ``Collectives``.
+
+    A worker with several local replicas is left to TensorFlow, as is one without peers.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        resolver: Any,
+        options: Any,
+        collectives: Collectives | None = None,
+    ) -> None:
+        super().__init__(
+            strategy,
+            cluster_resolver=resolver,
+            communication_options=options,
+            devices=None if resolver else ("/device:CPU:0",),
+        )
+        #: What carries tensors to the peers; None if TensorFlow does as it always does.
+        self.collectives = collectives
+        self.shares_initial_values = collectives is not None
+        if collectives is not None:
+            self.join(collectives.num_workers, collectives.index)
+        elif self.one_replica and self.num_workers > 1:
+            self.collectives = TensorFlowCollectives(
+                training_jobs(resolver),
+                self.worker_index,
+                self.worker_devices[0],
+                options.implementation.name.lower(),
+                options.bytes_per_pack,
+            )
+        if self.collectives is not None:
+            #: Which worker's loss was the first that is no number.
+            self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
+        #: What is known of the rows of a step's batch; see ``knowing_rows``.
+        self.known_rows: tf.Tensor | None = None
+        self.never_empty = False
+        #: What the gradients of Keras's step are sent as; None for what they are.
+        self.gradient_dtype: tf.DType | None = None
+        #: What arranges calls of Keras's methods, ``KerasCalls``; None without peers.
+        self.calls: Any = None
+        # Variables whose sums over the workers are known, by id; see ``knowing``.
+        self._known: dict[int, tf.Tensor] = {}
+        self._alone = False
+        #: The learning rates that new optimizers were made with here; the chief's take their place.
+        self.given_rates: list[str] = []
+        #: How many all-reduces replicas have asked for: a model that communicates is told by it.
+        self.replica_reductions = 0
+        #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
+        self.present: tf.Tensor | None = None
+
+    @property
+    def one_replica(self) -> bool:
+        """Whether this worker has one device."""
+        return len(self.worker_devices) == 1
+
+    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on the calling thread, as the replica."""
+        if not self.one_replica:
+            return super().on_replicas(fn, args, kwargs)
+        args, kwargs = tf.nest.map_structure(self.local, (args or (), kwargs or {}))
+        # Without the device, gradients would be reduced one by one.
+        with self.replica_context(), tf.device(self.worker_devices[0]):
+            return fn(*args, **kwargs)
+
+    def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        """Reduce a value over the workers."""
+        if id(value) in self._known:
+            return self._known[id(value)]
+        if self._alone:
+            return self._own(value)
+        if self.collectives is None:
+            return super().on_reduce(op, value, destinations, options)
+        return self.collectives.all_reduce(op, [self._own(value)])[0]
+
+    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+        """Reduce what the replica gave over the workers."""
+        if not self.one_replica:
+            return super().on_batch_reduce(op, pairs, options)
+        values = [self._own(value) for value, _ in pairs]
+        return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
+
+    def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
+        """Reduce a nested value of the replica over the workers."""
+        if self.collectives is None:
+            return super().on_replica_reduce(op, value, options)
+        reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
+        return tf.nest.pack_sequence_as(value, reduced)
+
+    def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        """Concatenate the workers' values."""
+        self._need_all("gather values")
+        if self.collectives is None:
+            return super().on_gather(value, destinations, axis, options)
+        return self.collectives.all_gather(self._own(value), axis)
+
+    def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        """This worker's rows of every global batch, unless the user chose another policy."""
+        self._need_all("train, evaluate or predict")
+        if self.calls is not None:
+            self.calls.dataset_given(dataset)
+        if not self.one_replica or (
+            not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
+        ):
+            return super().on_dataset(dataset, options)
+        if not is_share(dataset):
+            dataset = distribute_batches(dataset, self.num_workers, self.worker_index)
+        in_keras = _private.keras_call() is not None
+        return WithoutFirstLook(dataset) if in_keras and has_known_shapes(dataset) else dataset
+
+    def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
+        """Refuse a variable that has another shape or type than the chief's: the workers' models differ."""
+        if self.collectives is not None and tf.executing_eagerly():
+            kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
+            check_variable(self.collectives, self.worker_index, name, kind)
+            if (name or "").endswith("learning_rate") and value.shape.rank == 0:
+                self.given_rates.append(f"{float(value):.7g}")
+        return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
+
+    def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
+        """The values over all workers of Keras variables, such as those of metrics. All must call it.
+
+        Returns:
+            Values for ``knowing``.
+        """
+        assert self.collectives is not None
+        distributed = [v.value for v in variables if isinstance(v.value, tf.distribute.DistributedValues)]
+        sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM]
+        values = self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, list(map(self._own, sums)))
+        return {id(variable): value for variable, value in zip(sums, values, strict=True)}
+
+    @contextlib.contextmanager
+    def knowing(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """Within the context, variables that ``read_together`` read have these values: no peer is asked."""
+        self._known, before = values, self._known
+        try:
+            yield
+        finally:
+            self._known = before
+
+    @contextlib.contextmanager
+    def knowing_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
+        """Within the context, a step need not ask the peers how many rows the global batch has.
+
+        Args:
+            rows: Their number, a float32 scalar; None if it is not known.
+            never_empty: Whether every worker has some of them.
+        """
+        self.known_rows, self.never_empty = rows, never_empty
+        try:
+            yield
+        finally:
+            self.known_rows, self.never_empty = None, False
+
+    @contextlib.contextmanager
+    def alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """``knowing``, for what a worker does by itself: other variables have its own values."""
+        self._alone, before = True, self._alone
+        try:
+            with self.knowing(values or self._known):
+                yield
+        finally:
+            self._alone = before
+
+    def share_from_chief(self, variables: Iterable[Any]) -> None:
+        """Give Keras variables the values that they have on the chief. All workers must call it."""
+        assert self.collectives is not None
+        local = [self.local_variable(variable.value) for variable in variables]
+        chiefs = self.collectives.from_chief([variable.read_value() for variable in local])
+        for variable, value in zip(local, chiefs, strict=True):
+            variable.assign(value)
+
+    def _need_all(self, what: str) -> None:
+        if self._alone:
+            raise ArgumentError(
+                f"A callback that runs on the chief alone cannot {what}: that needs all workers.",
+                received="a call from a callback that writes or that chief_only() marked",
+                fix="Do it in a callback without the mark, which runs on every worker.",
+            )
+
+    def local(self, value: Any) -> Any:
+        """This worker's part of a distributed value; variables stay as they are."""
+        if isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable):
+            return self.strategy.experimental_local_results(value)[0]
+        return value
+
+    def local_variable(self, variable: Any) -> Any:
+        """This worker's own part of a variable: reading the whole may be a collective."""
+        return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
+
+    def _own(self, value: Any) -> Any:
+        value = self.local_variable(value)
+        return tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
+
+    def _reduce_of_replica(self, collectives: Collectives, op: Any, values: list[Any]) -> list[Any]:
+        self.replica_reductions += 1
+        if self.present is not None:
+            values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]
+        return collectives.all_reduce(op, values)
+
+
+def scale(value: Any, factor: tf.Tensor) -> Any:
+    """``value * factor``, and 0 where the factor is 0 even if the value is no number."""
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
+    return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))

@@ -1,0 +1,30 @@
+"""Training in one process, without a strategy of TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.data.element_shapes import has_known_shapes
+from tfdistr.strategies.worker_strategy import OneProcess
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+
+class SingleWorker(OneProcess):
+    """What takes the place of a strategy where this process trains alone."""
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """The context in which a model is made: any."""
+        return contextlib.nullcontext()
+
+    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+        """Read a batch where the shapes are not known.
+
+        Under a strategy a batch is read to build the model, which moves on a shuffle that depends on the
+        iteration. The order of the examples must be the same here.
+        """
+        if not has_known_shapes(data):
+            next(iter(data), None)

@@ -1,0 +1,85 @@
+"""The epochs of a training, whoever makes its steps."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import keras
+
+from tfdistr import _private
+from tfdistr.checkpoint.keeper import Keeper
+
+
+class Phase(Protocol):
+    """The training, or the validation, of one epoch after the other.
+
+    Attributes:
+        done: How many steps of the epoch are done.
+    """
+
+    done: int
+
+    def reset(self) -> None:
+        """Reset the metrics of the model."""
+
+    def run(self, epoch: int, done: int) -> dict[str, Any]:
+        """Make the steps of one epoch, of which ``done`` are made already, and return its logs."""
+
+    def finish(self) -> None:
+        """Do what is left after the last epoch: the weights are then what they are to be."""
+
+
+def run_epochs(
+    model: keras.Model,
+    epochs: int,
+    callbacks: keras.callbacks.CallbackList,
+    train: Phase,
+    test: Phase | None = None,
+    keeper: Keeper | None = None,
+) -> None:
+    """Train a model for a number of epochs, as Keras's ``fit`` does.
+
+    Args:
+        model: The model.
+        epochs: Number of epochs.
+        callbacks: All callbacks.
+        train: The training.
+        test: The validation after each epoch.
+        keeper: What keeps checkpoints.
+
+    Raises:
+        JobStoppedError: The job was told to end.
+    """
+    model.stop_training = False
+    if keeper:
+        keeper.before_training(callbacks.callbacks, epochs)
+    callbacks.on_train_begin()
+    first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
+    logs = last_logs(model)
+    for epoch in range(max(first, _private.initial_epoch(model)), epochs):
+        if model.stop_training:  # so the checkpoint says
+            break
+        train.reset()
+        callbacks.on_epoch_begin(epoch)
+        if keeper and done:
+            keeper.restore(model, callbacks.callbacks)
+        logs = train.run(epoch, done)
+        done = 0
+        if test:
+            callbacks.on_test_begin()
+            test.reset()
+            tested = test.run(epoch, 0)
+            callbacks.on_test_end(tested)
+            logs |= {f"val_{name}": value for name, value in tested.items()}
+        callbacks.on_epoch_end(epoch, logs)
+        if keeper:
+            keeper.after_epoch(model, callbacks.callbacks, epoch, train.done)
+        if model.stop_training:
+            break
+    train.finish()
+    callbacks.on_train_end(logs)
+
+
+def last_logs(model: keras.Model) -> dict[str, Any]:
+    """The logs of the last epoch that the model's history has."""
+    return {name: values[-1] for name, values in model.history.history.items() if values}

@@ -1,0 +1,222 @@
+"""A training job: the arguments of ``distributed_fit()``, checked, and how they travel to the workers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from tfdistr._utils.arguments import (
+    COMMUNICATION,
+    GRADIENT_DTYPES,
+    argument,
+    flag,
+    one_of,
+    optional_seconds,
+    optional_whole,
+    seconds,
+    whole,
+)
+from tfdistr._utils.foreign import Named
+from tfdistr._utils.pickles import load_value, save_value
+from tfdistr.data.source import Arrays, Source
+from tfdistr.errors import ArgumentError
+from tfdistr.training.recovery_options import Recovery
+
+if TYPE_CHECKING:
+    from tfdistr.data.context import WorkerContext
+
+_NAME = "job"
+_STRATEGY = "strategy"
+_LARGEST_SEED = 2**32 - 1  # that NumPy takes
+
+# What of a job is not among the numbers that its result shows, and that all workers must agree about.
+_HIDDEN: dict[str, bool] = {"hidden": True}
+
+
+def _check_model(model: Any) -> Any:
+    is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # a model can be called, too
+    if is_model or not (callable(model) or isinstance(model, Named)):
+        raise ArgumentError(
+            "`model` must be a function without arguments that builds and compiles a model.",
+            received=f"{type(model).__module__}.{type(model).__name__}",
+            fix="Put the code that makes the model into a function: every worker calls it.",
+        )
+    return model
+
+
+def _check_callbacks(callbacks: Any) -> Any:
+    if callbacks is None or callable(callbacks) or isinstance(callbacks, Named | list | tuple):
+        return callbacks
+    if hasattr(callbacks, "on_epoch_end"):
+        return [callbacks]
+    raise ArgumentError(
+        "`callbacks` must be a list of Keras callbacks, or a function that returns one.",
+        received=f"{type(callbacks).__module__}.{type(callbacks).__name__}",
+        fix="Pass callbacks=[keras.callbacks.EarlyStopping()], for example.",
+    )
+
+
+def _check_class_weight(weights: Any) -> dict[int, float] | None:
+    if weights is None:
+        return None
+    try:
+        checked = {int(label): float(weight) for label, weight in dict(weights).items()}
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            "`class_weight` must map the numbers of classes to weights.",
+            received=repr(weights),
+            fix="Pass class_weight={0: 1.0, 1: 2.0}, for example.",
+        ) from error
+    return checked or None
+
+
+def _check_seed(seed: Any) -> int:
+    """The seed; one that is drawn where the user gave none."""
+    if seed is None:
+        return random.SystemRandom().randrange(2**31)
+    return whole("seed", seed, minimum=0, maximum=_LARGEST_SEED)
+
+
+@attrs.frozen
+class Job:
+    """Everything that a worker needs to train.
+
+    A field with the name of an argument of ``distributed_fit()`` is that argument; its converter is the
+    check. The other fields are made of several arguments, by ``make_job()``.
+
+    Attributes:
+        model: Function without arguments that builds and compiles the model.
+        data: Training data.
+        validation: Validation data, or None.
+        callbacks: List of Keras callbacks, or a function that makes one in the worker.
+        batch_size: Examples of a global batch; None if the data function makes batches.
+        epochs: Number of epochs.
+        steps_per_epoch: Steps of an epoch; None for one pass over the data.
+        validation_steps: The same for validation.
+        validation_batch_size: Examples of a global batch of the validation; None for ``batch_size``.
+        class_weight: Weight of each class, or None.
+        seed: Seed of weights, order of examples and layers such as Dropout.
+        seed_given: Whether the user gave the seed; otherwise it was drawn.
+        shuffle: Whether the training data is shuffled.
+        drop_remainder: Whether a last training batch that is not full is dropped.
+        learning_rate_factor: What the learning rate is multiplied with.
+        warmup_epochs: Number of epochs over which the learning rate rises to that.
+        strategy: The name of the strategy.
+        options: Its options, beside those that have a place of their own here.
+        communication: What carries the collectives.
+        gradient_dtype: What gradients are sent as.
+        start_timeout: Seconds that the workers wait for each other at the start.
+        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+        step_timeout: Seconds that a step may take; None for any time.
+        recovery: What is done about failures.
+
+    Raises:
+        ArgumentError: An argument is not of its form.
+    """
+
+    model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
+    data: Source | Named = attrs.field(metadata=_HIDDEN)
+    validation: Source | Named | None = attrs.field(default=None, metadata=_HIDDEN)
+    callbacks: Any = attrs.field(default=None, converter=_check_callbacks, metadata=_HIDDEN)
+    batch_size: int | None = argument(optional_whole, "batch_size", default=32)
+    epochs: int = argument(whole, "epochs", default=1)
+    steps_per_epoch: int | None = argument(optional_whole, "steps_per_epoch", default=None)
+    validation_steps: int | None = argument(optional_whole, "validation_steps", default=None)
+    validation_batch_size: int | None = argument(optional_whole, "validation_batch_size", default=None)
+    class_weight: Mapping[int, float] | None = attrs.field(
+        default=None, converter=_check_class_weight, metadata=_HIDDEN
+    )
+    seed: int = attrs.field(default=0, converter=_check_seed)
+    seed_given: bool = attrs.field(default=True, metadata=_HIDDEN)
+    shuffle: bool = argument(flag, "shuffle", default=True)
+    drop_remainder: bool = argument(flag, "drop_remainder", default=False)
+    learning_rate_factor: float = 1.0
+    warmup_epochs: int = argument(whole, "warmup_epochs", default=0, minimum=0)
+    strategy: str = "multi_worker_mirrored"
+    options: Mapping[str, Any] = attrs.field(factory=dict, metadata=_HIDDEN)
+    communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
+    gradient_dtype: str = argument(one_of, "gradient_dtype", GRADIENT_DTYPES, default="float32")
+    start_timeout: float = argument(seconds, "start_timeout", default=300.0, hidden=True)
+    heartbeat_timeout: float = argument(seconds, "heartbeat_timeout", default=30.0, hidden=True)
+    step_timeout: float | None = argument(optional_seconds, "step_timeout", default=None, hidden=True)
+    recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The numbers of the job, as shown in its result."""
+        shown = [field.name for field in attrs.fields(Job) if not field.metadata.get("hidden")]
+        return {name: getattr(self, name) for name in shown} | {"checkpoint_every": self.recovery.every}
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The numbers of the job, and how many examples it has or where they come from."""
+        described = self.params
+        for name, source in (("examples", self.data), ("validation examples", self.validation)):
+            described[name] = source.examples if isinstance(source, Arrays) else type(source).__name__
+        return described
+
+    @property
+    def strategy_options(self) -> dict[str, Any]:
+        """All options with which the strategy is made."""
+        if self.strategy == "multi_worker_mirrored":
+            names = ("communication", "start_timeout", "heartbeat_timeout")
+            return {name: getattr(self, name) for name in names}
+        if self.strategy in ("parameter_server", "model_parallel"):
+            return {**self.options, "start_timeout": self.start_timeout}
+        return dict(self.options)
+
+    def context(self, *, training: bool, num_workers: int = 1, index: int = 0) -> WorkerContext:
+        """How a worker reads the data.
+
+        Args:
+            training: Whether it is that of the training, or that of the validation.
+            num_workers: Number of workers.
+            index: Index of the worker.
+        """
+        from tfdistr.data.context import WorkerContext
+
+        return WorkerContext(
+            num_workers=num_workers,
+            index=index,
+            global_batch_size=self.batch_size if training else self.validation_batch_size or self.batch_size,
+            seed=self.seed,
+            shuffle=self.shuffle and training,
+            drop_remainder=self.drop_remainder and training,
+        )
+
+    def save(self, run_dir: Path) -> None:
+        """Write the job into ``run_dir``.
+
+        Raises:
+            ArgumentError: Something in the job cannot be sent to another process.
+        """
+        save_value(self, run_dir, _NAME)
+        # Apart from it, as the strategy must be there before what is in the job uses TensorFlow.
+        save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
+
+    @staticmethod
+    def load_strategy(
+        run_dir: Path, functions: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Read from ``run_dir`` the strategy of a worker, its name and its options, and nothing else."""
+        name, options = load_value(run_dir, _STRATEGY)
+        present = dict(functions or {})
+        return name, {k: present[v.name] if isinstance(v, Named) else v for k, v in options.items()}
+
+    @staticmethod
+    def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:
+        """Read the job from ``run_dir``.
+
+        Args:
+            run_dir: The folder that ``save`` wrote to.
+            functions: What stands for each ``Named`` part of the job.
+        """
+        job = load_value(run_dir, _NAME)
+        assert isinstance(job, Job)
+        named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
+        present = dict(functions or {})
+        return attrs.evolve(job, **{k: present[v.name] for k, v in named.items() if isinstance(v, Named)})

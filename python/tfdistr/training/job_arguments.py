@@ -1,0 +1,120 @@
+"""The job that the arguments of ``distributed_fit()`` describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdistr._utils.arguments import whole
+from tfdistr._utils.foreign import Named
+from tfdistr.data.source import Arrays, Source, make_source
+from tfdistr.data.steps import steps_per_epoch as count_steps
+from tfdistr.datasets import Dataset
+from tfdistr.errors import ArgumentError
+from tfdistr.training.job import Job
+from tfdistr.training.learning_rate import learning_rate_factor
+
+
+def make_job(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    num_workers: int,
+    sample_weight: Any = None,
+    validation_data: Any = None,
+    batch_size: Any = 32,
+    per_worker_batch_size: Any = None,
+    seed: Any = None,
+    scale_learning_rate: Any = "none",
+    start_timeout: Any = None,
+    **arguments: Any,
+) -> Job:
+    """Make a job for ``num_workers`` workers of the arguments of ``distributed_fit()``.
+
+    Those that are named here are checked together; the others are fields of ``Job``, which checks them.
+
+    Raises:
+        ArgumentError: An argument is not of its form, or does not fit another.
+    """
+    if per_worker_batch_size is not None:
+        if batch_size not in (32, None):
+            raise ArgumentError(
+                "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both.",
+                received=f"batch_size={batch_size!r}, per_worker_batch_size={per_worker_batch_size!r}",
+                fix="Leave one of them out.",
+            )
+        batch_size = whole("per_worker_batch_size", per_worker_batch_size) * num_workers
+    if arguments.get("class_weight") is not None and sample_weight is not None:
+        raise ArgumentError(
+            "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
+            received="class_weight and sample_weight",
+            fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
+        )
+    factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
+    if start_timeout is not None:
+        arguments["start_timeout"] = start_timeout
+    job = Job(
+        model=model,
+        data=x if isinstance(x, Named) else make_source(x, y, sample_weight),
+        validation=_validation(validation_data),
+        batch_size=batch_size,
+        seed=seed,
+        seed_given=seed is not None,
+        learning_rate_factor=factor,
+        **arguments,
+    )
+    _check_batch_size(job)
+    _check_drop_remainder(job)
+    _check_warmup_epochs(job, scale_learning_rate)
+    return job
+
+
+def _check_batch_size(job: Job) -> None:
+    if job.batch_size is None and any(isinstance(s, Arrays | Dataset) for s in (job.data, job.validation)):
+        raise ArgumentError(
+            "`batch_size` may be None only where functions return batches.",
+            received="batch_size=None, and arrays or a data set",
+            fix="Pass batch_size=32, for example.",
+        )
+
+
+def _check_drop_remainder(job: Job) -> None:
+    if not job.drop_remainder:
+        return
+    if job.batch_size is None:
+        raise ArgumentError(
+            "`drop_remainder` is for batches that tfdistr makes.",
+            received="batch_size=None (the function makes batches)",
+            fix="Drop the remainder in the function: dataset.batch(size, drop_remainder=True).",
+        )
+    if isinstance(job.data, Arrays):
+        count_steps(job.data.examples, job.batch_size, drop_remainder=True)
+
+
+def _check_warmup_epochs(job: Job, scale: str) -> None:
+    if job.warmup_epochs and scale == "none":
+        raise ArgumentError(
+            "`warmup_epochs` is for a learning rate that is scaled.",
+            received=f'warmup_epochs={job.warmup_epochs}, scale_learning_rate="none"',
+            fix='Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.',
+        )
+    if job.warmup_epochs > job.epochs:
+        raise ArgumentError(
+            "`warmup_epochs` must be at most `epochs`, or the learning rate would not reach its value.",
+            received=f"warmup_epochs={job.warmup_epochs}, epochs={job.epochs}",
+            fix=f"Pass warmup_epochs={job.epochs} or less, or more epochs.",
+        )
+
+
+def _validation(data: Any) -> Source | Named | None:
+    if data is None or isinstance(data, Named):
+        return data
+    if isinstance(data, tuple | list):  # Keras takes either
+        if not 1 <= len(data) <= 3:
+            raise ArgumentError(
+                "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list.",
+                received=f"a {type(data).__name__} of {len(data)}",
+                fix="Pass validation_data=(x_val, y_val).",
+            )
+        return make_source(*data, name="validation_data")
+    return make_source(data, name="validation_data")

@@ -1,0 +1,240 @@
+"""The training loop of ``distributed_fit()``: what Keras's ``fit`` means, without what its loop waits for.
+
+``model.train_step`` runs many times in one call of TensorFlow, unless a callback wants to be called after
+each batch. Nothing in the loop asks a peer: the number of steps is known, and the logs of a step are the
+worker's own; the metrics of an epoch are read once, together. Workers may differ in how many steps a call
+makes. An epoch has its number of steps also where ``steps_per_execution`` does not divide it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfdistr import _private
+from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.data.pipeline import WorkerData
+from tfdistr.strategies.build import build
+from tfdistr.strategies.callbacks import wants_batches
+from tfdistr.training.epochs import run_epochs
+from tfdistr.training.steps import Step, Steps, extended_of
+from tfdistr.training.watchdog import progress
+
+#: Called with the number of steps of the epoch that are done, and the logs of the last one.
+OnSteps = Callable[[int, Any], None]
+
+
+def runs_own_loop(model: keras.Model) -> bool:
+    """Whether ``fit`` can train a model: its author left Keras's loop as it is, and it has one replica."""
+    extended = extended_of(model)
+    one = extended.one_replica if extended else model.distribute_strategy.num_replicas_in_sync == 1
+    return one and not _private.changes_keras_loop(model)
+
+
+def fit(
+    model: keras.Model,
+    data: WorkerData,
+    *,
+    epochs: int,
+    validation: WorkerData | None,
+    callbacks: list[keras.callbacks.Callback],
+    on_steps: OnSteps,
+    weigh: Step | None = None,
+    keeper: Keeper | None = None,
+) -> dict[str, list[Any]]:
+    """Train ``model`` as its own ``fit`` would.
+
+    Args:
+        model: A compiled model, made in the scope of its strategy.
+        data: This worker's batches.
+        epochs: Number of epochs.
+        validation: This worker's batches for the validation after each epoch.
+        callbacks: Keras callbacks.
+        on_steps: Called as steps of the training are done.
+        weigh: What is done with each batch of the training before its step, in the graph.
+        keeper: What keeps checkpoints; ``data`` begins with its first step.
+
+    Raises:
+        JobStoppedError: The job was told to end.
+
+    Returns:
+        Values of the logs by name, one for each epoch.
+    """
+    extended = extended_of(model)
+    calls = extended.calls if extended else None
+    if calls:
+        calls.prepare(model, callbacks)
+    if extended or (keeper and keeper.found):
+        build(model, data.dataset)
+    listed = keras.callbacks.CallbackList(
+        callbacks, add_history=True, epochs=epochs, steps=data.steps, verbose=0, model=model
+    )
+    if calls:
+        fields = {
+            "steps_per_epoch": data.steps,
+            "examples are read": _how_read(data),
+            "validation_steps": validation.steps if validation else "none",
+            "validation examples are read": _how_read(validation) if validation else "none",
+        }
+        calls.ready(model, listed, data.dataset, fields, training=True)
+    train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
+    test = _Phase(model, "test", validation, listed) if validation else None
+    run_epochs(model, epochs, listed, train, test, keeper)
+    return dict(model.history.history)
+
+
+def fit_by_keras(
+    model: keras.Model,
+    data: WorkerData,
+    *,
+    epochs: int,
+    validation: WorkerData | None,
+    callbacks: list[keras.callbacks.Callback],
+    on_steps: OnSteps,
+    weigh: Step | None = None,
+    keeper: Keeper | None = None,
+) -> dict[str, list[Any]]:
+    """The same by the model's own ``fit``, with checkpoints after epochs."""
+
+    class Listener(keras.callbacks.Callback):  # type: ignore[misc]
+        decides = False  # so it needs no metrics of other workers
+
+        remembers = False
+        done = 0
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            if keeper:
+                keeper.begin(self.model, kept)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.done = 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.done = batch + 1
+            progress()
+            on_steps(batch + 1, logs)
+
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            progress()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if keeper:
+                keeper.after_epoch(self.model, kept, epoch, self.done)
+
+    begins: dict[str, int] = {}
+    kept = callbacks
+    if keeper:
+        kept = [keras.callbacks.History(), *callbacks]  # so that it comes before the listener
+        keeper.before_training(kept, epochs)
+        begins["initial_epoch"] = epochs if keeper.ended else keeper.start.epoch
+        if keeper.found:
+            build(model, data.dataset)
+    history = model.fit(
+        data.dataset.map(lambda *batch: weigh(batch)) if weigh else data.dataset,
+        epochs=epochs,
+        steps_per_epoch=data.steps,
+        validation_data=validation.dataset if validation else None,
+        validation_steps=validation.steps if validation else None,
+        shuffle=False,  # the data is; Keras would warn
+        callbacks=[*kept, Listener()],
+        verbose=0,
+        **begins,
+    )
+    return dict(history.history)
+
+
+class _Phase:
+    """The training, or the validation, of one epoch after the other.
+
+    Args:
+        model: The model.
+        kind: "train" or "test", as Keras calls it.
+        data: The batches.
+        callbacks: All callbacks.
+        weigh: What is done with a batch before its step.
+        keeper: What keeps checkpoints.
+        on_steps: Called as steps are done.
+
+    Attributes:
+        done: How many steps of the epoch are done.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        kind: str,
+        data: WorkerData,
+        callbacks: keras.callbacks.CallbackList,
+        weigh: Step | None = None,
+        keeper: Keeper | None = None,
+        on_steps: OnSteps = lambda done, logs: None,
+    ) -> None:
+        self.done = 0
+        self._keeper = keeper
+        self._on_steps = on_steps
+        self._callbacks = callbacks
+        self._model = model
+        self._kind = kind
+        self._data = data
+        first = keeper.first_step if keeper else 0
+        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, first)
+        self._execution = int(model.steps_per_execution)
+        self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
+        self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
+        self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
+
+    def reset(self) -> None:
+        """Reset the metrics; TensorFlow reads each of their variables then, for which it need ask no peer."""
+        extended = extended_of(self._model)
+        with extended.alone({}) if extended else contextlib.nullcontext():
+            self._model.reset_metrics()
+
+    def finish(self) -> None:
+        """Have an optimizer that averages the weights put the average in."""
+        optimizer = self._model.optimizer
+        if isinstance(optimizer, keras.optimizers.Optimizer):
+            optimizer.finalize_variable_values(self._model.trainable_weights)
+
+    def run(self, epoch: int, done: int) -> dict[str, Any]:
+        """Make the steps of one epoch, of which ``done`` are made already, and return its logs."""
+        stop = "stop_training" if self._kind == "train" else "stop_evaluating"
+        if self._kind == "test":
+            self._model.stop_evaluating = False
+        total = self._data.steps
+        if self._kind == "test" or total is None:  # else the training goes on in its data
+            self._steps.rewind()
+        # After a checkpoint at the end of data of unknown length no step is made.
+        logs: Any = self._keeper.logs if self._keeper and done else {}
+        if self._keeper:
+            self._keeper.begin_epoch(done, self._execution)
+        while total is None or done < total:
+            wanted = self._execution if self._by_batch else max(self._execution, self._steps.pace)
+            wanted = wanted if total is None else min(wanted, total - done)
+            wanted = min(wanted, self._keeper.until(done)) if self._keeper else wanted
+            if self._by_batch:
+                self._batch_begins(done)
+            made, last = self._steps.run(wanted)
+            progress()
+            if made:
+                done, logs = done + made, last
+                if self._by_batch:
+                    self._batch_ended(done - 1, logs)
+                self._on_steps(done, logs)
+            if made < wanted or getattr(self._model, stop):
+                break
+            if self._keeper and done != total:
+                kept = logs if total is None else None
+                self._keeper.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
+        self.done = done
+        extended = extended_of(self._model)
+        if extended is None or extended.collectives is None:
+            return _private.metrics_or_logs(self._model, logs)
+        with extended.knowing(extended.read_together(self._model.metrics_variables)):
+            return _private.metrics_or_logs(self._model, logs)
+
+
+def _how_read(data: WorkerData) -> str:
+    return "by index" if data.arrays else "in order"

@@ -1,0 +1,99 @@
+"""What ``distributed_fit()`` is asked to do about failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfdistr._utils.arguments import flag, optional_whole, whole
+from tfdistr.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What is done about failures.
+
+    Attributes:
+        every: How often a checkpoint is written: after so many steps, or "epoch"; None for never.
+        asked: Whether the user asked for checkpoints; else a job that cannot have them goes without.
+        resume: Whether the job goes on from what is in its run directory.
+        max_restarts: How often all workers are started again without progress.
+        min_workers: With how few workers the job goes on then; None for not with fewer.
+    """
+
+    every: int | str | None = None
+    asked: bool = False
+    resume: bool = False
+    max_restarts: int = 0
+    min_workers: int | None = None
+
+
+def check_recovery(
+    checkpoint_every: Any,
+    resume: Any,
+    max_restarts: Any,
+    min_workers: Any,
+    run_dir: Any,
+    *,
+    strategy: str,
+    cluster: Any,
+    saving: Sequence[str],
+) -> Recovery:
+    """Check the arguments of ``distributed_fit()`` that are about recovery.
+
+    ``saving`` are the strategies whose jobs can have checkpoints.
+
+    Raises:
+        ArgumentError: One is not of its form, or cannot be followed.
+    """
+    restarts = whole("max_restarts", max_restarts, minimum=0)
+    goes_on = flag("resume", resume)
+    fewest = _fewest(min_workers, cluster)
+    every = _every(checkpoint_every)
+    asked = goes_on or every is not None or fewest is not None
+    if restarts > 0 and cluster is None:
+        raise ArgumentError(
+            "`max_restarts` is for the workers of `cluster`, which can be started again.",
+            received=f"max_restarts={restarts}, and no cluster",
+            fix="Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
+        )
+    if not asked and (restarts == 0 or strategy not in saving):
+        return Recovery(max_restarts=restarts)
+    if strategy not in saving:
+        raise ArgumentError(
+            "`checkpoint_every`, `resume` and `min_workers` are for the strategies "
+            f"{', '.join(map(repr, saving))}.",
+            received=f"strategy={strategy!r}",
+            fix="Leave them out; keras.callbacks.ModelCheckpoint() saves weights under any strategy.",
+        )
+    if run_dir is None and (goes_on or cluster is None):
+        raise ArgumentError(
+            f"`{'resume' if goes_on else 'checkpoint_every'}` needs `run_dir`, the folder for checkpoints.",
+            received="no run_dir",
+            fix='Pass run_dir="my_run", the same one each time.',
+        )
+    return Recovery(every or "epoch", asked, goes_on, restarts, fewest)
+
+
+def _fewest(value: Any, cluster: Any) -> int | None:
+    fewest = optional_whole("min_workers", value)
+    if fewest is not None and (cluster is None or fewest > cluster.workers):
+        raise ArgumentError(
+            "`min_workers` must be at most the number of workers of `cluster`.",
+            received=f"min_workers={fewest}, and {cluster.workers if cluster else 'no'} workers",
+            fix="Pass cluster=local_cluster(workers=4) and min_workers=2, for example.",
+        )
+    return fewest
+
+
+def _every(value: Any) -> int | str | None:
+    if value is None or value == "epoch":
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, str):
+        raise ArgumentError(
+            '`checkpoint_every` must be a number of steps, or "epoch".',
+            received=repr(value),
+            fix='Pass checkpoint_every="epoch", for example.',
+        )
+    return whole("checkpoint_every", value)

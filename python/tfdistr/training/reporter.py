@@ -1,0 +1,78 @@
+"""The events of training: what a progress display shows, and what the result has of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdistr.data.pipeline import WorkerData
+from tfdistr.training.job import Job
+
+#: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
+REPORT_INTERVAL = 0.25
+
+#: Called as ``on_event(kind, **fields)``.
+OnEvent = Callable[..., None]
+
+
+class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
+    """Reports the progress of training. The chief's metrics are shown for the job."""
+
+    remembers = False  # a checkpoint has nothing of it
+
+    def __init__(self, on_event: OnEvent, steps: int | None, *, chief: bool) -> None:
+        super().__init__()
+        self._on_event = on_event
+        self._steps = steps
+        self._chief = chief
+        self._epoch = 0
+        self._epoch_began = self._reported = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch, self._epoch_began = epoch, time.monotonic()
+        self._on_event("epoch_begin", epoch=epoch)
+
+    def on_steps(self, done: int, logs: Any) -> None:
+        """Report that ``done`` steps of the epoch are done."""
+        now = time.monotonic()
+        if not self._chief or now - self._reported < REPORT_INTERVAL:
+            return
+        self._reported = now
+        self._on_event("batch", epoch=self._epoch, step=done, steps=self._steps, metrics=_numbers(logs))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        seconds = time.monotonic() - self._epoch_began
+        self._on_event("epoch_end", epoch=epoch, metrics=_numbers(logs), seconds=seconds)
+
+
+def _numbers(logs: Any) -> dict[str, float]:
+    """The metrics as numbers. One that has several, such as F1Score, becomes ``f1_score[0]`` and so on."""
+    numbers: dict[str, float] = {}
+    for name, value in (logs or {}).items():
+        values = np.asarray(value, float)
+        places = np.ndindex(values.shape)
+        numbers |= {name + "".join(f"[{i}]" for i in place): float(values[place]) for place in places}
+    return numbers
+
+
+def history_of(history: dict[str, list[Any]]) -> dict[str, list[float]]:
+    """Keras's history in plain numbers."""
+    collected: dict[str, list[float]] = {}
+    for name, values in history.items():
+        for value in values:
+            for label, number in _numbers({name: value}).items():
+                collected.setdefault(label, []).append(number)
+    return collected
+
+
+def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
+    """How many examples an epoch has, of all workers together; None if that is not known."""
+    if data.steps is None or job.batch_size is None:
+        return None
+    if data.arrays is not None:
+        return sum(map(data.arrays.rows, range(data.steps)))
+    return data.steps * job.batch_size

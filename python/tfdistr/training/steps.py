@@ -1,0 +1,148 @@
+"""Steps of a model, many of them in one call of TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.data.pipeline import WorkerData
+from tfdistr.strategies.replica import OneReplica
+
+#: Seconds that one call of TensorFlow with many steps may take: between two calls Python gets its turn, for
+#: the display of progress and for interrupts.
+CALL_SECONDS = 0.25
+
+#: Bytes of batches that are gathered at once, on the thread of the loop. Batches that are larger come from a
+#: pipeline, which gathers them while the step before is made.
+GATHERED_BYTES = 1024 * 1024
+
+Step = Callable[[Any], Any]
+
+
+class Steps:
+    """Steps of a model on a worker's batches, many of them in one call of TensorFlow.
+
+    Args:
+        model: The model.
+        step: Its ``train_step`` or ``test_step``.
+        data: The batches.
+        weigh: What is done with a batch before.
+        first: The number of the first step, counted over all epochs, with which ``data.dataset`` begins.
+
+    Attributes:
+        pace: How many steps may be asked for, so that they take about ``CALL_SECONDS``.
+    """
+
+    def __init__(
+        self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None, first: int = 0
+    ) -> None:
+        self.pace = 1
+        self._data = data
+        self._spec = data.dataset.element_spec
+        self._next = first
+        self._iterator: Iterator[Any] | None = None
+        # Without a known end, or eagerly, Python looks at each batch.
+        self._each_alone = data.steps is None or model.run_eagerly
+        self._at_a_time = 0
+        if data.arrays and not self._each_alone:
+            self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
+        strategy, extended = model.distribute_strategy, extended_of(model)
+        never_empty = data.arrays is not None and data.arrays.never_empty
+        alone = extended is None or extended.collectives is None
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
+            with (
+                extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext(),
+                _private.fewer_passes(model, after_all_gradients=alone),
+            ):
+                return strategy.run(step, args=(weigh(batch) if weigh else batch,))
+
+        compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
+        self._one = one if model.run_eagerly else compiled
+        self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)
+        self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
+
+    def rewind(self) -> None:
+        """Begin the data anew."""
+        self._next, self._iterator = 0, None
+
+    def run(self, count: int) -> tuple[int, Any]:
+        """Make ``count`` steps.
+
+        Returns:
+            How many were made (fewer if the data has ended), and the outputs of the last one.
+        """
+        began = time.monotonic()
+        made, outputs = self._make(count)
+        seconds = time.monotonic() - began
+        self._next += made
+        if made >= self.pace and 2 * seconds < CALL_SECONDS:
+            self.pace *= 2
+        elif made > 1 and seconds > 2 * CALL_SECONDS:
+            self.pace = max(1, self.pace // 2)
+        return made, outputs
+
+    def _make(self, count: int) -> tuple[int, Any]:
+        if self._at_a_time:
+            return count, self._gathered(count)
+        self._iterator = self._iterator or iter(self._data.dataset)
+        if not self._each_alone:
+            return count, self._of_iterator(self._iterator, tf.constant(count))
+        outputs = None
+        for made in range(count):
+            batch = next(self._iterator, None)
+            if batch is None:
+                return made, outputs
+            outputs = self._one(batch)
+        return count, outputs
+
+    def _gathered(self, count: int) -> Any:
+        assert self._data.arrays is not None
+        made, outputs = 0, None
+        while made < count:
+            step = self._next + made
+            stack = self._data.arrays.batches(step, min(count - made, self._at_a_time))
+            made += len(tf.nest.flatten(stack)[0])
+            outputs = self._of_stack(stack, tf.constant(self._data.arrays.rows(step), tf.float32))
+        return outputs
+
+    def _signature(self) -> list[Any] | None:
+        if not self._at_a_time:
+            return None
+        stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), self._spec)
+        return [stack, tf.TensorSpec([], tf.float32)]
+
+    def _loop_over_stack(self, stack: Any, rows: tf.Tensor) -> Any:
+        count = tf.shape(tf.nest.flatten(stack)[0])[0]
+        return self._loop(count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows))
+
+    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor) -> Any:
+        return self._loop(count, lambda i: (iterator.get_next(),))
+
+    def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
+        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time else []
+        one = self._one.get_concrete_function(self._spec, *known)
+        form = one.structured_outputs
+        nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
+        shapes = tf.nest.map_structure(lambda part: part.shape, form)
+        with _private.loop_of(one):
+            _, outputs = tf.while_loop(
+                lambda number, outputs: number < count,
+                lambda number, outputs: (number + 1, self._one(*arguments(number))),
+                (tf.constant(0), nothing),
+                shape_invariants=(tf.TensorShape([]), shapes),
+            )
+        return outputs
+
+
+def extended_of(model: keras.Model) -> OneReplica | None:
+    """What runs the replica of a model, if it is tfdistr's."""
+    extended = model.distribute_strategy.extended
+    return extended if isinstance(extended, OneReplica) else None

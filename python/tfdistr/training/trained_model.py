@@ -1,0 +1,71 @@
+"""What is there when a model is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr.strategies.build import build
+from tfdistr.training.job import Job
+from tfdistr.training.user_code import build_model
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is there after training on one worker.
+
+    Attributes:
+        model: The trained model.
+        history: Metric values by name, one for each epoch.
+        inputs: Shapes and types of a batch of inputs, with which a model can be built.
+        seconds: How long training took, from the first batch on.
+        communication: What has carried the gradients between workers; see ``FitResult``.
+    """
+
+    model: keras.Model
+    history: dict[str, list[float]]
+    inputs: Any
+    seconds: float
+    communication: str
+
+
+def input_spec(dataset: tf.data.Dataset) -> Any:
+    """Shapes and types of a batch of one row of the inputs."""
+    spec = dataset.element_spec
+    inputs = spec[0] if isinstance(spec, tuple) else spec
+
+    def describe(part: Any) -> tuple[list[int], str]:
+        sides = part.shape[1:] if part.shape.rank is not None else []
+        return [1, *(side or 1 for side in sides)], part.dtype.name
+
+    return tf.nest.map_structure(describe, inputs)
+
+
+def copy_here(
+    job: Job, model: keras.Model, dataset: tf.data.Dataset, callbacks: Sequence[keras.callbacks.Callback]
+) -> keras.Model:
+    """A copy of the trained model, with its variables in this process, for those that would be gone.
+
+    Args:
+        job: The job.
+        model: The model that was trained.
+        dataset: Batches that it was trained with.
+        callbacks: Callbacks that the user may still have: their model is the copy then.
+    """
+    keras.utils.set_random_seed(job.seed)
+    copy = build_model(job)
+    build(copy, dataset)
+    for mine, theirs in zip(_state(copy), _state(model), strict=True):
+        mine.assign(theirs.numpy())
+    for callback in callbacks:
+        keras.callbacks.Callback.set_model(callback, copy)
+    return copy
+
+
+def _state(model: keras.Model) -> list[keras.Variable]:
+    """All variables but those of metrics: the weights, the random numbers, and what the optimizer keeps."""
+    return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]

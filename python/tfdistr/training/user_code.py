@@ -1,0 +1,48 @@
+"""What the functions of the user must return: a compiled model, and callbacks."""
+
+from __future__ import annotations
+
+import keras
+
+from tfdistr.errors import ArgumentError
+from tfdistr.training.job import Job
+
+
+def build_model(job: Job) -> keras.Model:
+    """The job's model, compiled.
+
+    Raises:
+        ArgumentError: The function gave something else.
+    """
+    model = job.model()
+    if not isinstance(model, keras.Model):
+        raise ArgumentError(
+            "`model` must be a function that returns a Keras 3 model.",
+            received=f"a function that returned {type(model).__module__}.{type(model).__name__}",
+            fix="End the function with the model: return model (in R: model).",
+        )
+    if not model.compiled:
+        raise ArgumentError(
+            "`model` must return a compiled model.",
+            received="a model that was not compiled",
+            fix="Call model.compile(optimizer=..., loss=...) in the function.",
+        )
+    return model
+
+
+def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
+    """The job's callbacks.
+
+    Raises:
+        ArgumentError: One is none.
+    """
+    made = job.callbacks() if callable(job.callbacks) else job.callbacks
+    callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise ArgumentError(
+                "`callbacks` must be Keras callbacks, or a function that returns them.",
+                received=f"{type(callback).__module__}.{type(callback).__name__}",
+                fix="Pass a list of keras.callbacks.Callback objects.",
+            )
+    return callbacks

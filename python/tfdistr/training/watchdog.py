@@ -1,0 +1,189 @@
+"""A watchdog: a worker that makes no step for too long says where it is, and fails, instead of hanging.
+
+A step is made by all workers together, so that all stand still where one does. The one to blame is that which
+has not come to the collective in which the others wait.
+
+What a thread of Python can do is done by one. If it cannot run, because the main thread hangs in C and keeps
+the interpreter's lock, a thread of faulthandler shows the stacks a little later, and ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+from typing import Any, Literal
+
+from tfdistr._utils.session import is_session
+from tfdistr.cluster.peer_failure import report
+from tfdistr.errors import StepTimeoutError
+from tfdistr.strategies.worker_strategy import OneProcess, Peer
+
+#: Seconds that the main thread has to say what it was at, once it was interrupted.
+REACTION = 3.0
+#: Seconds after which faulthandler takes the place of the thread, if that cannot run.
+LAST_RESORT = 20.0
+_LOOK = 0.25
+# Seconds in which the peers, which were told, can say it.
+_TO_HEAR = 1.0
+# Frames that a message shows: the innermost ones.
+_FRAMES = 12
+
+
+class _Process:
+    """What is known of this process: the watchdog that runs."""
+
+    watchdog: Watchdog | None = None
+
+
+def progress() -> None:
+    """Note that this process has made a step, of the training or of a validation."""
+    if _Process.watchdog is not None:
+        _Process.watchdog.progress()
+
+
+class Watchdog:
+    """Watches over the training in its scope, which must make steps.
+
+    Args:
+        timeout: Seconds that a step may take; None for any time.
+        worker: This process among its peers; by default one without peers.
+
+    Raises:
+        StepTimeoutError: No step was made for so long, and it was this worker that the others waited for.
+
+    Example:
+        >>> with Watchdog(60.0, strategy):
+        ...     train()  # calls progress() after each step
+    """
+
+    def __init__(self, timeout: float | None, worker: Peer | None = None) -> None:
+        self._timeout = timeout
+        self._worker = worker or OneProcess()
+        self._last = self._armed = time.monotonic()
+        self._ended = threading.Event()
+        self._error: StepTimeoutError | None = None
+
+    def progress(self) -> None:
+        """Note that a step was made."""
+        self._last = time.monotonic()
+        if self._last - self._armed > _LOOK:  # not each time: it starts a thread
+            self._rearm()
+
+    def __enter__(self) -> Watchdog:
+        if self._timeout is not None:
+            _Process.watchdog = self
+            self._main = threading.get_ident()
+            self._last = time.monotonic()
+            self._rearm()
+            threading.Thread(target=self._watch, name="tfdistr-watchdog", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if self._timeout is not None:
+            self._ended.set()
+            _Process.watchdog = None
+            faulthandler.cancel_dump_traceback_later()
+        if self._error is not None and error is not None:
+            raise self._error from error
+        return False
+
+    def _rearm(self) -> None:
+        assert self._timeout is not None
+        self._armed = time.monotonic()
+        with contextlib.suppress(RuntimeError, ValueError, OSError, AttributeError):  # there is no such file
+            seconds = self._timeout + LAST_RESORT
+            faulthandler.dump_traceback_later(seconds, exit=not is_session(), file=_error_file())
+
+    def _watch(self) -> None:
+        assert self._timeout is not None
+        seen: float | None = None
+        behind: list[int] = []
+        while not self._ended.wait(min(_LOOK, self._timeout / 4)):
+            if seen not in (None, self._last):
+                seen = None
+                self._moved_on()
+            waited = time.monotonic() - self._last
+            if waited < self._timeout or (seen == self._last and waited < 2 * self._timeout + REACTION):
+                continue
+            last = self._last
+            if seen != last:
+                faulthandler.cancel_dump_traceback_later()  # this thread runs
+                seen = last
+                behind = self._behind()
+                if self._index not in behind:
+                    continue  # a peer is to blame, which says so
+            if self._last == last and not self._ended.is_set():
+                self._fail(waited, [worker for worker in behind if worker != self._index])
+                return
+
+    @property
+    def _index(self) -> int:
+        return self._worker.worker_index
+
+    def _behind(self) -> list[int]:
+        """The workers that all wait for."""
+        collectives = self._worker.collectives
+        return [self._index] if collectives is None else list(collectives.behind())
+
+    def _moved_on(self) -> None:
+        if self._worker.collectives is not None:
+            self._worker.collectives.moved_on()
+
+    def _fail(self, waited: float, behind: list[int]) -> None:
+        frame = sys._current_frames().get(self._main)
+        stack = "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])).rstrip()
+        faulthandler.dump_traceback(_error_file())
+        waits = f"; it waits for worker {' and '.join(map(str, behind))}" if behind else ""
+        index = self._index
+        title = self._worker.title or f"worker {index}"
+        self._error = StepTimeoutError(
+            f"Each worker must make a step within {self._timeout:g} s, which is `step_timeout`.",
+            received=f"{title} on {socket.gethostname()} (process {os.getpid()}) "
+            f"has made none for {waited:.0f} s{waits}. Its main thread, innermost last:\n{stack}",
+            fix="See there what it waits for; pass a larger `step_timeout` if a step, a callback or a "
+            "validation takes so long.",
+        )
+        interrupted = self._interrupt()
+        if interrupted and self._ended.wait(REACTION):
+            return  # the error is raised in the main thread, with what R was at
+        self._worker.report_failure(report(index, self._error))
+        text = f"{type(self._error).__name__}: {self._error}"
+        for listener in _listeners:
+            listener(self._error, text)
+        print(text, file=sys.stderr, flush=True)
+        if not is_session():
+            time.sleep(_TO_HEAR)  # with MPI this end is that of all
+            os._exit(1)
+
+    def _interrupt(self) -> bool:
+        """Interrupt the main thread, as Ctrl-C does."""
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN or self._main != threading.main_thread().ident:
+            return False
+        os.kill(os.getpid(), signal.SIGINT)
+        return True
+
+
+#: Called with the error and its text where the main thread cannot raise it, before the process ends.
+_listeners: list[Any] = []
+
+
+def on_failure(listener: Any) -> None:
+    """Have ``listener(error, text)`` called where the main thread hangs and cannot raise the error."""
+    _listeners.append(listener)
+
+
+def _error_file() -> int:
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # R's, or a notebook's
+        return 2

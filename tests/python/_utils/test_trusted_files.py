@@ -1,0 +1,103 @@
+"""What a run reads is the user's own: who could write to it could run code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfdistr
+from tfdistr._utils.pickles import load_value, save_value
+from tfdistr._utils.trusted_files import check_own
+from tfdistr.errors import ArgumentError, TfdistrError
+from tfdistr.jobs.result import load_history
+from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.launch.local import local_cluster
+from tfdistr.launch.rank_guard import MARK, SPEC
+from tfdistr.launch.rank_guard import __file__ as guard
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def foreign(folder: Path, kind: str) -> str:
+    """Make a folder one to which others can write, and say why it is that then."""
+    if kind == "owner":
+        os.chown(folder, 65534, 65534)
+        return "it belongs to the user with number 65534, and this is the one with 0"
+    mode = {"group": 0o770, "all": 0o707}[kind]
+    folder.chmod(mode)
+    return f"others can write to it (mode {mode:o})"
+
+
+KINDS = [
+    "group",
+    "all",
+    pytest.param("owner", marks=pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_directory_of_others_is_refused(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o755)
+    assert make_run_dir(folder).stat().st_mode & 0o777 == 0o700
+    reason = foreign(folder, kind)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, [1.0], [1.0], cluster=local_cluster(1), run_dir=folder)
+    assert str(caught.value).splitlines() == [
+        "`run_dir` must be your own, and nobody else may write to it: what is read from it is run.",
+        f"Received: {folder}: {reason}",
+        "Fix: Name a folder that is not there yet: it is made for you alone. (The file system must know "
+        "owners and modes.)",
+    ]
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pickles_and_results_of_others_are_not_read(tmp_path: Path, kind: str) -> None:
+    save_value({"a": 1}, tmp_path, "value")
+    (tmp_path / "training.json").write_text('{"history": {"loss": [1.0]}}')
+    assert load_value(tmp_path, "value") == {"a": 1}
+    assert load_history(tmp_path) == {"loss": [1.0]}
+    reason = foreign(tmp_path, kind)
+    for read in (lambda: load_value(tmp_path, "value"), lambda: load_history(tmp_path)):
+        with pytest.raises(TfdistrError) as caught:
+            read()
+        assert str(caught.value).splitlines() == [
+            "A run directory must be your own, and nobody else may write to it: what is read from it is run.",
+            f"Received: {tmp_path}: {reason}",
+            "Fix: Train into a new run directory, which is made for you alone. (The file system must know "
+            "owners and modes.)",
+        ]
+
+
+def test_nor_a_file_of_others_in_a_folder_of_the_user(tmp_path: Path) -> None:
+    save_value([1], tmp_path, "value")
+    file = tmp_path / "value.pkl"
+    file.chmod(0o620)
+    with pytest.raises(TfdistrError, match=r"others can write to it \(mode 620\)"):
+        load_value(tmp_path, "value")
+    file.unlink()
+    with pytest.raises(TfdistrError, match=r"value\.pkl: No such file or directory\nFix: Leave the run"):
+        load_value(tmp_path, "value")
+    with pytest.raises(TfdistrError, match=r"nowhere/file: No such file or directory"):
+        check_own(tmp_path / "nowhere" / "file")
+
+
+def test_a_rank_runs_nothing_from_a_folder_of_others(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    spec = {"command": ["/bin/touch", str(tmp_path / "made")], "environments": [{}]}
+    (tmp_path / SPEC).write_text(json.dumps(spec))
+    tmp_path.chmod(0o770)
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", guard, "rank", str(tmp_path)], env=os.environ | {"PMI_RANK": "0"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    said = json.loads(ended.stdout.removeprefix(MARK))
+    assert said["failed"] == f"others can write to {tmp_path}, or it is not this user's"
+    assert not (tmp_path / "made").exists()

@@ -1,0 +1,143 @@
+"""What callbacks remember in a run that goes on, and their settings where these are given anew."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.checkpoint.callback_state import as_given, give_back, state_of
+from tfdistr.checkpoint.json_values import NotPlainError, from_plain, to_plain
+from tfdistr.strategies.callbacks import chief_only
+
+
+class Counts(keras.callbacks.Callback):
+    """Has numbers that training changes, and some that it changes back."""
+
+    def __init__(self, start: int = 5, step: Any = 1) -> None:
+        super().__init__()
+        self.left, self.step, self.weights = start, step, np.arange(3)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.left = 0
+
+
+def go_on(before: Any, after: Any, train: Any) -> None:
+    """Have ``after`` go on with what ``before`` remembers after ``train(before)``."""
+    given = as_given([before])
+    before.on_train_begin()
+    train(before)
+    arrays: list[Any] = []
+    states = json.loads(json.dumps(state_of([before], arrays, given)))
+    given = as_given([after])
+    after.on_train_begin()
+    give_back([after], states, arrays, given)
+
+
+def test_what_training_has_changed_comes_back_and_settings_are_the_new_ones():
+    def train(callback: Any) -> None:
+        callback.wait, callback.best = 2, 0.5
+
+    callback = keras.callbacks.EarlyStopping("loss", patience=7, verbose=1)
+    go_on(keras.callbacks.EarlyStopping("val_loss", patience=3), callback, train)
+    assert (callback.monitor, callback.patience, callback.verbose) == ("loss", 7, 1)
+    assert (callback.wait, callback.best) == (2, 0.5)
+
+
+def test_what_training_has_changed_back_comes_back():
+    def train(callback: Any) -> None:
+        callback.left = 5
+
+    callback = Counts()
+    go_on(Counts(), callback, train)
+    assert callback.left == 5
+
+
+def test_a_setting_that_training_has_changed_goes_on():
+    def train(callback: Any) -> None:
+        callback.step, callback.weights = 3, np.ones(3)
+
+    callback = Counts(step=2)
+    go_on(Counts(), callback, train)
+    assert callback.step == 3
+    assert callback.weights.tolist() == [1, 1, 1]
+
+
+def test_settings_of_another_kind():
+    callback = Counts(step=[1.0, np.float32(2)])
+    callback.weights = np.zeros(2)
+    go_on(Counts(step=None), callback, lambda callback: None)
+    assert callback.step == [1.0, 2.0]
+    assert callback.weights.tolist() == [0, 0]
+
+
+def test_a_run_goes_on_with_another_patience(tmp_path):
+    def model() -> keras.Model:
+        made = keras.Sequential([keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    def train(epochs: int, patience: int) -> tfdistr.FitResult:
+        # Never better by so much than in the first epoch.
+        stops = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=1000.0)
+        x = np.arange(16, dtype="float32").reshape(8, 2) / 16
+        return tfdistr.distributed_fit(
+            model, x, x[:, :1], batch_size=4, epochs=epochs, seed=1, verbose=0, callbacks=[stops],
+            run_dir=tmp_path / "run", checkpoint_every="epoch", resume=True,
+        )  # fmt: skip
+
+    train(epochs=2, patience=9)
+    assert len(train(epochs=9, patience=3).history["loss"]) == 4
+
+
+# --- What they remember
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        0.1,
+        float("inf"),
+        "text",
+        [1, [2.5]],
+        (1, ("a", None)),
+        {1: 2, "a": [(3,)]},
+        pytest.param(random.getstate(), id="random"),
+    ],
+    ids=lambda value: str(value)[:4],
+)
+def test_plain_values_come_back(value):
+    arrays: list[Any] = []
+    plain = json.loads(json.dumps(to_plain(value, arrays)))
+    assert from_plain(plain, arrays) == value
+
+
+def test_arrays_come_back_as_what_they_were():
+    value = [np.arange(3), np.float32(1.5), tf.constant([1, 2])]
+    arrays: list[Any] = []
+    array, scalar, tensor = from_plain(json.loads(json.dumps(to_plain(value, arrays))), arrays)
+    assert array.tolist() == [0, 1, 2]
+    assert type(scalar) is np.float32
+    assert scalar == 1.5
+    assert tf.is_tensor(tensor)
+    for other in (object(), {"a": {1}}, [tf.Variable(1.0)], np.array(["a"])):
+        with pytest.raises(NotPlainError):
+            to_plain(other, [])
+
+
+def test_callbacks_are_told_apart_and_what_is_not_plain_is_left_out():
+    marked = chief_only(keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None))
+    arrays: list[Any] = []
+    states = state_of([Counts(1), Counts(2), marked], arrays, {})
+    assert list(states) == ["Counts 0", "Counts 1", "LambdaCallback 0"]
+    assert [states[name]["left"] for name in ("Counts 0", "Counts 1")] == [1, 2]
+    assert "on_epoch_end" not in states["LambdaCallback 0"]

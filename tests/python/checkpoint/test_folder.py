@@ -1,0 +1,92 @@
+"""The file of a checkpoint: whole or refused, and the one before is there."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, read
+from tfdistr.errors import CheckpointError
+
+
+def checkpoint(epoch: int = 1, step: int = 0, job: str = "this") -> Checkpoint:
+    arrays = {
+        "a": np.array([[1.5, -0.0], [np.nan, 3]], "float32"), "b": np.array(7, "int64"),
+        "c": np.zeros((0, 3)),
+        "d": np.asarray(tf.constant([1.0, 2.0], tf.bfloat16)), "e": np.array([True, False]),
+    }  # fmt: skip
+    return Checkpoint(job, Position(epoch, step), 10 * epoch + step, {"text": "\u00e9", "none": None}, arrays)
+
+
+def test_a_checkpoint_comes_back_bit_by_bit(tmp_path):
+    folder = CheckpointFolder(tmp_path / "checkpoints", "this")
+    assert folder.newest() is None
+    path = folder.save(checkpoint())
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found = folder.newest()
+    assert (found.job, found.position, found.total) == ("this", (1, 0), 10)
+    assert found.notes == checkpoint().notes
+    for name, array in checkpoint().arrays.items():
+        assert found.arrays[name].dtype == array.dtype
+        assert found.arrays[name].shape == array.shape
+        assert found.arrays[name].tobytes() == array.tobytes()
+
+
+def test_the_last_two_are_kept_and_nothing_else(tmp_path):
+    folder = CheckpointFolder(tmp_path, "this")
+    (tmp_path / "000000-000000005.partial").write_bytes(b"of a process that was killed")
+    for position in [(0, 5), (0, 10), (1, 0), (1, 3)]:
+        folder.save(checkpoint(*position))
+    assert sorted(os.listdir(tmp_path)) == ["000001-000000000.checkpoint", "000001-000000003.checkpoint"]
+    assert folder.newest().position == (1, 3)
+
+
+def torn(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def later(content: bytes) -> bytes:
+    return content.replace(b"checkpoint 2", b"checkpoint 3", 1)
+
+
+def changed(content: bytes) -> bytes:
+    return content[:-60] + bytes([content[-60] ^ 1]) + content[-59:]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (torn, "it is torn: its checksum is not that of its content"),
+        (changed, "it is torn: its checksum is not that of its content"),
+        (lambda content: b"", "it does not begin as a checkpoint of tfdistr does"),
+        (lambda content: b"PK\x03\x04" + content, "it does not begin as a checkpoint of tfdistr does"),
+        (later, "its format has the version 3, not 2"),
+        (None, "it is of another run"),
+    ],
+    ids=["torn", "changed", "empty", "foreign", "version", "another run"],
+)
+def test_what_is_not_whole_or_ours_is_refused_and_the_one_before_is_used(tmp_path, change, reason, caplog):
+    folder = CheckpointFolder(tmp_path, "this")
+    folder.save(checkpoint(1))
+    path = folder.save(checkpoint(2))
+    if change is None:
+        path.unlink()
+        CheckpointFolder(tmp_path, "that").save(checkpoint(2, job="that"))
+    else:
+        path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(CheckpointError) as caught:
+        read(path, "this")
+    rule = "A checkpoint must be whole, and of this run."
+    assert str(caught.value).splitlines() == [rule, f"Received: {path}: {reason}."]
+    assert folder.newest().position == (1, 0)
+    assert f"{rule} Received: {path}: {reason}. It is left out." in caplog.text
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="it cannot be read: No such file"):
+        read(tmp_path / "000000-000000001.checkpoint")

@@ -1,0 +1,31 @@
+"""Workers that say of themselves what a fork may have wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from paths import WORKERS
+
+from tfdistr.launch.events import EventReader
+from tfdistr.launch.local import local_cluster
+from tfdistr.launch.mpi_cluster import LocalMpi
+from tfdistr.launch.supervisor import run_workers
+
+PROGRAM = [sys.executable, str(WORKERS / "forked.py")]
+
+
+def states(run_dir: Path, workers: int = 2, mpi: bool = False, **options: Any) -> list[dict[str, Any]]:
+    """What the workers of a run tell of themselves."""
+    cluster = local_cluster(workers, **options)
+    run_workers(LocalMpi(cluster) if mpi else cluster, PROGRAM, run_dir)
+    found = [event for event in EventReader(run_dir, workers).poll() if event["event"] == "state"]
+    return sorted(found, key=lambda state: state["worker"])
+
+
+def server_of(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # a guard may have ended
+        return b"tfdistr.launch.warm.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

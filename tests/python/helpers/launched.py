@@ -1,0 +1,58 @@
+"""Programs in the place of workers, and what of a job is in the process table and in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paths import WORKERS
+from slow import mostly_slow
+
+#: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
+SMALL_SERVER = ("-c", "import tfdistr.launch.warm.server as server; server._MODULES = (); server.main()")
+CARRIERS = mostly_slow(["processes", "mpi", "warm", "warm-mpi"], quick=["processes", "warm-mpi"])
+
+
+def command(behaviours: str) -> list[str]:
+    return [sys.executable, str(WORKERS / "worker.py"), behaviours]
+
+
+def is_there(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def processes_of(run_dir: Path) -> dict[int, str]:
+    """What has the run directory in its environment or in its command: all that its launcher has started."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            pid = int(process.name)
+            texts = [(process / name).read_bytes() for name in ("environ", "cmdline")]
+            server = b"tfdistr.launch.warm.server" in texts[1]  # which serves other runs, too
+            others = server or pid == os.getpid()
+            if not others and any(os.fsencode(run_dir) in text for text in texts) and is_there(pid):
+                found[pid] = texts[1].replace(bytes(1), b" ").decode()
+    return found
+
+
+def events_in(run_dir: Path) -> list[dict[str, Any]]:
+    texts = [Path(path).read_text() for path in glob.glob(f"{run_dir}/workers/*/events.jsonl")]
+    return [json.loads(line) for text in texts for line in text.splitlines()]

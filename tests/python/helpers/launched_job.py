@@ -1,0 +1,43 @@
+"""A job of workers that do as their test says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import command
+
+from tfdistr.errors import WorkerFailedError
+from tfdistr.launch.local import local_cluster
+from tfdistr.launch.mpi_cluster import LocalMpi
+from tfdistr.launch.supervisor import WorkerStatus, run_workers
+
+
+class Job:
+    """Runs workers in this process, and keeps what they said."""
+
+    def __init__(self, run_dir: Path, carrier: str = "processes") -> None:
+        self.run_dir = run_dir
+        self.carrier = carrier
+        self.events: list[dict[str, Any]] = []
+        self.pids: set[int] = set()
+
+    def run(self, behaviours: str, workers: int, **options: Any) -> list[WorkerStatus]:
+        retries = {"port_retries": options.pop("port_retries")} if "port_retries" in options else {}
+        local = local_cluster(workers, warm="warm" in self.carrier, **options)
+        cluster = LocalMpi(local) if "mpi" in self.carrier else local
+        self.run_dir.mkdir(exist_ok=True)
+        return run_workers(cluster, command(behaviours), self.run_dir, self.take, **retries)
+
+    def fail(self, behaviours: str, workers: int, **options: Any) -> WorkerFailedError:
+        with pytest.raises(WorkerFailedError) as caught:
+            self.run(behaviours, workers, **options)
+        return caught.value
+
+    def take(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        self.pids |= {event["pid"]} if "pid" in event else set()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]

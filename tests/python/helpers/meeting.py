@@ -1,0 +1,53 @@
+"""Workers that meet before TensorFlow starts, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from paths import PROGRAMS
+
+from tfdistr.launch.ports import free_ports
+
+PROGRAM = PROGRAMS / "meet.py"
+START_FIX = (
+    "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
+    "others can reach its address."
+)
+
+
+def addresses(count: int) -> dict[str, str]:
+    return {f"worker {i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(count))}
+
+
+@contextmanager
+def started(workers: Sequence[dict[str, Any]]) -> Iterator[list[subprocess.Popen[str]]]:
+    processes = [
+        subprocess.Popen([sys.executable, str(PROGRAM), json.dumps(w)], stdout=subprocess.PIPE, text=True)
+        for w in workers
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def outcomes(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    texts = [process.communicate(timeout=40)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return [json.loads(text) for text in texts]
+
+
+def run(tasks: dict[str, str], *which: int, timeout: float = 20, **others: dict[str, Any]) -> list[str]:
+    """What the workers say; ``others`` has what is different for one of them."""
+    each = [
+        {"tasks": tasks, "own": f"worker {i}", "timeout": timeout} | others.get(f"of_{i}", {}) for i in which
+    ]
+    with started(each) as processes:
+        return [outcome["said"] for outcome in outcomes(processes)]

@@ -1,0 +1,56 @@
+"""Sums arrays in the memory that ranks have in common, and prints what came of it as JSON.
+
+Usage: shared_sum.py WHAT   ("sums", "sizes" that differ, or "same": whether there is such memory)
+"""
+
+import hashlib
+import json
+import os
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+from tfdistr.communication.shared_memory import SharedSum
+from tfdistr.errors import JobMismatchError
+
+comm = MPI.COMM_WORLD
+rank, ranks = comm.Get_rank(), comm.Get_size()
+
+
+def wait(done):
+    while not done():
+        os.sched_yield()
+
+
+def own(size, kind, of=rank):
+    return (1000 * np.random.default_rng([of, size]).normal(size=size)).astype(kind)
+
+
+found = {}
+shared = SharedSum.of(comm, wait)
+if sys.argv[1] == "same":
+    found["same"] = shared is not None
+elif sys.argv[1] == "sums":
+    content = hashlib.sha256()
+    for _ in range(5):
+        for kind in ("float32", "float64", "int32", "int64", "complex64"):
+            for size in (1, 5, 131_072, 131_073, 500_000):
+                total = own(size, kind)
+                shared.add(total)
+                expected = own(size, kind, 0)
+                for other in range(1, ranks):
+                    expected += own(size, kind, other)
+                np.testing.assert_array_equal(total, expected)
+                content.update(total.tobytes())
+    found["content"] = content.hexdigest()
+else:
+    shared.add(np.ones(3, "float32"))
+    try:
+        shared.add(np.ones(3 + rank, "float32"))
+    except JobMismatchError as error:
+        found["error"] = str(error)
+if shared:
+    shared.free()
+print("found " + json.dumps(found), flush=True)
+MPI.Finalize()

@@ -1,0 +1,40 @@
+"""A process whose main thread makes no steps any more. Usage: watched.py WHERE TIMEOUT"""
+
+import ctypes
+import signal
+import sys
+import time
+
+from tfdistr._utils import session
+from tfdistr.errors import StepTimeoutError
+from tfdistr.training import watchdog
+
+watchdog.LAST_RESORT = 2.0
+WHERE, TIMEOUT = sys.argv[1], float(sys.argv[2])
+if WHERE == "session":
+    session.lives_on(True)
+
+
+def stuck() -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if WHERE == "steps" and time.monotonic() < until - 30 + 4 * TIMEOUT:
+            watchdog.progress()
+        elif WHERE == "steps":
+            return
+        try:
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            if WHERE != "stubborn":
+                raise
+
+
+if WHERE == "ignores":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+watchdog.on_failure(lambda error, text: print(f"last words: {text.splitlines()[0]}", flush=True))
+try:
+    with watchdog.Watchdog(TIMEOUT):
+        ctypes.PyDLL(None).sleep(30) if WHERE == "in C with the lock" else stuck()
+    print("ended well")
+except StepTimeoutError as error:
+    print(f"raised: {error}")

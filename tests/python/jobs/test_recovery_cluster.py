@@ -1,0 +1,186 @@
+"""Workers that are killed, halted and told to end: the job goes on, and ends as if nothing had been."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clusters import PROGRAMS, Ended, Processes, run_cluster
+from launched import processes_of, wait_for
+from paths import ROOT
+from slow import mostly_slow
+from warm import Process
+
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.launch.events import EventReader
+
+CHAOS = ROOT / "tests" / "chaos" / "chaos.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_little_chaos_changes_no_bit():
+    chaos = runpy.run_path(str(CHAOS))
+    said: list[str] = []
+    faults = ["kill the chief", "kill during a save", "halt", "delete"]
+    found = chaos["run"](faults, workers=2, communication="ring", seed=1, say=said.append)
+    assert found is None, said
+    assert len([line for line in said if line.endswith(".partial")]) == 1
+
+
+# --- Told to end
+
+
+@pytest.fixture
+def start_job(tmp_path: Path, processes: Processes) -> Callable[..., Process]:
+    """A function that starts a job in the folder of the test."""
+    program = [sys.executable, str(PROGRAMS / "recovery_job.py"), str(tmp_path)]
+    return lambda *arguments: processes.start(*program, *arguments)
+
+
+def until_a_checkpoint(folder: Path, process: Process) -> None:
+    """Wait until there is a checkpoint that was not there before."""
+    kept = CheckpointFolder(checkpoint_folder(folder))
+    before = set(kept.positions())
+    end = time.monotonic() + 150
+    while not set(kept.positions()) - before:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "no checkpoint"
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("communication", mostly_slow(["ring", "mpi"], quick=[]))
+def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job, communication):
+    for told in ("a worker", "the launcher"):
+        job = start_job(communication)
+        until_a_checkpoint(tmp_path, job)
+        events = EventReader(tmp_path, 2).poll()
+        started = [event["pid"] for event in events if event["event"] == "started"]
+        os.kill(started[1] if told == "a worker" else job.pid, signal.SIGTERM)
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode == 75, output
+        assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+        kinds = [event["event"] for event in EventReader(tmp_path, 2).poll()]
+        assert kinds.count("stopped") == 2
+        said = " ".join(output.split())
+        assert "The job was told to end (SIGTERM) and has saved what it has, at epoch" in said
+        assert f"Fix: Go on with the same call, run_dir='{tmp_path}' and resume=True." in said
+    job = start_job(communication)
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    check_equals_one_process(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_job):
+    """As Slurm does: the launcher, mpiexec and what stands between them and the workers get SIGTERM, too."""
+    job = start_job("mpi", "slow")
+    assert wait_for(lambda: len(list(tmp_path.glob("slow-*"))) == 2 or job.poll() is not None, 150)
+    told = processes_of(tmp_path)
+    for pid in told:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 75, output
+    assert re.search(r"has saved what it has, at epoch 2, step [1-9]", " ".join(output.split()))
+    assert [event["event"] for event in EventReader(tmp_path, 2).poll()].count("stopped") == 2
+    assert any("mpiexec" in command for command in told.values())
+    assert wait_for(lambda: not processes_of(tmp_path), 10)
+
+
+@pytest.mark.timeout(300)
+def test_a_job_without_checkpoints_ends_at_once_when_it_is_told_to(tmp_path, start_job):
+    job = start_job("ring", "unsaved")
+    reader, events = EventReader(tmp_path, 2), []
+    end = time.monotonic() + 150
+    while sum(event["event"] == "epoch_end" for event in events) < 2:
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < end, "no epoch"
+        events += reader.poll()
+        time.sleep(0.05)
+    job.terminate()
+    output, _ = job.communicate(timeout=30)
+    assert job.returncode == -signal.SIGTERM, output
+    said = "Warning: There are no checkpoints of a model with a fit() of its own: restarts begin from the "
+    assert said + "beginning." in " ".join(output.split())
+    pids = [event["pid"] for event in events if event["event"] == "started"]
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end, "a worker is left"
+        time.sleep(0.05)
+
+
+def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) -> None:
+    """Compare with a training in this process, which rounds otherwise than two workers."""
+    expected = runpy.run_path(str(PROGRAMS / "recovery_job.py"))["train"](run_dir=folder / "here", **given)
+    with np.load(folder / "found.npz") as found:
+        np.testing.assert_allclose(found["loss"], expected.history["loss"], rtol=0, atol=bound)
+        for number, weight in enumerate(expected.model.get_weights()):
+            np.testing.assert_allclose(found[f"arr_{number}"], weight, rtol=0, atol=bound)
+
+
+# --- Lost for good
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("workers", "batch"),
+    mostly_slow([(3, 8), (3, 9), (2, 8)], quick=[]),
+    ids=["parts that differ", "parts that are alike", "one is left"],
+)
+def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, start_job, workers, batch):
+    job = start_job("ring", "lost", str(workers), str(batch))
+    output, _ = job.communicate(timeout=300)
+    assert job.returncode == 0, output
+    assert f"Warning: The job goes on without worker {workers - 1} on" in output
+    assert f"with {workers - 1} of its workers." in " ".join(output.split())
+    check_equals_one_process(tmp_path, bound=1e-6, epochs=3, batch_size=batch)
+
+
+# --- Started by hand
+
+
+def by_hand(what: str, folder: Path) -> list[Ended]:
+    return run_cluster("recovery_by_hand.py", 2, [what, str(folder)], timeout=150)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_path):
+    told = by_hand("told", tmp_path / "run")
+    assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
+    fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
+    assert fixes == [
+        f"Fix: Go on with the same call, run_dir='{tmp_path / 'run' / '0'}' and resume=True.",
+        "Fix: Go on with the same call and resume=True.",
+    ]
+    assert os.listdir(tmp_path / "run") == ["0"]  # the other's folder is not needed
+    assert CheckpointFolder(checkpoint_folder(tmp_path / "run" / "0")).positions()
+    resumed, full = by_hand("resume", tmp_path / "run"), by_hand("train", tmp_path / "full")
+    for mine, other in zip(resumed, full, strict=True):
+        digests = [re.search(r"trained: (\w+)", worker.output) for worker in (mine, other)]
+        assert all(digests), mine.output[-3000:]
+        assert digests[0][1] == digests[1][1]
+
+
+def test_workers_that_begin_with_other_weights_are_refused(tmp_path):
+    for worker in by_hand("noise", tmp_path):
+        refused = re.search(r"refused: (.*)", worker.output)
+        assert refused, worker.output[-3000:]
+        assert json.loads(refused[1]).splitlines() == [
+            "All workers must begin with the same weights.",
+            "Received: other weights than those of worker 0 on worker 1",
+            "Fix: Remove what changes weights before training on some workers only, such as a callback.",
+        ]

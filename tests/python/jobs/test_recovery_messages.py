@@ -1,0 +1,129 @@
+"""What a job says that is told to end or cannot have checkpoints, and what becomes of SIGTERM then."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr._utils.foreign import Named
+from tfdistr.checkpoint.preemption import stopped
+from tfdistr.errors import ArgumentError, JobStoppedError
+from tfdistr.strategies.single_worker import SingleWorker
+from tfdistr.training.job import Job
+from tfdistr.training.recovery_options import Recovery
+from tfdistr.training.train import _saves
+
+
+class OwnFit(keras.Sequential):
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        return super().fit(*args, **kwargs)
+
+
+class Tells(keras.callbacks.Callback):
+    """Sends SIGTERM to this process when a method is called."""
+
+    def __init__(self, hook: str) -> None:
+        super().__init__()
+        setattr(self, hook, lambda *args: signal.raise_signal(signal.SIGTERM))
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
+def train(run_dir: Path, **given: Any) -> tfdistr.FitResult:
+    x = np.arange(16, dtype="float32").reshape(8, 2)
+    defaults = {"batch_size": 4, "epochs": 2, "seed": 1, "verbose": 0, "checkpoint_every": "epoch"}
+    return tfdistr.distributed_fit(model, x, x[:, :1], run_dir=run_dir, **defaults | given)
+
+
+# --- Jobs without checkpoints
+
+SEVERAL = SimpleNamespace(collectives=None, num_workers=2)
+WITHOUT = [(SEVERAL, keras.Sequential, "workers with several devices each"),
+           (SingleWorker(), OwnFit, "a model with a fit() of its own")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("strategy", "kind", "what"), WITHOUT, ids=["devices", "fit"])
+def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog):
+    job = Job(Named("model"), Named("data"), recovery=Recovery("epoch", asked=False, max_restarts=1))
+    events: list[str] = []
+    with caplog.at_level(logging.WARNING, logger="tfdistr"):
+        assert not _saves(job, strategy, kind(), events.append)
+    assert caplog.messages == [f"There are no checkpoints of {what}: restarts begin from the beginning."]
+    assert events == ["unsaved"]
+
+
+@pytest.mark.parametrize(("strategy", "kind", "what"), WITHOUT, ids=["devices", "fit"])
+def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused(strategy, kind, what):
+    job = Job(Named("model"), Named("data"), recovery=Recovery("epoch", asked=True))
+    with pytest.raises(ArgumentError) as caught:
+        _saves(job, strategy, kind(), lambda event: None)
+    assert str(caught.value).splitlines()[1] == f"Received: {what}"
+
+
+def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "run", max_restarts=3)
+    assert str(caught.value).splitlines() == [
+        "`max_restarts` is for the workers of `cluster`, which can be started again.",
+        "Received: max_restarts=3, and no cluster",
+        "Fix: Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
+    ]
+
+
+# --- SIGTERM
+
+
+def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):
+    with pytest.raises(JobStoppedError) as caught:
+        train(tmp_path / "run", callbacks=[Tells("on_epoch_begin")])
+    assert f"{caught.value}\n" in capfd.readouterr().err
+
+
+def test_the_error_of_a_worker_that_does_not_know_the_folder():
+    assert str(stopped(None)).splitlines() == [
+        "The job was told to end (SIGTERM) before it had anything to save.",
+        "Fix: Go on with the same call and resume=True.",
+    ]
+
+
+def test_a_signal_that_comes_too_late_leaves_the_result_and_then_comes_again(tmp_path):
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        fit = train(tmp_path / "run", callbacks=[Tells("on_train_end")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(fit.history["loss"]) == 2
+    assert seen == [signal.SIGTERM]
+
+
+PROGRAM = """
+import signal
+from tfdistr.checkpoint.preemption import Preemption
+
+with Preemption() as preemption:
+    signal.raise_signal(signal.SIGTERM)
+print("the result", flush=True)
+preemption.{then}()
+print("too much")
+"""
+
+
+@pytest.mark.parametrize("then", ["pass_on", "release"])
+def test_a_process_that_handles_no_signal_ends_by_it(then):
+    ended = subprocess.run([sys.executable, "-c", PROGRAM.format(then=then)], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "the result\n"), ended.stderr

@@ -1,0 +1,221 @@
+"""When workers are started again, with how many, and when not: without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import WORKERS
+
+from tfdistr._utils.foreign import Named
+from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, checkpoint_folder, checkpoints
+from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
+from tfdistr.jobs import on_cluster
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.kinds import KINDS
+from tfdistr.jobs.resume import Restarts, workers_of_result
+from tfdistr.launch.local import local_cluster
+from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.training.job import Job
+from tfdistr.training.recovery_options import Recovery
+
+WORKER = WORKERS / "worker.py"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """That of a job with checkpoints which has just begun."""
+    (tmp_path / "run.json").write_text(json.dumps({"id": "this"}))
+    checkpoint_folder(tmp_path).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def signals() -> Iterator[list[int]]:
+    """The SIGTERMs that this process has got from where the job does not look out for them."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    yield seen
+    signal.signal(signal.SIGTERM, before)
+
+
+def save(folder: CheckpointFolder, epoch: int, step: int = 0) -> Path:
+    return folder.save(Checkpoint("this", Position(epoch, step), 0, {}, {"a": np.arange(9)}))
+
+
+# --- How often
+
+
+def test_restarts_count_from_the_last_progress(run_dir):
+    folder = checkpoints(run_dir)
+    restarts = Restarts(run_dir, 2)
+    assert [restarts.another(), restarts.another(), restarts.another()] == [True, True, False]
+    restarts = Restarts(run_dir, 1)
+    for step in range(3):
+        save(folder, 0, step)
+        assert restarts.another()
+    assert not restarts.another()
+    assert not Restarts(run_dir, 0).another()
+
+
+def test_what_is_done_after_torn_checkpoints_is_kept_and_counts(run_dir, caplog):
+    folder = checkpoints(run_dir)
+    for epoch in (3, 4):
+        path = save(folder, epoch)
+        path.write_bytes(path.read_bytes()[:-1])
+    restarts = Restarts(run_dir, 1)
+    assert restarts.position is None
+    assert not caplog.records  # the chief says it
+    for epoch in (1, 2, 3):
+        save(folder, epoch)
+        assert folder.newest().position == restarts.position == (epoch, 0)
+        assert restarts.another()
+    assert folder.positions() == [(2, 0), (3, 0)]
+    assert not restarts.another()
+
+
+def test_a_job_without_checkpoints_has_restarts(tmp_path):
+    restarts = Restarts(tmp_path, 1)
+    assert restarts.position is None
+    assert [restarts.another(), restarts.another()] == [True, False]
+
+
+# --- A job whose workers do what a test says
+
+WORKER_FAILED = WorkerFailedError("Worker 1 was killed.", worker=1, host="a")
+
+
+def not_started(worker: int | None = None) -> ClusterStartError:
+    error = ClusterStartError("Every worker must be ready.")
+    error.worker, error.host = worker, "b"
+    return error
+
+
+@pytest.fixture
+def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
+    """Fits with three workers, of which each attempt ends with an error, or does something and ends well."""
+
+    def run(*attempts: Any, **recovery: Any) -> tuple[Any, list[dict[str, Any]]]:
+        events: list[dict[str, Any]] = []
+        left = list(attempts)
+
+        def attempt(cluster: Any, command: Any, folder: Any, on_event: Any, **options: Any) -> Any:
+            does = left.pop(0)
+            if isinstance(does, Exception):
+                raise does
+            does(on_event)
+            return [WorkerStatus(i, "a", 1, "done", 1.0, "log", 0) for i in range(cluster.workers)]
+
+        monkeypatch.setattr(on_cluster, "run_workers", attempt)
+        monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
+        monkeypatch.setattr(on_cluster, "load_communication", lambda folder: "ring")
+        job = Job(Named("model"), Named("data"), communication="ring", recovery=Recovery("epoch", **recovery))
+        fitted = on_cluster.fit_on_cluster(
+            job, KINDS["multi_worker_mirrored"], local_cluster(3), Caller(events.append), run_dir
+        )
+        assert not left
+        return fitted, events
+
+    return run
+
+
+def nothing(on_event: Any) -> None:
+    pass
+
+
+def told(on_event: Any) -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def told_and_lost(on_event: Any) -> None:
+    told(on_event)
+    raise WORKER_FAILED
+
+
+def test_workers_that_cannot_be_started_are_not_started_again(fit):
+    with pytest.raises(ClusterStartError):
+        fit(not_started(2), max_restarts=2, min_workers=1)
+
+
+def test_a_restart_that_fails_counts_as_one(fit):
+    fitted, events = fit(WORKER_FAILED, not_started(), nothing, max_restarts=2)
+    assert len(fitted.workers) == 3
+    assert [event["reason"] for event in events] == ["Worker 1 was killed", "Every worker must be ready"]
+    with pytest.raises(ClusterStartError):
+        fit(WORKER_FAILED, not_started(), max_restarts=1)
+
+
+def test_a_worker_that_does_not_come_again_is_lost(fit):
+    fitted, events = fit(WORKER_FAILED, not_started(2), nothing, max_restarts=1, min_workers=2)
+    assert len(fitted.workers) == fitted.params["workers"] == 2
+    said = [event["message"] for event in events if event["event"] == "warning"]
+    assert said == ["The job goes on without worker 2 on b, with 2 of its workers."]
+    with pytest.raises(ClusterStartError):
+        fit(WORKER_FAILED, not_started(None), max_restarts=1, min_workers=2)
+
+
+def test_the_error_knows_the_worker_that_was_not_ready(tmp_path):
+    command = [sys.executable, str(WORKER), "wait,never_ready"]
+    with pytest.raises(ClusterStartError) as caught:
+        run_workers(local_cluster(2, start_timeout=10), command, tmp_path)
+    assert (caught.value.worker, bool(caught.value.host)) == (1, True)
+    with pytest.raises(ClusterStartError) as caught:
+        run_workers(local_cluster(2, start_timeout=1, warm=False), [*command[:2], "never_ready"], tmp_path)
+    assert caught.value.worker is None
+
+
+# --- SIGTERM of the launcher
+
+
+def test_workers_are_not_started_again_by_a_launcher_that_was_told_to_end(fit, run_dir, signals):
+    fix = f"Fix: Go on with the same call, run_dir={str(run_dir)!r} and resume=True."
+    with pytest.raises(JobStoppedError) as caught:
+        fit(told_and_lost, max_restarts=3)
+    first = "The job was told to end (SIGTERM) before it had anything to save."
+    assert str(caught.value).splitlines() == [first, fix]
+    save(checkpoints(run_dir), 2, 7)
+    with pytest.raises(JobStoppedError) as caught:
+        fit(told_and_lost, max_restarts=3)
+    first = "The job was told to end (SIGTERM) and has saved what it has, at epoch 3, step 7."
+    assert str(caught.value).splitlines() == [first, fix]
+    assert signals == []
+
+
+def test_a_launcher_that_is_told_to_end_too_late_has_the_result_and_then_the_signal(fit, run_dir, signals):
+    fitted, _ = fit(told)
+    assert fitted.history == {"loss": [1.0]}
+    assert len(workers_of_result(run_dir, epochs=1)) == 3
+    assert signals == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("first", ["told", "unsaved"])
+def test_a_launcher_whose_workers_have_no_checkpoints_gets_the_signal(fit, signals, first):
+    def run(on_event: Any) -> None:
+        for what in (first, "unsaved" if first == "told" else "told"):
+            assert signals == []
+            if what == "told":
+                told(on_event)
+            else:
+                on_event({"event": "unsaved", "worker": 0, "time": 0.0})
+        assert signals == [signal.SIGTERM]
+
+    fit(run, max_restarts=1)
+    assert signals == [signal.SIGTERM]
+
+
+def test_the_error_names_the_run_directory_of_the_launcher(tmp_path):
+    program = (
+        "import os, sys; from tfdistr.launch.events import EventWriter;"
+        "e = EventWriter(sys.argv[1], sys.argv[2]);"
+        "e.write('ready'); e.write('stopped', message='Told to end.', fix='Go home.'); os._exit(75)"
+    )
+    with pytest.raises(JobStoppedError) as caught:
+        run_workers(local_cluster(2), [sys.executable, "-c", program], tmp_path)
+    fix = f"Fix: Go on with the same call, run_dir={str(tmp_path)!r} and resume=True."
+    assert str(caught.value).splitlines() == ["Told to end.", fix]

@@ -1,0 +1,211 @@
+"""What a job gives back: the history in several forms, and the trained model."""
+
+from __future__ import annotations
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.result import FitResult, load_communication, load_history, load_model, save_training
+from tfdistr.training.trained_model import Training, input_spec
+
+HISTORY = {"loss": [0.5, 0.25], "accuracy": [0.75, 1.0], "val_loss": [0.6, 0.5]}
+X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+Y = X.sum(1, keepdims=True)
+
+
+def result(**parts) -> FitResult:
+    given = {
+        "history": HISTORY,
+        "params": {"batch_size": 32, "epochs": 5, "seed": 1, "workers": 2},
+        "workers": [{"index": 0}, {"index": 1}],
+        "run_dir": "/runs/1",
+        "_make_model": lambda: keras.Sequential([keras.layers.Dense(1)]),
+    }
+    return FitResult(**given | parts)
+
+
+# --- The history
+
+
+def test_metrics_are_those_of_the_last_epoch():
+    assert result().metrics == {"loss": 0.25, "accuracy": 1.0, "val_loss": 0.5}
+
+
+def test_the_history_as_a_data_frame():
+    frame = result().to_frame()
+    assert list(frame.columns) == ["epoch", "metric", "value", "data"]
+    assert frame.to_numpy().tolist() == [
+        [1, "loss", 0.5, "training"],
+        [2, "loss", 0.25, "training"],
+        [1, "accuracy", 0.75, "training"],
+        [2, "accuracy", 1.0, "training"],
+        [1, "loss", 0.6, "validation"],
+        [2, "loss", 0.5, "validation"],
+    ]
+    assert frame.to_numpy().tolist() == [list(row) for row in result().rows()]
+
+
+def test_the_plot_has_a_panel_for_each_metric():
+    panels = result().plot().axes
+    assert [panel.get_title() for panel in panels] == ["loss", "accuracy"]
+    lines = [{line.get_label(): line.get_xydata().tolist() for line in panel.lines} for panel in panels]
+    assert lines == [
+        {"training": [[1, 0.5], [2, 0.25]], "validation": [[1, 0.6], [2, 0.5]]},
+        {"training": [[1, 0.75], [2, 1.0]]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("package", "method", "fix"),
+    [
+        ("pandas", "to_frame", "pip install 'tfdistr[frame]'"),
+        ("matplotlib.figure", "plot", "pip install 'tfdistr[plot]'"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(monkeypatch, package, method, fix):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ArgumentError) as caught:
+        getattr(result(), method)()
+    name = package.partition(".")[0]
+    assert str(caught.value).splitlines() == [
+        f"{method}() needs {name}.",
+        f"Received: no {name}",
+        f"Fix: {fix}",
+    ]
+
+
+def test_print_shows_what_was_trained_and_where_the_logs_are():
+    assert str(result()).splitlines() == [
+        "Trained on 2 workers, 2 epochs, global batch 32, seed 1",
+        "  loss: 0.2500",
+        "  accuracy: 1.0000",
+        "  val_loss: 0.5000",
+        "Logs: /runs/1/logs",
+    ]
+
+
+def test_print_of_one_worker_and_one_epoch():
+    params = {"batch_size": None, "epochs": 1, "seed": 1, "workers": 1}
+    assert str(result(params=params, run_dir=None, history={"loss": [0.5]})).splitlines() == [
+        "Trained on 1 worker, 1 epoch, batches of the data function, seed 1",
+        "  loss: 0.5000",
+    ]
+
+
+def test_the_model_is_made_once_and_when_it_is_asked_for():
+    made = []
+    asked = result(_make_model=lambda: made.append(keras.Sequential([])) or made[-1])
+    assert made == []
+    assert asked.model is asked.model is made[0]
+    assert len(made) == 1
+
+
+# --- The model
+
+
+class Own(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.dense(inputs["a"] if isinstance(inputs, dict) else inputs)
+
+
+def compiled(model: keras.Model, optimizer: str | keras.optimizers.Optimizer = "adam") -> keras.Model:
+    model.compile(optimizer, "mse")
+    return model
+
+
+def functional() -> keras.Model:
+    inputs = {"a": keras.Input((4,), name="a"), "b": keras.Input((4,), name="b")}
+    return compiled(keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Add()(list(inputs.values())))))
+
+
+MODELS = {
+    "built": (lambda: compiled(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])), X),
+    "unbuilt": (lambda: compiled(keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])), X),
+    "subclass": (lambda: compiled(Own()), X),
+    "subclass with a dictionary": (lambda: compiled(Own()), {"a": X, "b": X}),
+    "dictionary": (functional, {"a": X, "b": X}),
+    "normalized": (
+        lambda: compiled(keras.Sequential([keras.layers.BatchNormalization(), keras.layers.Dense(1)])),
+        X,
+    ),
+    "momentum": (
+        lambda: compiled(keras.Sequential([keras.layers.Dense(1)]), keras.optimizers.SGD(0.1, momentum=0.9)),
+        X,
+    ),
+    "accumulating": (
+        lambda: compiled(
+            keras.Sequential([keras.layers.Dense(1)]),
+            keras.optimizers.Adam(use_ema=True, gradient_accumulation_steps=2),
+        ),
+        X,
+    ),
+}  # fmt: skip
+
+
+def train(model: keras.Model, x, epochs: int = 2) -> Training:
+    data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(8)
+    history = model.fit(data, epochs=epochs, shuffle=False, verbose=0).history
+    return Training(model=model, history=history, inputs=input_spec(data), seconds=1.5, communication="ring")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_trained_model_comes_back_and_trains_on_as_it_would_have(name, tmp_path):
+    make, x = MODELS[name]
+    trained = train(make(), x)
+    save_training(trained, tmp_path)
+    received = load_model(make, tmp_path)
+    np.testing.assert_array_equal(received.predict(x, verbose=0), trained.model.predict(x, verbose=0))
+    assert load_history(tmp_path) == trained.history
+    assert load_communication(tmp_path) == "ring"
+
+    further = train(trained.model, x).history["loss"]
+    assert train(received, x).history["loss"] == further
+    for mine, theirs in zip(received.get_weights(), trained.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_model_in_bfloat16_comes_back(tmp_path):
+    def make() -> keras.Model:
+        return compiled(keras.Sequential([keras.layers.Dense(1, dtype="bfloat16")]))
+
+    trained = train(make(), X)
+    save_training(trained, tmp_path)
+    for mine, theirs in zip(load_model(make, tmp_path).weights, trained.model.weights, strict=True):
+        assert mine.dtype == theirs.dtype == "bfloat16"
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
+
+
+def test_the_shapes_of_inputs_are_kept_with_what_is_known_of_them():
+    spec = {
+        "image": tf.TensorSpec([None, 8, None, 1], tf.uint8),
+        "any": tf.TensorSpec(None, tf.float32),
+        "pair": (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 2], tf.string)),
+    }
+    generator = tf.data.Dataset.from_generator(
+        lambda: iter(()), output_signature=(spec, tf.TensorSpec([None]))
+    )
+    assert input_spec(generator) == {
+        "image": ([1, 8, 1, 1], "uint8"),
+        "any": ([1], "float32"),
+        "pair": (([1], "int64"), ([1, 2], "string")),
+    }
+
+
+def test_the_result_of_training_in_this_process():
+    def model() -> keras.Model:
+        return compiled(keras.Sequential([keras.layers.Dense(1)]))
+
+    fit = tfdistr.distributed_fit(model, X, Y, batch_size=8, epochs=2, seed=1)
+    assert fit.model.count_params() == 5
+    assert (fit.run_dir, fit.workers[0]["status"], fit.workers[0]["log"]) == (None, "done", None)
+    assert str(fit).startswith("Trained on 1 worker, 2 epochs, global batch 8, seed 1\n  loss: ")

@@ -1,0 +1,397 @@
+"""Checkpoints, exact resume and restarts in this process; test_recovery_cluster.py does it with workers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.errors import ArgumentError, JobStoppedError
+from tfdistr.launch.local import LocalCluster, describe_local_cluster
+from tfdistr.launch.mpi_cluster import LocalMpi
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(90, 4)).astype("float32")  # of 8: twelve batches, the last with two examples
+Y = (X[:, 0] * X[:, 1] > 0).astype("int64")
+
+
+class Fails(keras.callbacks.Callback):
+    """Raises an error when an epoch begins."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch:
+            raise RuntimeError("the disk is full")
+
+
+class Told(keras.callbacks.Callback):
+    """Sends SIGTERM to this process as an epoch begins."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Remembers(keras.callbacks.Callback):
+    """Has random numbers, arrays and more among what it knows, and takes part in every batch."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.drawn: list[float] = []
+        self.sums = np.zeros(2)
+        self.seen = {"batches": (0, None)}
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.sums = self.sums + np.array([batch, logs["loss"]])
+        self.seen["batches"] = (self.seen["batches"][0] + 1, batch)
+        self.drawn.append(random.random() + np.random.random())
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(),
+                             keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])  # fmt: skip
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
+def executes_three() -> keras.Model:
+    made = model()
+    made.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=3)
+    return made
+
+
+class OwnLoop(keras.Sequential):
+    def make_train_function(self, force: bool = False) -> Any:
+        return super().make_train_function(force)
+
+
+class OwnFit(keras.Sequential):
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        return super().fit(*args, **kwargs)
+
+
+class OwnLogs(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return {"doubled": 2 * super().train_step(data)["loss"]}
+
+
+def of_class(kind: type) -> Any:
+    def make() -> keras.Model:
+        layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")]
+        made = kind(layers)
+        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return made
+
+    return make
+
+
+def train(run_dir: Any, make: Any = model, x: Any = X, y: Any = Y, **given: Any) -> tfdistr.FitResult:
+    defaults = {"batch_size": 8, "epochs": 4, "seed": 1, "verbose": 0, "checkpoint_every": "epoch"}
+    return tfdistr.distributed_fit(make, x, y, run_dir=run_dir, **defaults | given)
+
+
+def bits(fit: tfdistr.FitResult) -> list[bytes]:
+    values = [*fit.model.get_weights(), *fit.model.optimizer.variables]
+    return [json.dumps(fit.history).encode(), *(np.asarray(value).tobytes() for value in values)]
+
+
+def positions(run_dir: Path) -> list[tuple[int, int]]:
+    return [tuple(position) for position in CheckpointFolder(checkpoint_folder(run_dir)).positions()]
+
+
+# --- Resume, bit by bit
+
+
+def callbacks_with(folder: Path, last: Any = None) -> list[Any]:
+    found = [
+        keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=0, min_delta=0.1),
+        keras.callbacks.CSVLogger(str(folder / "log.csv")),
+        keras.callbacks.ModelCheckpoint(
+            str(folder / "best.weights.h5"), save_best_only=True, save_weights_only=True
+        ),
+    ]
+    return [*found, *([last] if last else [])]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    fit = train(folder / "run", validation_data=(X, Y), callbacks=callbacks_with(folder))
+    return bits(fit), (folder / "log.csv").read_text(), (folder / "best.weights.h5").read_bytes()
+
+
+@pytest.mark.parametrize("every", mostly_slow(["epoch", 7, 5, 1000], quick=["epoch", 7]))
+def test_a_run_goes_on_where_it_failed(tmp_path, undisturbed, every):
+    given = {"validation_data": (X, Y), "checkpoint_every": every}
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        train(tmp_path / "run", callbacks=callbacks_with(tmp_path, Fails(2)), **given)
+    reached = {"epoch": (2, 0), 7: (1, 9), 5: (1, 8)}.get(every)
+    assert positions(tmp_path / "run")[-1:] == ([reached] if reached else [])
+    fit = train(tmp_path / "run", callbacks=callbacks_with(tmp_path), resume=True, **given)
+    assert bits(fit) == undisturbed[0]
+    assert (tmp_path / "log.csv").read_text() == undisturbed[1]
+    assert len((tmp_path / "best.weights.h5").read_bytes()) == len(undisturbed[2])
+    assert fit.params["checkpoint_every"] == every
+
+
+def generator() -> tf.data.Dataset:
+    """Of a length that is not known."""
+    spec = (tf.TensorSpec([4], tf.float32), tf.TensorSpec([], tf.int64))
+    return tf.data.Dataset.from_generator(lambda: iter(zip(X, Y, strict=True)), output_signature=spec)
+
+
+QUICK = ("a loop of Keras",)
+CASES: dict[str, dict[str, Any]] = {
+    "every batch": {"remembers": True, "checkpoint_every": 7},
+    "steps_per_execution": {"make": executes_three, "checkpoint_every": 7},
+    "in order": {"x": generator, "y": None, "checkpoint_every": 7},
+    "to the end of the data": {"x": generator, "y": None, "checkpoint_every": 12},
+    "to the end twice": {"x": generator, "y": None, "checkpoint_every": 6},
+    "to the end with logs of its own": {
+        "make": of_class(OwnLogs),
+        "x": generator,
+        "y": None,
+        "checkpoint_every": 6,
+    },
+    "steps_per_epoch": {"steps_per_epoch": 7, "checkpoint_every": 5},
+    "class_weight": {"class_weight": {0: 1.0, 1: 2.0}, "checkpoint_every": 5},
+    "a loop of Keras": {"make": of_class(OwnLoop)},
+    "one_device": {"strategy": "one_device", "device": "cpu:0", "checkpoint_every": 5},
+    "mirrored": {"strategy": "mirrored", "devices": ["cpu:0"], "checkpoint_every": 5},
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(CASES, quick=QUICK))
+def test_a_run_of_another_kind_goes_on(tmp_path, name):
+    given = dict(CASES[name])
+    remembers = Remembers() if given.pop("remembers", False) else None
+    own = [remembers] if remembers else []
+    full = train(tmp_path / "full", callbacks=own, **given)
+    knows = vars(remembers).copy() if remembers else {}
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        train(tmp_path / "run", callbacks=[*own, Fails(2)], **given)
+    again = Remembers() if remembers else None
+    fit = train(tmp_path / "run", callbacks=[again] if again else None, resume=True, **given)
+    assert bits(fit) == bits(full)
+    if again:
+        assert again.drawn == knows["drawn"]
+        assert again.sums.tolist() == knows["sums"].tolist()
+        assert again.seen == knows["seen"]
+
+
+def test_a_run_that_a_callback_has_stopped_stays_so(tmp_path):
+    class Stops(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = epoch == 1
+
+    full = train(tmp_path / "run", callbacks=[Stops()], checkpoint_every=1000)
+    assert len(full.history["loss"]) == 2
+    assert bits(train(tmp_path / "run", resume=True, checkpoint_every=1000)) == bits(full)
+
+
+@pytest.mark.slow
+def test_a_complete_run_can_have_more_epochs(tmp_path):
+    short = train(tmp_path / "run", epochs=2)
+    assert bits(train(tmp_path / "run", epochs=2, resume=True)) == bits(short)
+    longer = train(tmp_path / "run", resume=True)
+    assert bits(longer) == bits(train(tmp_path / "other"))
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "run", epochs=3, resume=True)
+    assert str(caught.value).splitlines() == [
+        "`epochs` must be at least as many as the run has begun.",
+        "Received: epochs=3, where the checkpoint is at epoch 5, step 0",
+        "Fix: Pass epochs=4 or more, or begin anew in another `run_dir`.",
+    ]
+
+
+def test_a_torn_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, undisturbed, caplog):
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        train(tmp_path / "run", callbacks=callbacks_with(tmp_path, Fails(3)), validation_data=(X, Y))
+    newest = tmp_path / "run" / "checkpoints" / "000003-000000000.checkpoint"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    fit = train(tmp_path / "run", callbacks=callbacks_with(tmp_path), validation_data=(X, Y), resume=True)
+    assert bits(fit) == undisturbed[0]
+    assert (tmp_path / "log.csv").read_text() == undisturbed[1]
+    assert "it is torn" in caplog.text
+
+
+def test_resume_in_a_new_folder_begins_with_the_seed_of_the_first_run(tmp_path):
+    full = train(tmp_path / "run", resume=True, seed=None)
+    again = train(tmp_path / "run", resume=True, seed=None)
+    assert again.params["seed"] == full.params["seed"]
+    assert bits(again) == bits(full)
+
+
+# --- SIGTERM
+
+
+@pytest.mark.parametrize("every", mostly_slow(["epoch", 1000], quick=[1000]))
+def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undisturbed, every):
+    before = signal.getsignal(signal.SIGTERM)
+    run = tmp_path / "run"
+    given = {"validation_data": (X, Y), "checkpoint_every": every}
+    with pytest.raises(JobStoppedError) as caught:
+        train(run, callbacks=callbacks_with(tmp_path, Told(1)), **given)
+    assert signal.getsignal(signal.SIGTERM) is before
+    epoch, step = positions(run)[-1]
+    assert (1, 0) < (epoch, step) <= (2, 0)
+    assert isinstance(caught.value, SystemExit)
+    assert caught.value.code == 75
+    assert str(caught.value).splitlines() == [
+        f"The job was told to end (SIGTERM) and has saved what it has, at epoch {epoch + 1}, step {step}.",
+        f"Fix: Go on with the same call, run_dir='{run}' and resume=True.",
+    ]
+    fit = train(run, callbacks=callbacks_with(tmp_path), resume=True, **given)
+    assert bits(fit) == undisturbed[0]
+
+
+@pytest.mark.slow
+def test_so_does_one_with_the_loop_of_keras_after_the_epoch(tmp_path):
+    full = train(tmp_path / "full", of_class(OwnLoop))
+    with pytest.raises(JobStoppedError, match="at epoch 3, step 0"):
+        train(tmp_path / "run", of_class(OwnLoop), callbacks=[Told(1)])
+    assert bits(train(tmp_path / "run", of_class(OwnLoop), resume=True)) == bits(full)
+
+
+# --- What is refused
+
+ARGUMENTS = [
+    ({"checkpoint_every": "step"}, '`checkpoint_every` must be a number of steps, or "epoch".', "'step'",
+     'Pass checkpoint_every="epoch", for example.'),
+    ({"checkpoint_every": 0}, "`checkpoint_every` must be a whole number of at least 1.", "0",
+     "Pass checkpoint_every=1, for example."),
+    ({"resume": "yes"}, "`resume` must be true or false.", "'yes'", "Pass resume=True."),
+    ({"max_restarts": -1}, "`max_restarts` must be a whole number of at least 0.", "-1",
+     "Pass max_restarts=1, for example."),
+    ({"checkpoint_every": 5, "run_dir": None},
+     "`checkpoint_every` needs `run_dir`, the folder for checkpoints.", "no run_dir",
+     'Pass run_dir="my_run", the same one each time.'),
+    ({"resume": True, "run_dir": None}, "`resume` needs `run_dir`, the folder for checkpoints.",
+     "no run_dir", 'Pass run_dir="my_run", the same one each time.'),
+    ({"min_workers": 2}, "`min_workers` must be at most the number of workers of `cluster`.",
+     "min_workers=2, and no workers",
+     "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
+    ({"min_workers": 3, "cluster": describe_local_cluster(2)},
+     "`min_workers` must be at most the number of workers of `cluster`.",
+     "min_workers=3, and 2 workers", "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
+    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
+     "`checkpoint_every`, `resume` and `min_workers` are for the strategies 'multi_worker_mirrored', "
+     "'mirrored', 'one_device'.",
+     "strategy='parameter_server'",
+     "Leave them out; keras.callbacks.ModelCheckpoint() saves weights under any strategy."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "rule", "received", "fix"), ARGUMENTS)
+def test_arguments_that_cannot_be_followed(tmp_path, given, rule, received, fix):
+    run_dir = given.get("run_dir", tmp_path / "run")
+    rest = {name: value for name, value in given.items() if name != "run_dir"}
+    with pytest.raises(ArgumentError) as caught:
+        train(run_dir, **{"checkpoint_every": None} | rest)
+    assert str(caught.value).splitlines() == [rule, f"Received: {received}", f"Fix: {fix}"]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "every", "received"),
+    [(OwnFit, "epoch", "a model with a fit() of its own"),
+     (OwnLoop, 5, "checkpoint_every=5, and a model that Keras's own loop trains")],
+)  # fmt: skip
+def test_models_that_cannot_go_on(tmp_path, kind, every, received):
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "run", of_class(kind), checkpoint_every=every)
+    assert str(caught.value).splitlines() == [
+        "Checkpoints need a model that Keras's fit() trains, on one device of each worker; those within an "
+        "epoch need the loop of distributed_fit().",
+        f"Received: {received}",
+        'Fix: Pass checkpoint_every="epoch" where the model has another loop or several devices; where it '
+        "has a fit() of its own, leave `checkpoint_every` and `resume` out.",
+    ]
+
+
+def test_a_run_of_another_job_is_refused(tmp_path):
+    train(tmp_path / "run", epochs=1)
+    changes = {"batch_size": 16, "seed": 2, "x": X[:50], "y": Y[:50], "class_weight": {0: 2.0}}
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "run", resume=True, **changes)
+    assert str(caught.value).splitlines() == [
+        "`resume` goes on with a run of the same job: only `epochs` may be more.",
+        "Received: batch_size=16, where the run has 8; seed=2, where the run has 1; examples=50, where the "
+        "run has 90; class_weight={'0': 2.0}, where the run has {}",
+        "Fix: Pass the arguments of that run, or another `run_dir`.",
+    ]
+
+
+def test_another_model_is_refused(tmp_path):
+    train(tmp_path / "run", epochs=1)
+
+    def wider() -> keras.Model:
+        made = keras.Sequential([keras.layers.Dense(9, "relu"), keras.layers.BatchNormalization(),
+                                 keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])  # fmt: skip
+        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return made
+
+    for make, received in ((wider, "float32 (4, 9), where the checkpoint has float32 (4, 8)"),
+                           (executes_three, "variables, where the checkpoint has")):  # fmt: skip
+        with pytest.raises(ArgumentError) as caught:
+            train(tmp_path / "run", make, resume=True)
+        rule, found, fix = str(caught.value).splitlines()
+        assert rule == "A run is gone on with by the same model, optimizer and metrics."
+        assert received in found
+        assert fix == "Fix: Pass the `model` function of the run, or begin anew in another `run_dir`."
+
+
+def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(tmp_path):
+    train(tmp_path / "run", epochs=1)
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "run")
+    assert str(caught.value).splitlines() == [
+        "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
+        f"Received: {tmp_path / 'run'}",
+        "Fix: Name another folder, or pass resume=True to go on with the run in this one.",
+    ]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letters").write_text("dear")
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "other", resume=True)
+    assert str(caught.value).splitlines() == [
+        "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder.",
+        f"Received: {tmp_path / 'other'}",
+        "Fix: Name another folder, or remove this one.",
+    ]
+
+
+def test_a_cluster_without_a_worker():
+    gpus = LocalCluster(3, gpus=("0", "1", "2"))
+    assert gpus.without(1, 2) == LocalCluster(2, gpus=("0", "2"))
+    assert gpus.without(1, 3) is None
+    assert LocalMpi(gpus).without(0, 1) == LocalMpi(LocalCluster(2, gpus=("1", "2")))
+    hosts = tfdistr.mpi_cluster(["a", "b", "c"], workers_per_host=2)
+    assert hosts.without(3, 4).hosts == ("a", "c")
+    assert hosts.without(3, 5) is None
+
+
+def test_without_the_arguments_there_are_no_checkpoints(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="tfdistr"):
+        fit = train(None, checkpoint_every=None, epochs=1)
+    assert fit.params["checkpoint_every"] is None
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,99 @@
+"""One job from its arguments to its result: what the language that calls has a part in."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from types import SimpleNamespace
+
+import attrs
+import keras
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.in_process import _agree
+from tfdistr.jobs.run import run_fit
+from tfdistr.training.job import Job
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def defaults() -> dict[str, object]:
+    """The arguments of ``distributed_fit()`` and their values where the user gives none."""
+    parameters = inspect.signature(tfdistr.distributed_fit).parameters
+    given = {name: parameter.default for name, parameter in parameters.items()}
+    return {name: value for name, value in given.items() if value is not inspect.Parameter.empty}
+
+
+def test_a_job_has_the_defaults_of_the_call():
+    of_call = defaults()
+    of_job = {field.name: field.default for field in attrs.fields(Job)}
+    same = set(of_call) & set(of_job) - {"seed", "start_timeout"}  # which are drawn, or the cluster's
+    assert len(same) > 10
+    assert {name: of_call[name] for name in same} == {name: of_job[name] for name in same}
+
+
+def test_the_caller_gives_workers_an_environment_and_the_user_comes_first(tmp_path):
+    def model():
+        names = ("OF_CALLER", "OF_BOTH")
+        (tmp_path / "environment").write_text(" ".join(os.environ[name] for name in names))
+        made = keras.Sequential([keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    seen = []
+
+    def before_start(seed: int, run_dir: str) -> dict[str, str]:
+        seen.append((seed, run_dir, os.listdir(run_dir)))
+        return {"OF_CALLER": "caller", "OF_BOTH": "caller"}
+
+    arguments = {name: value for name, value in defaults().items() if name != "verbose"}
+    cluster = tfdistr.local_cluster(1, env={"OF_BOTH": "user"})
+    x = np.ones((8, 2), "float32")
+    run_dir = str(tmp_path / "run")
+    fit = run_fit(
+        Caller(lambda event: None, before_start=before_start, build=lambda: "built by the caller"),
+        model=model, x=x, options={}, **arguments | {"y": x[:, :1], "cluster": cluster, "run_dir": run_dir},
+    )  # fmt: skip
+    assert (tmp_path / "environment").read_text() == "caller user"
+    assert seen == [(fit.params["seed"], run_dir, [])]
+
+
+def test_the_validation_may_have_a_batch_size_of_its_own():
+    sizes = []
+
+    class Sees(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x, training=False):
+            if not training and x.shape[0] is not None:
+                sizes.append(x.shape[0])
+            return self.dense(x)
+
+    def model():
+        made = Sees()
+        made.compile("sgd", "mse", run_eagerly=True)
+        return made
+
+    x = np.ones((10, 2), "float32")
+    fit = tfdistr.distributed_fit(
+        model, x, x[:, :1], batch_size=10, validation_data=(x, x[:, :1]), validation_batch_size=4, verbose=0
+    )
+    assert sizes[-3:] == [4, 4, 2]
+    assert fit.params["validation_batch_size"] == 4
+
+
+def test_a_worker_by_hand_with_several_devices_is_refused():
+    with pytest.raises(ArgumentError) as caught:
+        _agree(None, SimpleNamespace(num_workers=2, collectives=None))
+    assert str(caught.value).splitlines() == [
+        "Workers that join a cluster by hand train on one device each.",
+        "Received: a worker that sees several GPUs",
+        'Fix: Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass '
+        'cluster=local_cluster(workers="gpus").',
+    ]

@@ -1,0 +1,178 @@
+"""What carries the collectives of a cluster that is to be started, and why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.launch import backend, gpus
+from tfdistr.launch.backend import choose_backend
+from tfdistr.launch.gpus import visible_gpus
+from tfdistr.launch.local import describe_local_cluster as local_cluster
+from tfdistr.launch.mpi_cluster import mpi_cluster
+from tfdistr.launch.mpiexec import find_mpiexec, version_of
+
+pytestmark = pytest.mark.timeout(120)
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def chosen(workers: int, communication: str, **env: str) -> str:
+    return str(choose_backend(local_cluster(workers, env=NO_GPU | env), communication))
+
+
+def test_what_is_chosen() -> None:
+    assert chosen(2, "auto") == "communication: mpi, because MPI is here, and the workers see no GPU"
+    assert chosen(2, "mpi") == "communication: mpi, because the caller asked for it"
+    assert chosen(2, "ring") == "communication: ring, because the caller asked for it"
+    assert chosen(2, "nccl") == "communication: nccl, because the caller asked for it"
+    alone = "communication: left to TensorFlow, because one worker has none to talk to"
+    assert chosen(1, "auto") == chosen(1, "mpi") == alone
+    hosts = choose_backend(mpi_cluster(["a", "b"]), "auto")
+    assert str(hosts) == "communication: mpi, because mpiexec starts the workers"
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which NVIDIA's driver lists its GPUs; there are none yet."""
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "gpus")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    return tmp_path / "gpus"
+
+
+def test_a_gpu_that_the_workers_see(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not visible_gpus({})
+    (gpu / "0000:01:00.0").mkdir(parents=True)
+    assert visible_gpus({})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0"}) == ("0",)
+    assert not visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert not visible_gpus({})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "1"})  # the cluster's word counts
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    reason = "communication: left to TensorFlow, because the workers see a GPU"
+    assert str(choose_backend(local_cluster(2), "auto")) == reason
+
+
+def test_a_gpu_that_only_nvidia_smi_shows(gpu: Path) -> None:
+    program = gpu.with_name("nvidia-smi")
+    program.write_text("#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'; echo 'GPU 1: a card (UUID: GPU-2)'\n")
+    program.chmod(0o700)
+    assert visible_gpus({}) == ("0", "1")
+
+
+def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
+    cluster = local_cluster("gpus", env={"OTHER": "1"})
+    assert cluster.workers == 3
+    seen = [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(3)]
+    assert seen == ["0", "1", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
+    cluster = local_cluster("gpus")
+    assert [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(2)] == ["2", "GPU-7"]
+    assert choose_backend(cluster, "auto").reason == "the workers see a GPU"
+    few = local_cluster("gpus", env={"CUDA_VISIBLE_DEVICES": "1"})
+    assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
+
+
+def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        local_cluster("gpus")
+    assert str(caught.value).splitlines() == [
+        '`workers="gpus"` starts a worker for each GPU of NVIDIA.',
+        "Received: no GPU that processes here see (by nvidia-smi and CUDA_VISIBLE_DEVICES)",
+        "Fix: Pass the number of workers, such as workers=2, to train on the CPU.",
+    ]
+
+
+# --- MPI that is not there
+
+INSTALL = "Fix: pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine."
+
+
+def refused() -> list[str]:
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.distributed_fit(
+            lambda: None, np.ones((2, 1)), cluster=local_cluster(2, env=NO_GPU), communication="mpi",
+            run_dir="/nowhere/to/be/made",
+        )  # fmt: skip
+    return str(caught.value).splitlines()
+
+
+@pytest.fixture
+def fresh() -> Any:
+    """What was found out about this Python's MPI is forgotten, before and after."""
+    backend._library.cache_clear()
+    yield
+    backend._library.cache_clear()
+
+
+def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert refused() == [
+        'communication="mpi" needs mpi4py and an MPI library.', "Received: no mpi4py", INSTALL
+    ]  # fmt: skip
+    assert chosen(2, "auto") == (
+        "communication: left to TensorFlow, because MPI cannot be used here: no mpi4py"
+    )
+
+
+def test_no_library(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere/libmpi.so")
+    rule, received, fix = refused()
+    assert (rule, fix) == ('communication="mpi" needs mpi4py and an MPI library.', INSTALL)
+    assert received.startswith("Received: mpi4py, but no library: /nowhere/libmpi.so: cannot open shared")
+    assert chosen(2, "auto").startswith("communication: left to TensorFlow, because MPI cannot be used here")
+
+
+def test_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert refused() == [
+        "Workers that communicate by MPI are started by its launcher, mpiexec.",
+        f"Received: no mpiexec beside {python}, and none on PATH",
+        "Fix: pip install 'tfdistr[mpi]', or put the mpiexec of your MPI on PATH.",
+    ]
+
+
+def test_the_launcher_of_another_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "mpiexec"
+    other.write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 5.0.6'\n")
+    other.chmod(0o700)
+    monkeypatch.setattr(backend, "find_mpiexec", lambda: str(other))
+    rule, received, fix = refused()
+    assert rule == "mpiexec must be that of the MPI library which mpi4py uses: else each worker is alone."
+    assert received.startswith(f"Received: {other} of Open MPI, and the library MPICH Version")
+    assert fix.startswith("Fix: Put the mpiexec of that library first on PATH")
+    other.write_text("#!/bin/sh\necho 'Intel(R) MPI Library'\n")
+    version_of.cache_clear()
+    assert "Intel(R) MPI Library" in refused()[1]
+
+
+def test_the_launcher_beside_this_python_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert find_mpiexec() == str(Path(sys.executable).with_name("mpiexec"))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert find_mpiexec() is not None
+
+
+def test_the_choice_does_not_start_mpi() -> None:
+    code = (
+        "import sys; from tfdistr.launch.backend import choose_backend; "
+        "from tfdistr.launch.local import LocalCluster; choose_backend(LocalCluster(2), 'mpi'); "
+        "sys.exit('mpi4py' in sys.modules or 'tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

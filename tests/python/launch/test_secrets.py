@@ -1,0 +1,109 @@
+"""What the user gives workers in their environment is shown to nobody."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import hosts
+import pytest
+from observed import containing, wait_for
+
+from tfdistr.errors import ArgumentError
+from tfdistr.launch.local import local_cluster
+from tfdistr.launch.loopback import keep_to_loopback
+from tfdistr.launch.mpi_cluster import LocalMpi, mpi_cluster
+from tfdistr.launch.mpiexec import command_line
+from tfdistr.launch.process import stop
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("_small_servers")]
+
+TOKEN = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("env", "received"),
+    [
+        ([f"TOKEN={TOKEN}"], "an object of class list"),
+        ({"TOKEN": [TOKEN]}, "an object of class list"),
+        ({"TOKEN": f"{TOKEN}\0"}, "text with a null character"),
+        ({f"TOKEN={TOKEN}": "1"}, '"TOKEN=..."'),
+        ({"TF_CONFIG": TOKEN}, "env with TF_CONFIG"),
+    ],
+)
+def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
+    for make in (lambda: local_cluster(env=env), lambda: mpi_cluster(["a"], env=env)):
+        with pytest.raises(ArgumentError) as caught:
+            make()
+        assert caught.value.received == received
+        assert TOKEN not in str(caught.value)
+
+
+def test_a_printed_cluster_does_not_show_it() -> None:
+    for cluster in (local_cluster(env={"TOKEN": TOKEN}), mpi_cluster(["a"], env={"TOKEN": TOKEN})):
+        assert TOKEN not in repr(cluster)
+        assert TOKEN not in str(cluster)
+
+
+# Leaves its environment for the test, outside of the run directory.
+ENVIRONMENT = """
+import json, os, sys
+folder, run_dir, index = sys.argv[1:]
+with open(os.path.join(folder, index), "w") as file:
+    json.dump({k: v for k, v in os.environ.items() if k.startswith(("TOKEN", "LD_PRELOAD"))}, file)
+"""
+
+
+@pytest.mark.parametrize("carrier", ["processes", "mpi"])
+def test_the_environment_arrives_as_it_was(carrier: str, tmp_path: Path) -> None:
+    tokens = {"TOKEN": "a b", "TOKEN_EMPTY": "", "TOKEN_LINES": "a\nb\r\n\tc", "TOKEN_EURO": "\u20ac",
+              "TOKEN_QUOTED": "'\"\\;$(x)`=,%", "TOKEN_LONG": "x" * 100_000}  # fmt: skip
+    given, run_dir = tmp_path / "given", tmp_path / "run"
+    given.mkdir()
+    run_dir.mkdir(mode=0o700)
+    cluster: Any = local_cluster(2, env=tokens | {"LD_PRELOAD": "libm.so.6"})
+    cluster = LocalMpi(cluster) if carrier == "mpi" else cluster
+    processes = cluster.start([sys.executable, "-c", ENVIRONMENT, str(given)], run_dir)
+    try:
+        wait_for(lambda: all(process.poll() is not None for process in processes), 60, "the workers")
+    finally:
+        stop(processes)
+    assert [process.exit_code for process in processes] == [0, 0]
+    library = keep_to_loopback({}).library
+    for index in "01":
+        arrived = json.loads((given / index).read_text())
+        assert arrived == tokens | {"LD_PRELOAD": f"libm.so.6:{library}"}
+
+
+def test_open_mpi_is_told_names_only() -> None:
+    line = command_line("m", "mpiexec (OpenRTE) 4.1.4", 2, ["a", "b"], env={"TOKEN": TOKEN, "OTHER": "1"})
+    assert " ".join(line).endswith(" -x TOKEN -x OTHER -n 2")
+    assert "-x" not in command_line("m", "mpiexec (OpenRTE) 4.1.4", 2, env={"TOKEN": TOKEN})  # it has them
+
+
+def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path) -> None:
+    if why := hosts.missing():
+        pytest.skip(why)
+    given, run_dir, word = tmp_path / "given", tmp_path / "run", secrets.token_hex(16)
+    given.mkdir()
+    run_dir.mkdir(mode=0o700)
+    with hosts.hosts("ab", tmp_path) as two:
+        cluster = mpi_cluster(["a", "b"], env={"TOKEN": word}, ssh=two.ssh)
+        wait = f"{ENVIRONMENT}\nimport time\ntime.sleep(600)"
+        processes = cluster.start([sys.executable, "-c", wait, str(given)], run_dir)
+        try:
+            wait_for(
+                lambda: all(process.poll() is None for process in processes)
+                and len([file for file in given.iterdir() if file.read_text().endswith("}")]) == 2,
+                60, "the workers",
+            )  # fmt: skip
+            everybody = {int(process.name) for process in Path("/proc").glob("[0-9]*")}
+            assert containing(str(run_dir), everybody, tmp_path / "nothing")
+            assert containing(word, everybody, run_dir) == []
+        finally:
+            stop(processes)
+    assert all(json.loads((given / index).read_text()) == {"TOKEN": word} for index in "01")
+    assert containing(word, set(), run_dir) == []

@@ -1,0 +1,126 @@
+"""The options of parameter servers, and what their workers cannot do."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdistr
+from tfdistr._utils.foreign import Named
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.kinds import KINDS
+from tfdistr.parameter_server import feed
+from tfdistr.parameter_server.coordinator import note_batch_normalization
+from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_server.step import Step
+from tfdistr.strategies.build import build
+from tfdistr.training.job_arguments import make_job
+
+pytestmark = pytest.mark.timeout(240)
+
+X = np.ones((97, 8), "float32")
+Y = np.ones(97, "int32")
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"update": "late"}, "`update` must be one of 'async', 'sync'."),
+        ({"update": "sync", "replicas_to_aggregate": 0}, "`replicas_to_aggregate` must be a whole number of"),
+        ({"replicas_to_aggregate": 1}, '`replicas_to_aggregate` is for update="sync"'),
+    ],
+)
+def test_options_are_checked(options, rule):
+    with pytest.raises(ArgumentError) as caught:
+        ServerOptions(**options)
+    assert str(caught.value).startswith(rule)
+
+
+@pytest.mark.parametrize("ps", [-1, 0.5, True, "1", None])
+def test_numbers_of_parameter_servers_that_are_refused(ps):
+    with pytest.raises(ArgumentError, match="`ps` must be a whole number of at least 0"):
+        tfdistr.local_cluster(2, ps=ps)
+
+
+def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
+    job = make_job(len, Named("data"), num_workers=2, strategy="parameter_server")
+    with pytest.raises(ArgumentError, match="it cannot be a function of R"):
+        KINDS["parameter_server"].check_job(job)
+    monkeypatch.setattr(feed, "LARGEST_JOB", 1000)
+    with pytest.raises(ArgumentError, match="must be at most 1 GiB"):
+        feed.describe(make_job(len, X, Y, num_workers=2), None, [4, None])
+
+
+class AppliesTwice(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        zeros = [tf.zeros(v.shape) for v in self.trainable_variables]
+        self.optimizer.apply(zeros, self.trainable_variables)
+        self.optimizer.apply(zeros, self.trainable_variables)
+        return {}
+
+
+def test_a_step_that_applies_gradients_twice_is_refused():
+    model = AppliesTwice()
+    model.compile("sgd", "mse")
+    model.build((None, 8))
+    rows = tf.constant(2.0)
+    batch = SimpleNamespace(data=(X[:2], Y[:2]), rows=rows, all_rows=rows, worker=tf.constant(0))
+    with pytest.raises(ArgumentError, match=r"AppliesTwice\.train_step\(\), which calls it 2 times"):
+        Step(model, "train")(batch, tf.constant(0))
+
+
+@pytest.mark.parametrize(("split", "said"), [(True, 1), (False, 0)])
+def test_a_masked_loss_of_a_share_is_told(caplog, split, said):
+    model = keras.Sequential([keras.layers.Embedding(20, 4, mask_zero=True), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = tf.constant(2.0)
+    data = tf.constant([[1, 2, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]]), tf.zeros((2, 6, 1))
+    build(model, tf.data.Dataset.from_tensors(data))
+    batch = SimpleNamespace(data=data, rows=rows, all_rows=2 * rows, worker=tf.constant(0))
+    Step(model, "train", split=split)(batch, tf.constant(0))
+    told = [record.getMessage() for record in caplog.records if record.name == "tfdistr"]
+    assert len(told) == said
+    assert all(line.startswith("A loss of the model has a mask, or is a mean over weights") for line in told)
+
+
+def test_batch_normalization_on_shares_is_told(caplog):
+    layers = [keras.layers.BatchNormalization(name="norm", synchronized=True), keras.layers.Dense(1)]
+    note_batch_normalization(keras.Sequential(layers[1:]))
+    assert not caplog.records
+    note_batch_normalization(keras.Sequential(layers))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("norm: each worker normalizes with the rows of its share")
+
+
+def test_one_call_trains_as_one_process_does():
+    def model() -> keras.Model:
+        network = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(3, "softmax")])
+        network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return network
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(45, 6)).astype("float32"), rng.integers(0, 3, 45)
+    arguments = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0, "validation_data": data}
+    fit = tfdistr.distributed_fit(
+        model, *data, strategy="parameter_server", update="sync", cluster=tfdistr.local_cluster(2, ps=1),
+        **arguments,
+    )  # fmt: skip
+    alone = tfdistr.distributed_fit(model, *data, **arguments)
+    for name, values in alone.history.items():
+        np.testing.assert_allclose(fit.history[name], values, atol=1e-6)
+    for mine, other in zip(fit.model.get_weights(), alone.model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-6)
+    assert fit.params["global_step"] == 6
+    assert sorted(row["task"] for row in fit.workers) == ["chief 0", "ps 0", "worker 0", "worker 1"]

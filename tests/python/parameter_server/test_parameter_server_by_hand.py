@@ -1,0 +1,254 @@
+"""Servers that are started by hand, by the command `tfdistr server`, and what ends them."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import socket
+import sys
+import time
+
+import numpy as np
+import pytest
+from clusters import PROGRAMS
+from slow import mostly_slow
+from warm import Process
+
+import tfdistr
+from tfdistr.cluster.config import tf_config
+from tfdistr.errors import ClusterConfigError, ClusterStartError
+from tfdistr.launch.ports import free_ports
+from tfdistr.servers.client import join_servers
+from tfdistr.servers.server import Patience, serve
+
+pytestmark = pytest.mark.timeout(240)
+BOUND = 1e-6
+COMMAND = [sys.executable, "-m", "tfdistr"]
+
+
+def test_a_cluster_that_is_started_by_hand(processes, tmp_path):
+    """Two workers and two parameter servers, one of each as books show it, equal one process."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(5)]
+    jobs = {"worker": addresses[:2], "ps": addresses[2:4], "chief": addresses[4:]}
+    (tmp_path / "cluster.json").write_text(json.dumps(jobs))
+    (tmp_path / "tf_config.json").write_text(json.dumps({"cluster": jobs}))
+    hosts = [word for job, listed in jobs.items() for word in (f"--{job}_hosts", ",".join(listed))]
+    servers = [
+        processes.start(*COMMAND, "server", *arguments)
+        for arguments in (
+            ("--type", "ps", "--index", "0", "--cluster", str(tmp_path / "cluster.json")),
+            ("--job_name", "ps", "--task_index", "1", *hosts),
+            ("--job_name", "worker", "--task_index=0", *hosts),
+            ("--type", "worker", "--index", "1", "--cluster", str(tmp_path / "tf_config.json")),
+        )
+    ]
+    config = tf_config(**jobs, type="chief", index=0)
+    program = str(PROGRAMS / "ps_by_hand.py")
+    chief = processes.start(sys.executable, program, str(tmp_path), env=config.to_env())
+    output, _ = chief.communicate(timeout=200)
+    assert chief.returncode == 0, output[-3000:]
+    for server, name in zip(servers, ("ps 0", "ps 1", "worker 0", "worker 1"), strict=True):
+        said, _ = server.communicate(timeout=30)
+        assert server.returncode == 0, said
+        assert f"{name} of the cluster serves at 127.0.0.1:" in said
+        assert f"{name} has ended: the chief is done" in said
+
+    script = runpy.run_path(program, run_name="script")
+    fit = tfdistr.distributed_fit(script["model"], script["X"], script["Y"], **script["ARGUMENTS"])
+    result = json.loads((tmp_path / "result.json").read_text())
+    for name, values in fit.history.items():
+        np.testing.assert_allclose(result["history"][name], values, atol=BOUND, err_msg=name)
+    assert result["report"] == {
+        "global_step": 12, "local_steps": result["report"]["local_steps"], "dropped": [0, 0],
+        "not_computed": 0,
+    }  # fmt: skip
+    assert sum(result["report"]["local_steps"]) == 24
+    assert result["kinds"][:3] == ["ready", "train_begin", "epoch_begin"]
+    import keras
+
+    saved = keras.models.load_model(tmp_path / "model.keras")
+    with np.load(tmp_path / "result.npz") as received:
+        for number, weight in enumerate(fit.model.get_weights()):
+            np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
+        np.testing.assert_allclose(
+            received["predicted"], saved.predict(script["X"][:5], verbose=0), atol=BOUND
+        )
+
+
+def test_a_parameter_server_that_dies_is_named(processes, tmp_path):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
+    hosts = [f"--{job}_hosts={','.join(listed)}" for job, listed in jobs.items()]
+    worker, ps = (
+        processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *hosts) for job in ("worker", "ps")
+    )
+    config = tf_config(**jobs, type="chief", index=0)
+    program = str(PROGRAMS / "ps_by_hand.py")
+    chief = processes.start(sys.executable, program, str(tmp_path), "100000", env=config.to_env())
+    assert any(line == "epoch_end\n" for line in chief.stdout)
+    ps.kill()
+    output, _ = chief.communicate(timeout=60)
+    assert chief.returncode == 1
+    assert f"WorkerFailedError: The parameter server ps 0 at {addresses[1]} is gone" in output
+    assert worker.wait(timeout=30) == 0
+
+
+# A chief whose callback halts a server, and fails then. It ends as any script does.
+FAILS = """
+import os, runpy, signal, sys
+import keras
+
+script = runpy.run_path(sys.argv[1], run_name="script")
+
+class Halts(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("halts", flush=True)
+        os.kill(int(sys.argv[2]), signal.SIGSTOP)
+        raise ValueError("bad loss")
+
+from tfdistr.cluster.config import cluster_from_env
+from tfdistr.training.job_arguments import make_job
+from tfdistr.parameter_server.coordinator import train_on_servers
+
+job = make_job(script["model"], script["X"], script["Y"], num_workers=1, callbacks=[Halts()], epochs=2)
+try:
+    train_on_servers(job, cluster_from_env(), lambda kind, **fields: print(kind, flush=True))
+except ValueError as error:
+    print("said:", error, flush=True)
+    sys.exit(7)
+"""
+
+# A chief with a training loop of its own, which dismisses nobody.
+LOOPS = """
+import os, signal, sys
+import tfdistr
+
+strategy = tfdistr.make_strategy("parameter_server")
+
+import tensorflow as tf
+
+with strategy.scope():
+    weight = tf.Variable(1.0)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+step = tf.function(lambda: weight.assign_add(1.0))
+coordinator.schedule(step)
+coordinator.join()
+print("halts", flush=True)
+if sys.argv[2] != "0":
+    os.kill(int(sys.argv[2]), signal.SIGSTOP)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("chief", "halted"),
+    mostly_slow(
+        [(FAILS, 0), (FAILS, 1), (LOOPS, 0), (LOOPS, 1), (LOOPS, None)], quick=[(FAILS, 0), (LOOPS, 1)]
+    ),
+    ids=["fails-worker", "fails-ps", "loops-worker", "loops-ps", "loops-none"],
+)
+def test_a_chief_ends_although_a_server_is_halted(processes, chief, halted, tmp_path):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
+    hosts = [f"--{job}_hosts={','.join(listed)}" for job, listed in jobs.items()]
+    servers = [
+        processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *hosts, "--chief_timeout=1")
+        for job in ("worker", "ps")
+    ]
+    config = tf_config(**jobs, type="chief", index=0)
+    program = str(PROGRAMS / "ps_by_hand.py")
+    pid = servers[halted].pid if halted is not None else 0
+    script = tmp_path / "chief.py"
+    script.write_text(chief)
+    process = processes.start(sys.executable, str(script), program, str(pid), env=config.to_env())
+    assert any(line == "halts\n" for line in process.stdout)
+    began = time.monotonic()
+    output, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert process.returncode == 7, output
+    assert chief == LOOPS or "said: bad loss" in output
+    for server in servers:
+        if halted is None or server is not servers[halted]:
+            # It was told, or has seen that its chief is gone.
+            assert server.wait(timeout=30) == (0 if chief == FAILS else 1)
+
+
+def test_servers_do_not_wait_for_ever(processes):
+    """One whose chief came and is gone, one whose chief never comes, and one whose port is taken."""
+    ports = free_ports(6)
+    with socket.socket() as chief, socket.socket() as other:
+        chief.bind(("127.0.0.1", ports[0]))
+        chief.listen()
+        other.bind(("127.0.0.1", ports[3]))
+        other.listen()
+
+        def server(job: str, port: int, chiefs_port: int, *arguments: str) -> Process:
+            hosts = {"chief": chiefs_port, "worker": ports[4], job: port}
+            listed = [f"--{name}_hosts=127.0.0.1:{number}" for name, number in hosts.items()]
+            return processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *listed, *arguments)
+
+        abandoned = server("ps", ports[1], ports[0], "--chief_timeout", "1")
+        forgotten = server("ps", ports[2], ports[5], "--start_timeout", "1")
+        blocked = server("ps", ports[3], ports[0])
+        assert any("serves at" in line for line in abandoned.stdout)
+        connection, _ = chief.accept()  # it has looked
+        connection.close()
+        said, _ = blocked.communicate(timeout=60)
+    assert blocked.returncode == 1
+    assert re.search(r"Each task must be able to listen on the port of its address\.", said), said
+    assert "Another process has this task's port: end it, or give the task another address." in said
+    said, _ = abandoned.communicate(timeout=60)
+    assert abandoned.returncode == 1
+    assert "The chief must be there for as long as its servers are to be.\nReceived: no chief at" in said
+    said, _ = forgotten.communicate(timeout=60)
+    assert forgotten.returncode == 1
+    assert "The chief must come within 1 s." in said
+
+
+def test_a_chief_that_comes_back_is_waited_for():
+    (port,) = free_ports(1)
+    patience = Patience(f"127.0.0.1:{port}", start_timeout=60, chief_timeout=60)
+    patience.look()
+    for _ in range(2):
+        with socket.socket() as chief:
+            chief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            chief.bind(("127.0.0.1", port))
+            chief.listen()
+            patience.look()
+        patience.look()
+    patience._chief_timeout = 0.0
+    with pytest.raises(ClusterStartError, match="The chief must be there"):
+        patience.look()
+
+
+def test_servers_that_do_not_come_are_named():
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    config = tf_config(worker=addresses[0], ps=addresses[1], chief=addresses[2], type="chief", index=0)
+    with pytest.raises(ClusterStartError) as caught:
+        join_servers(config, 0.3)
+    assert str(caught.value).splitlines() == [
+        "The servers of the cluster must be there within 0.3 s.",
+        f"Received: no worker 0 ({addresses[0]}), ps 0 ({addresses[1]})",
+        "Fix: Start each of them: tfdistr server --type worker --index 0 --cluster cluster.json.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "rule"),
+    [
+        ({"type": "chief"}, "A server is a task of the job ps or worker."),
+        ({"type": "ps", "chief": None}, "A cluster with parameter servers has a chief, workers and at least"),
+    ],
+)
+def test_tasks_that_are_no_servers(task, rule):
+    config = tf_config(**{"worker": "a:1", "ps": "b:1", "chief": "c:1", "index": 0, **task})
+    with pytest.raises(ClusterConfigError) as caught:
+        serve(config)
+    assert str(caught.value).startswith(rule)
+
+
+def test_only_the_chief_joins_the_servers():
+    config = tf_config(worker="a:1", ps="b:1", chief="c:1", type="worker", index=0)
+    with pytest.raises(ClusterConfigError, match=r"the chief calls distributed_fit\(\)"):
+        join_servers(config, 1.0)

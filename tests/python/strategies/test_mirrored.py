@@ -1,0 +1,128 @@
+"""Strategies for the devices of one process; test_equality.py compares many models."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from clusters import run_cluster
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.kinds import KINDS
+
+pytestmark = pytest.mark.timeout(300)
+
+CANNOT = (
+    "Several devices of one process cannot train with functions of R, with an optimizer that accumulates or "
+    "averages, or with several steps in one execution."
+)
+ONE_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on a local_cluster()'
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    file = tmp_path_factory.mktemp("mirrored") / "found.json"
+    (ended,) = run_cluster("mirrored.py", 1, [str(file)], timeout=250)
+    assert ended.status == 0, ended.output[-3000:]
+    return json.loads(file.read_text())
+
+
+def test_one_device_trains_as_no_strategy_does(found):
+    assert found["one device"] == 0
+
+
+def test_one_device_is_the_one_that_was_named(found):
+    assert found["device"].endswith("CPU:1")
+
+
+def test_two_devices_train_as_one_does(found):
+    assert found["devices"] < 1e-6
+    assert found["params"] == ["mirrored", 1]
+    assert max(found["drop-in"]) < 1e-6
+
+
+def test_each_device_counts_as_a_worker_for_batch_and_learning_rate(found):
+    assert found["per worker"] == [16, 2.0]
+
+
+def test_jit_compile_is_ignored_with_one_warning(found):
+    assert found["jit_compile"] < 1e-6
+    assert found["warnings"] == [
+        "jit_compile=True is ignored on several devices: XLA cannot compile what they exchange."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "received"),
+    [
+        ("accumulation", "gradient_accumulation_steps=2"),
+        ("average", "use_ema=True"),
+        ("in a scale", "use_ema=True"),
+        ("executions", "steps_per_execution=2"),
+    ],
+)
+def test_what_several_devices_cannot_do_is_refused(found, case, received):
+    assert found[case] == ["ArgumentError", CANNOT, received, f"{ONE_EACH}, or leave it out."]
+
+
+def test_sparse_batches_are_refused(found):
+    kind, message, received, fix = found["sparse"]
+    assert (kind, message) == (
+        "DataShardError",
+        "Batches of sparse tensors cannot be split over the devices of one process.",
+    )
+    assert "SparseTensorSpec" in received
+    assert fix == f"{ONE_EACH}, or make the tensors dense or ragged."
+
+
+def test_the_strategies_by_name():
+    assert type(tfdistr.make_strategy("mirrored", devices=["cpu:0"])) is tfdistr.MirroredStrategy
+    assert type(tfdistr.make_strategy("one_device")) is tfdistr.OneDeviceStrategy
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.make_strategy("one_device", devices=["cpu:0"])
+    assert caught.value.message == "The strategy 'one_device' has the options 'device'."
+
+
+def test_a_worker_process_of_its_own():
+    def model():
+        network = keras.Sequential([keras.layers.Dense(2)])
+        network.compile("sgd", "mse")
+        return network
+
+    x = np.ones((8, 3), "float32")
+    y = np.ones((8, 2), "float32")
+    arguments = {"seed": 1, "verbose": 0, "strategy": "one_device", "device": "cpu:0"}
+    there = tfdistr.distributed_fit(model, x, y, cluster=tfdistr.local_cluster(1), **arguments)
+    here = tfdistr.distributed_fit(model, x, y, **arguments)
+    assert there.history == here.history
+    assert there.workers[0]["pid"] != here.workers[0]["pid"]
+
+
+def test_a_cluster_of_several_workers_is_refused(monkeypatch):
+    plan = tfdistr.tf_config(worker=["127.0.0.1:10001", "127.0.0.1:10002"])
+    monkeypatch.setenv("TF_CONFIG", plan[0].to_json())
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(keras.Sequential, [1.0], strategy="one_device")
+    assert (caught.value.message, caught.value.received, caught.value.fix) == (
+        "The strategy 'one_device' trains in one process.",
+        "2 workers, by TF_CONFIG",
+        "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored'.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shares"),
+    [
+        ("multi_worker_mirrored", {}, 4),
+        ("one_device", {}, 1),
+        ("mirrored", {"devices": ["gpu:0", "gpu:1"]}, 2),
+        ("mirrored", {"devices": "gpu:0"}, 1),
+        ("mirrored", {}, 1),  # the GPUs of this machine: none
+    ],
+)
+def test_how_many_share_a_batch(name, options, shares):
+    workers = KINDS[name].max_workers or 4
+    assert KINDS[name].destination(tfdistr.local_cluster(workers), options=options)[1] == shares

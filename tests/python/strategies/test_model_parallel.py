@@ -1,0 +1,275 @@
+"""Layers of one model on several devices, and on workers of a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sys
+
+import numpy as np
+import pytest
+from clusters import PROGRAMS, run_cluster
+
+import tfdistr
+from tfdistr.cluster.config import tf_config
+from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.kinds import KINDS
+from tfdistr.jobs.on_cluster import fit_on_cluster
+from tfdistr.launch.local import describe_local_cluster
+from tfdistr.launch.ports import free_ports
+from tfdistr.strategies.placement import parse_place
+from tfdistr.training.job_arguments import make_job
+
+pytestmark = pytest.mark.timeout(300)
+BOUND = 1e-6
+BY_HAND = str(PROGRAMS / "model_parallel_by_hand.py")
+TWO = describe_local_cluster(2)
+NOT_PLACED = "place() takes a model that is built, before it is trained, outside of the strategy's scope."
+FIRST = "Begin the model with keras.Input() or call its build(), and place it after the scope."
+FORM = (
+    'Write it like "worker 0", "worker 1 gpu:0", "chief", or "cpu:0" and "gpu:1" for devices of the process '
+    "that calls."
+)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    file = tmp_path_factory.mktemp("model_parallel") / "found.json"
+    (ended,) = run_cluster("model_parallel.py", 1, [str(file)], timeout=280)
+    assert ended.status == 0, ended.output[-3000:]
+    return json.loads(file.read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        "halves", "by function", "own step", "clipping", "accumulating", "sixteen bits", "eagerly",
+        "jit_compile", "unbuilt",
+    ],
+)  # fmt: skip
+def test_two_devices_train_as_one_does(found, case):
+    assert found[case] < BOUND
+
+
+@pytest.mark.slow
+def test_keras_own_fit_trains_a_placed_model(found):
+    assert found["where"]["drop-in"] < BOUND
+
+
+@pytest.mark.slow
+def test_what_a_layer_and_the_optimizer_hold_is_at_its_place(found):
+    weights, slots = found["where"]["weights"], found["where"]["slots"]
+    assert weights["embed/embeddings"] == "CPU:0"
+    # Where the layer before is, also inside of another.
+    assert weights["block/inner/kernel"] == weights["block/norm/moving_mean"] == "CPU:0"
+    assert weights["second/kernel"] == weights["last/kernel"] == "CPU:1"
+    of_last = [device for name, device in slots.items() if "_last_" in name]
+    assert of_last == ["CPU:1"] * 4
+
+
+@pytest.mark.slow
+def test_both_passes_are_computed_at_the_place(found):
+    operations = found["where"]["operations"]
+    # Two dense layers: forward, and backward for inputs and weights; and an update of each weight.
+    assert operations["MatMul CPU:1"] == 6
+    assert operations["BiasAddGrad CPU:1"] == 2
+    assert operations["AssignSubVariableOp CPU:1"] == 4
+    assert {name.split()[-1] for name in operations} == {"CPU:0", "CPU:1"}
+
+
+@pytest.mark.slow
+def test_layers_with_tables_stay(found):
+    assert found["text"] == 1
+    assert found["table"] == [
+        "ArgumentError",
+        "`placement` must leave out layers that hold a table, which cannot be moved to a device.",
+        "cpu:1 for the layer lookup",
+        "Leave it out: it stays in the process that calls.",
+    ]
+
+
+@pytest.mark.slow
+def test_jit_compile_is_ignored_with_one_warning(found):
+    assert found["warnings"] == [
+        "jit_compile=True is ignored: XLA cannot compile what several devices compute."
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "rule", "received", "fix"),
+    [
+        ("unknown", "`placement` must name layers of the model.", "thrid",
+         "The layers are embed, lstm, block, "),
+        ("device", "`placement` must name devices that are there.", "gpu:0 of this process",
+         "It has cpu:0, cpu:1."),
+        ("by function, a task", "`placement` must name tasks of the cluster.",
+         "worker 0 for the layer embed, and no cluster",
+         "Pass cluster=local_cluster(workers=2), for example, "),
+        ("by function, nonsense", "`placement` must give devices or tasks.", "7", FORM),
+        ("not built", NOT_PLACED, "a model that is not built", FIRST),
+        ("placed", NOT_PLACED, "a model that was placed before", FIRST),
+        ("trained", NOT_PLACED, "a model that was trained", FIRST),
+        ("in the scope", NOT_PLACED, "a call in the scope", FIRST),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_placed(found, case, rule, received, fix):
+    assert found[case][:3] == ["ArgumentError", rule, received]
+    assert found[case][3].startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "device"),
+    [
+        ("worker 1", "worker 1", None),
+        ("Worker 1 GPU:0", "worker 1", "GPU:0"),
+        ("chief", "chief 0", None),
+        ("chief cpu:1", "chief 0", "CPU:1"),
+        ("gpu:3", "None", "GPU:3"),
+        ("/job:worker/replica:0/task:2/device:GPU:1", "worker 2", "GPU:1"),
+        ("/job:chief/task:0", "chief 0", None),
+    ],
+)
+def test_names_of_places(name, task, device):
+    place = parse_place(name)
+    assert (str(place.task), place.device) == (task, device)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "worker", "worker x", "worker gpu:0", "worker 1gpu:0", "ps 0", "gpu", 7, None, "gpu:0 "]
+)
+def test_what_is_no_place(name):
+    with pytest.raises(ArgumentError, match="`placement` must give devices or tasks") as caught:
+        parse_place(name)
+    assert caught.value.fix == FORM
+
+
+NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names of layers, or a function.'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule", "received"),
+    [
+        ({}, NEEDED, "None"),
+        ({"placement": {}}, NEEDED, "{}"),
+        ({"placement": {1: "worker 0"}}, NEEDED, "{1: 'worker 0'}"),
+        ({"placement": ["worker 0"]}, NEEDED, "['worker 0']"),
+        ({"placement": {"a": "server 0"}}, "`placement` must give devices or tasks.", "'server 0'"),
+        ({"placement": {"a": "worker 2"}}, "`placement` must name tasks of the cluster.",
+         "worker 2 for the layer a, and 2 workers and a chief"),
+        ({"placement": {"a": "worker 0"}, "cluster": None}, "`placement` must name tasks of the cluster.",
+         "worker 0 for the layer a, and no cluster"),
+        ({"placement": {"a": "cpu:7"}, "cluster": None}, "`placement` must name devices that are there.",
+         "cpu:7 of this process"),
+        ({"placement": {"a": "worker 0"}, "cluster": describe_local_cluster(2, ps=1)},
+         "The strategy 'model_parallel' has no use for parameter servers.",
+         "2 workers and 1 parameter server, by the cluster"),
+        ({"placement": {"a": "worker 0"}, "cluster": tfdistr.mpi_cluster(["localhost"])},
+         "The strategy 'model_parallel' trains in one process; ranks of MPI cannot compute for it.",
+         "1 worker, by the cluster"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_anything_starts(arguments, rule, received, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    given = {"cluster": TWO, **arguments}
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, np.ones((4, 1)), np.ones(4), strategy="model_parallel", **given)
+    assert caught.value.message == rule
+    assert caught.value.received == received
+
+
+def test_only_the_chief_of_workers_trains(monkeypatch):
+    plan = tf_config(worker=["a:1", "a:2"], chief="a:3", type="worker", index=0)
+    monkeypatch.setenv("TF_CONFIG", plan.to_env()["TF_CONFIG"])
+    with pytest.raises(ClusterConfigError, match="the chief calls distributed_fit") as caught:
+        tfdistr.distributed_fit(
+            lambda: None, np.ones((4, 1)), np.ones(4), strategy="model_parallel", placement={"a": "worker 0"}
+        )
+    assert caught.value.received == "the task worker 0 of a cluster of chief, worker in TF_CONFIG"
+
+
+@pytest.fixture(scope="module")
+def script():
+    return runpy.run_path(BY_HAND, run_name="script")
+
+
+@pytest.fixture(scope="module")
+def alone(script):
+    return tfdistr.distributed_fit(script["model"], script["X"], script["Y"], **script["ARGUMENTS"])
+
+
+def test_two_workers_of_a_local_cluster_train_as_one_process_does(script, alone):
+    fit = tfdistr.distributed_fit(
+        script["model"], script["X"], script["Y"], cluster=TWO, strategy="model_parallel",
+        placement=script["PLACEMENT"], validation_data=(script["X"][:9], script["Y"][:9]),
+        **script["ARGUMENTS"],
+    )  # fmt: skip
+    for name, values in alone.history.items():
+        np.testing.assert_allclose(fit.history[name], values, atol=BOUND, err_msg=name)
+    for own, theirs in zip(alone.model.get_weights(), fit.model.get_weights(), strict=True):
+        np.testing.assert_allclose(own, theirs, atol=BOUND)
+    assert [row["task"] for row in fit.workers] == ["worker 0", "worker 1", "chief 0"]
+    assert {row["status"] for row in fit.workers} == {"done"}
+    names = ("workers", "strategy", "communication")
+    assert [fit.params[name] for name in names] == [2, "model_parallel", "none"]
+
+
+def test_a_worker_of_a_local_cluster_that_dies_is_named(script, tmp_path):
+    arguments = {**script["ARGUMENTS"], "epochs": 10000}
+    arguments.pop("verbose")
+    job = make_job(
+        script["model"], script["X"], script["Y"], num_workers=1, strategy="model_parallel",
+        options={"placement": script["PLACEMENT"]}, **arguments,
+    )  # fmt: skip
+    pids = {}
+
+    def kill_after_an_epoch(event):
+        if event["event"] == "started":
+            pids[event["worker"]] = event["pid"]
+        elif event["event"] == "epoch_end" and 1 in pids:
+            os.kill(pids.pop(1), signal.SIGKILL)
+
+    with pytest.raises(WorkerFailedError, match=r"^Worker 1 of 2 .*SIGKILL") as caught:
+        fit_on_cluster(job, KINDS["model_parallel"], TWO, Caller(kill_after_an_epoch), tmp_path)
+    assert caught.value.worker == 1
+
+
+def _start(processes, addresses, *, workers):
+    hosts = ["--worker_hosts", ",".join(addresses[:workers]), "--chief_host", addresses[-1]]
+    servers = [
+        processes.start(sys.executable, "-m", "tfdistr", "server", "--type=worker", f"--index={i}", *hosts)
+        for i in range(workers)
+    ]
+    return servers, tf_config(worker=addresses[:workers], chief=addresses[-1], type="chief", index=0)
+
+
+def test_workers_that_are_started_by_hand(processes, tmp_path, alone):
+    servers, config = _start(processes, [f"127.0.0.1:{port}" for port in free_ports(3)], workers=2)
+    chief = processes.start(sys.executable, BY_HAND, str(tmp_path), env=config.to_env())
+    output, _ = chief.communicate(timeout=200)
+    assert chief.returncode == 0, output[-3000:]
+    for server in servers:
+        said, _ = server.communicate(timeout=30)
+        assert server.returncode == 0, said
+        assert "has ended: the chief is done" in said
+    with np.load(tmp_path / "result.npz") as received:
+        assert received["workers"] == 2
+        for number, weight in enumerate(alone.model.get_weights()):
+            np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
+
+
+@pytest.mark.slow
+def test_a_worker_started_by_hand_that_dies_is_named(processes, tmp_path):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    (first, second), config = _start(processes, addresses, workers=2)
+    chief = processes.start(sys.executable, BY_HAND, str(tmp_path), "100000", env=config.to_env())
+    assert any(line == "epoch_end\n" for line in chief.stdout)
+    second.kill()
+    output, _ = chief.communicate(timeout=60)
+    assert chief.returncode == 1
+    assert f"WorkerFailedError: The worker 1 at {addresses[1]} is gone" in output
+    assert first.wait(timeout=30) == 0

@@ -1,0 +1,322 @@
+"""The strategy in a loop of one's own, at the start and at the end. Keras's fit is in test_equality.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from clusters import PROGRAMS, run_cluster, run_commands
+
+import tfdistr
+from tfdistr import _private
+
+# --- What two workers find
+from tfdistr.cluster.config import bypass_proxy
+from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
+from tfdistr.launch.ports import free_ports
+from tfdistr.strategies.join import start_error
+
+# --- What two workers find
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("custom_loop")
+    for worker in run_cluster("custom_loop.py", 2, [str(folder)], timeout=120):
+        assert worker.status == 0, worker.output[-3000:]
+    return [json.loads((folder / f"{index}.json").read_text()) for index in range(2)]
+
+
+def test_each_worker_knows_its_place(found):
+    assert [(w["workers"], w["index"], w["chief"]) for w in found] == [(2, 0, True), (2, 1, False)]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("sum", 3.0),
+        ("sum by name", 3.0),
+        ("mean", [1.0, 2.0]),
+        ("sum of rows", 6.0),
+        ("mean of unequal rows", pytest.approx([2 / 3, 2 / 3])),
+        ("nested", {"one": 3.0, "more": [[2.0, 4.0], 3.0]}),
+        ("gathered", [[0, 0], [1, 1], [1, 1]]),
+        ("gathered columns", [[0, 1, 1], [0, 1, 1]]),
+        ("all-reduced", 3.0),
+        ("all-reduced nest", [[1.0, 2.0], 1.5]),
+        ("all-gathered", [[0, 0], [1, 1], [1, 1]]),
+    ],
+)
+def test_values_go_between_the_workers(found, what, expected):
+    assert [worker["values"][what] for worker in found] == [expected, expected]
+
+
+def test_each_replica_has_its_number(found):
+    assert [worker["values"]["id"] for worker in found] == [0, 1]
+
+
+def test_variables_start_as_the_chiefs_and_are_summed_when_read(found):
+    assert [worker["from_the_chief"] for worker in found] == [[10.0, 3.0]] * 2
+
+
+def test_a_loop_of_ones_own_equals_one_process(found):
+    for worker in found:
+        assert worker["trained"]["difference"] <= 1e-6
+        assert worker["trained"]["losses"] == pytest.approx(worker["trained"]["losses of one"], abs=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["default", "FILE", "DATA", "HINT", "unseeded"])
+def test_every_example_goes_to_one_worker(found, policy):
+    ids = [worker["split"][policy] for worker in found]
+    assert sorted(ids[0] + ids[1]) == list(range(6 if policy == "default" else 12))
+    assert all(ids)
+
+
+@pytest.mark.parametrize("seed", ["drawn", "set"])
+@pytest.mark.parametrize("shuffle", ["seed=1", "no seed", "inside"])
+def test_workers_shuffle_alike(found, seed, shuffle):
+    assert sorted(in_order(found, seed, shuffle)) == list(range(12))
+
+
+def test_with_a_global_seed_the_order_is_that_of_one_worker(found):
+    before = _private.global_seed()
+    tf.random.set_seed(5)
+    try:
+        numbers = tf.data.Dataset.range(12)
+        alone = {"seed=1": numbers.shuffle(12, seed=1), "no seed": numbers.shuffle(12)}
+        for shuffle, dataset in alone.items():
+            assert in_order(found, "set", shuffle) == [int(number) for number in dataset]
+    finally:
+        tf.random.set_seed(before)
+
+
+def test_without_one_the_order_is_another_in_every_run(found):
+    before = _private.global_seed()
+    tf.random.set_seed(87654321)  # TensorFlow's default, which would repeat what is shuffled in functions
+    try:
+        inside = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(12).shuffle(12))
+        assert in_order(found, "drawn", "inside") != [int(number) for number in inside]
+    finally:
+        tf.random.set_seed(before)
+
+
+def in_order(found, seed: str, shuffle: str) -> list[int]:
+    """What two workers read of batches of 4, as one would."""
+    shares = [np.reshape(worker["orders"][seed][shuffle], [-1, 2]) for worker in found]
+    return np.concatenate(shares, axis=1).ravel().tolist()
+
+
+def test_a_policy_of_the_user_is_respected(found):
+    assert [worker["split"]["FILE"] for worker in found] == [list(range(6)), list(range(6, 12))]
+    assert [worker["split"]["OFF"] for worker in found] == [list(range(12))] * 2
+
+
+def test_a_policy_that_cannot_work_is_refused_on_every_worker(found):
+    for worker in found:
+        rule, received, _ = worker["split"]["too few"].splitlines()
+        assert rule == "The auto-shard policy FILE needs at least one file for each worker."
+        assert received == "Received: 1 file, 2 workers"
+
+
+def test_fit_on_files_that_tensorflow_shares_out(found):
+    mean_of_squares = sum(i**2 for i in range(12)) / 12
+    assert [worker["fit_on_files"] for worker in found] == [[pytest.approx(mean_of_squares)] * 2] * 2
+
+
+def test_a_barrier_that_a_worker_does_not_come_to(found):
+    lines = found[0]["barrier"].splitlines()
+    assert lines[0] == "All 2 workers must come to the barrier 'alone' within 1.5 s."
+    assert lines[1].startswith("Received: Barrier timed out. Id: alone")
+    assert lines[2] == "Fix: Look at the log of the worker that is missing."
+
+
+# --- When workers end
+
+
+def test_workers_that_end_at_different_moments_end_well():
+    """The second before the chief, the third after it."""
+    for worker in run_cluster("leave.py", 3, ["2", "end"], ["0", "end"], ["4", "end"], timeout=120):
+        assert "workers: 3\ndone\n" in worker.output
+        assert worker.status == 0
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_reaches_the_worker_that_waits(failing):
+    ends = [["2", "raise"], ["0", "wait"]]
+    workers = run_cluster("leave.py", 2, *(ends if failing == 0 else ends[::-1]), timeout=120)
+    assert [worker.status for worker in workers] == [1, 1]
+    assert "\nValueError: the loss is green\n" in workers[failing].output
+    assert f"failure of worker {failing}: ValueError: the loss is green" in workers[1 - failing].output
+    assert "done" not in workers[1 - failing].output
+
+
+# --- When workers start
+
+
+def run(program: str, *arguments: str, config: str = "") -> str:
+    """The output of a process, which must end well."""
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": config}], 200)
+    assert ended.status == 0, ended.output[-3000:]
+    return ended.output
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[dict[str, list[str]]]:
+    """What single processes said, which were started side by side: their addresses, then their output."""
+    with socket.socket() as listener, ThreadPoolExecutor() as pool:
+        listener.bind(("", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        runs = {"replicas": ([], pool.submit(run, "local_replicas.py"))}
+        for name, index in (("peer missing", 0), ("chief missing", 1), ("port taken", 1)):
+            ports = [free_ports(1)[0], taken] if name == "port taken" else free_ports(2)
+            addresses = [f"127.0.0.1:{port}" for port in ports]
+            config = tfdistr.tf_config(worker=addresses)[index].to_json()
+            runs[name] = (addresses, pool.submit(run, "start.py", "4", config=config))
+        yield {name: [*addresses, future.result()] for name, (addresses, future) in runs.items()}
+
+
+@pytest.mark.parametrize(("case", "this", "other"), [("peer missing", 0, 1), ("chief missing", 1, 0)])
+def test_a_worker_that_is_missing_is_named(started, case, this, other):
+    *addresses, output = started[case]
+    rule, received, fix, after = output.splitlines()
+    assert rule == "The workers of the cluster must find each other within 4 s."
+    assert received == (
+        f"Received: worker {this} ({addresses[this]}): waited for worker {other} ({addresses[other]}), "
+        "where nobody listens"
+    )
+    assert fix == (
+        "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, "
+        "where the others can reach its address."
+    )
+    assert float(after.split()[1]) < 60
+
+
+def test_a_port_that_is_taken_is_named(started):
+    _, address, output = started["port taken"]
+    assert output.splitlines()[:3] == [
+        "Each task must be able to listen on the port of its address.",
+        f"Received: worker 1 ({address}): another process listens on its port",
+        "Fix: Another process has this task's port: end it, or give the task another address.",
+    ]
+
+
+def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(started):
+    lines = started["replicas"][0].splitlines()
+    warning, result = (line for line in lines if "cuInit" not in line)  # TensorFlow's, where there is no GPU
+    assert warning == (
+        "WARNING This worker has 2 devices, so TensorFlow's own replica threads are used: R functions in "
+        "the model and Keras 3's fit on several workers fail there. Start one process per device."
+    )
+    result = json.loads(result)
+    assert (result["replicas"], result["workers"]) == (2, 1)
+    x = np.arange(12.0).reshape(6, 2)
+    first = (x.sum(1) ** 2).mean()
+    assert result["losses"][0] == pytest.approx(first)
+    assert result["losses"][1] < first
+
+
+# --- In this process
+
+
+def test_a_strategy_that_is_made_too_late_is_refused(monkeypatch):
+    plan = tfdistr.tf_config(worker=["127.0.0.1:10001", "127.0.0.1:10002"])
+    monkeypatch.setenv("TF_CONFIG", plan[0].to_json())
+    tf.zeros(1)
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.MultiWorkerMirroredStrategy()
+    assert str(caught.value).splitlines() == [
+        "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
+        "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
+        "Fix: Make the strategy first: right after the imports, before data and models.",
+    ]
+
+
+def test_arguments_and_tf_config_are_checked(monkeypatch):
+    message = r"`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'\.\nReceived: 'gloo'"
+    with pytest.raises(ArgumentError, match=message):
+        tfdistr.MultiWorkerMirroredStrategy("gloo")
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with pytest.raises(ClusterConfigError):
+        tfdistr.MultiWorkerMirroredStrategy()
+
+
+def test_a_train_step_that_is_a_tf_function_works_on_one_worker(monkeypatch):
+    class Own(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = keras.layers.Dense(1, kernel_initializer="zeros")
+
+        def call(self, inputs):
+            return self.body(inputs)
+
+        @tf.function
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x) - y) ** 2)
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"error": loss}
+
+    monkeypatch.setenv("TF_CONFIG", "")
+    with tfdistr.MultiWorkerMirroredStrategy().scope():
+        model = Own()
+        model.compile("sgd", "mse")
+    losses = model.fit(np.ones((4, 2)), np.ones((4, 1)), epochs=2, verbose=0).history["error"]
+    assert losses[0] == pytest.approx(1.0)
+    assert losses[1] < 1.0
+
+
+def test_other_errors_at_the_start_are_passed_on(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2"])[1].to_json())
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    error = start_error(RuntimeError("no such device\nand more"), resolver, 5.0)
+    assert str(error).splitlines()[:2] == [
+        "The workers of the cluster must find each other within 5 s.",
+        "Received: worker 0 (b:2): no such device",
+    ]
+    missing = (
+        "Barrier timed out.\nSome timed out task names:\n/job:chief/replica:0/task:0\n\nThe first: /job:w"
+    )
+    error = start_error(tf.errors.DeadlineExceededError(None, None, missing), resolver, 5.0)
+    assert error.received == "worker 0 (b:2): waited for chief 0 (a:1)"
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, "10.0.0.1,host"),
+        ({"no_proxy": "a.example,host"}, "a.example,host,10.0.0.1"),
+        ({"no_proxy": "a.example", "no_grpc_proxy": "b.example"}, "b.example,10.0.0.1,host"),
+    ],
+)
+def test_workers_are_not_looked_for_behind_a_proxy(monkeypatch, known, expected):
+    monkeypatch.setenv("no_grpc_proxy", "")
+    monkeypatch.setenv("no_proxy", "")
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    bypass_proxy(["10.0.0.1:2222", "host:2222", "10.0.0.1:2223"])
+    assert os.environ["no_grpc_proxy"] == expected  # noqa: SIM112 (gRPC's name)
+
+
+def test_without_tf_config_it_is_a_strategy_for_one_worker(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+    strategy = tfdistr.MultiWorkerMirroredStrategy()
+    assert (strategy.num_workers, strategy.worker_index, strategy.is_chief) == (1, 0, True)
+    assert float(strategy.reduce("SUM", tf.constant(2.0), axis=None)) == 2.0
+    strategy.barrier("nobody else", 1)
+    strategy.leave()
+    with strategy.scope():
+        assert tfdistr.auto_shard(
+            tf.data.Dataset.range(3)
+        ).options().experimental_distribute.auto_shard_policy == (tf.data.experimental.AutoShardPolicy.OFF)

@@ -1,0 +1,171 @@
+"""What a job takes with it to the workers, and how."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr._utils.foreign import Named
+from tfdistr._utils.pickles import load_value, save_value
+from tfdistr.data.source import Arrays, make_source
+from tfdistr.errors import ArgumentError
+from tfdistr.training.job import Job
+
+X = np.arange(100_000.0).reshape(-1, 4)
+FACTOR = 3
+
+
+def there_and_back(value, folder):
+    save_value(value, folder, "value")
+    return load_value(folder, "value")
+
+
+def job(**parts) -> Job:
+    return Job(**{"model": lambda: "model", "data": make_source(X)} | parts)
+
+
+def is_mapped(array: np.ndarray) -> bool:
+    """Whether the array's memory is that of a file."""
+    base = array
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    return isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap)
+
+
+def test_a_job_comes_back_as_it_was(tmp_path):
+    sent = job(
+        validation=tfdistr.load_dataset("digits", "test"),
+        batch_size=None,
+        epochs=3,
+        class_weight={0: 2.0},
+        seed=7,
+        shuffle=False,
+    )
+    sent.save(tmp_path)
+    received = Job.load(tmp_path)
+    assert received.model() == "model"
+    assert received.params == sent.params
+    assert received.params["seed"] == 7
+    assert (received.validation, received.class_weight) == (sent.validation, {0: 2.0})
+    np.testing.assert_array_equal(received.data.parts[0], X)
+
+
+def test_the_strategy_can_be_made_before_the_job_is_read(tmp_path):
+    job(communication="ring", start_timeout=5.0).save(tmp_path)
+    (tmp_path / "job.pkl").unlink()
+    options = {"communication": "ring", "start_timeout": 5.0, "heartbeat_timeout": 30.0}
+    assert Job.load_strategy(tmp_path) == ("multi_worker_mirrored", options)
+    job(strategy="mirrored", options={"devices": ["cpu:0"]}).save(tmp_path)
+    assert Job.load_strategy(tmp_path) == ("mirrored", {"devices": ["cpu:0"]})
+
+
+def test_arrays_are_mapped_into_memory(tmp_path):
+    save_value(
+        {"a": Arrays((X, X[:, :1])), "small": np.arange(3), "empty": np.empty((0, 2))}, tmp_path, "value"
+    )
+    received = load_value(tmp_path, "value")
+    x = received["a"].parts[0]
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(received["a"].parts[1], X[:, :1])
+    assert received["empty"].shape == (0, 2)
+    assert is_mapped(x)
+    assert is_mapped(received["small"])
+    assert not x.flags.writeable
+    assert not x.flags.owndata
+    assert x.ctypes.data % 64 == 0
+    assert (tmp_path / "value.pkl").stat().st_size < X.nbytes / 2
+
+
+def test_only_empty_arrays(tmp_path):
+    assert there_and_back(np.empty((0, 2)), tmp_path).shape == (0, 2)
+
+
+def test_arrays_of_text_and_arrays_of_r(tmp_path):
+    value = (np.array(["é", "b"]), np.array(["long " * 10, b"b"], object), np.asfortranarray(X))
+    texts, objects, fortran = there_and_back(value, tmp_path)
+    assert texts.tolist() == ["é", "b"]
+    assert objects.tolist() == ["long " * 10, b"b"]
+    np.testing.assert_array_equal(fortran, X)
+
+
+def test_lambdas_and_closures_take_with_them_what_they_use(tmp_path):
+    captured, number = X.copy(), 2
+
+    def closure():
+        return captured[:number] * FACTOR
+
+    received, doubled = there_and_back((closure, lambda i: i * number), tmp_path)
+    np.testing.assert_array_equal(received(), X[:2] * 3)
+    assert doubled(4) == 8
+    places = received.__code__.co_freevars
+    assert is_mapped(received.__closure__[places.index("captured")].cell_contents)
+
+
+def test_functions_of_main_and_of_own_modules(tmp_path):
+    (tmp_path / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "script.py").write_text(
+        "import sys, numpy as np, helper\n"
+        "from tfdistr._utils.pickles import save_value\n"
+        "TABLE = np.arange(5)\n"
+        "class Thing:\n"
+        "    size = 3\n"
+        "def function():\n"
+        "    return helper.double(TABLE[Thing.size])\n"
+        "if __name__ == '__main__':\n"
+        "    save_value(function, sys.argv[1], 'value')\n"
+    )
+    subprocess.run([sys.executable, "script.py", str(tmp_path)], cwd=tmp_path, check=True, timeout=60)
+    reader = f"from tfdistr._utils.pickles import load_value; print(load_value({str(tmp_path)!r}, 'value')())"
+    read = subprocess.run([sys.executable, "-c", reader], capture_output=True, text=True, timeout=60, cwd="/")
+    assert read.stdout == "6\n", read.stderr
+
+
+def test_only_the_user_can_read_or_change_the_files(tmp_path):
+    old = os.umask(0)
+    try:
+        save_value(X, tmp_path, "value")
+    finally:
+        os.umask(old)
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["value.buffers", "value.pkl"]
+
+
+def test_named_parts_are_put_in_by_the_worker(tmp_path):
+    names = {"model": Named("r_model"), "data": Named("r_data"), "callbacks": Named("r_callbacks")}
+    job(**names).save(tmp_path)
+    put_in = {"r_model": len, "r_data": max, "r_callbacks": [1], "more": 0}
+    received = Job.load(tmp_path, put_in)
+    assert (received.model, received.data, received.callbacks, received.validation) == (len, max, [1], None)
+
+
+class Refuses:
+    def __reduce__(self):
+        raise RuntimeError("not me")
+
+
+@pytest.mark.parametrize(
+    ("thing", "received"),
+    [
+        (threading.Lock(), "TypeError: cannot pickle '_thread.lock' object"),
+        (Refuses(), "RuntimeError: not me"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(tmp_path, thing, received):
+    with pytest.raises(ArgumentError) as caught:
+        job(model=lambda: thing).save(tmp_path)
+    assert str(caught.value).splitlines() == [
+        "What the workers run must be such that it can be sent to other processes.",
+        f"Received: {received}",
+        "Fix: Make models, datasets and callbacks inside the functions, not outside of them; "
+        "pass `callbacks` as a function that returns the list.",
+    ]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,306 @@
+"""The arguments of ``distributed_fit()``: what is taken, and what is said about the rest."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr._utils.arguments import flag, one_of, optional_whole, whole
+from tfdistr._utils.foreign import Named
+from tfdistr.data.source import Arrays
+from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.fit import distributed_fit
+from tfdistr.jobs import run_dir as module
+from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.launch.local import describe_local_cluster
+from tfdistr.training.job_arguments import make_job
+
+X = np.zeros((4, 2), "float32")
+Y = np.zeros((4, 1), "float32")
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
+def scheduled() -> keras.Model:
+    made = model()
+    made.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)), "mse")
+    return made
+
+
+A_MODEL = "`model` must be a function without arguments that builds and compiles a model."
+AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
+WHOLE = "`{0}` must be a whole number of at least 1."
+TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
+A_CLUSTER = "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out."
+USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
+NOT_BOTH = "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both."
+NO_SIZE = "batch_size=None, and arrays or a data set"
+NO_BATCHES = "`batch_size` may be None only where functions return batches."
+VALIDATION = "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list."
+CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
+MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
+CLASSES = "`class_weight` must map the numbers of classes to weights."
+
+DEVICES = "`{}` must name devices that this process has, each once."
+FITTING = "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored', 'model_parallel'."
+WITH_SERVERS = "Change the cluster, or pass a strategy that fits it: 'parameter_server'."
+
+# The arguments that differ from a valid call; then message, received and fix of the error.
+REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"model": None}, A_MODEL, "builtins.NoneType", AS_FUNCTION),
+    ({"model": keras.Sequential()}, A_MODEL, "keras.src.models.sequential.Sequential", AS_FUNCTION),
+    ({"model": lambda: 3}, "`model` must be a function that returns a Keras 3 model.",
+     "a function that returned builtins.int", "End the function with the model: return model (in R: model)."),
+    ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",
+     "Call model.compile(optimizer=..., loss=...) in the function."),
+    ({"strategy": "central"}, "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', "
+     "'parameter_server', 'model_parallel'.", "'central'", "Use strategy='multi_worker_mirrored'."),
+    ({"strategy": "mirrored", "device": "cpu:0"},
+     "Beside its own arguments, distributed_fit() with 'mirrored' has the options 'devices'.", "'device'",
+     "Leave it out, or correct its name."),
+    ({"epoch": 3}, "Beside its own arguments, distributed_fit() with 'multi_worker_mirrored' has no options.",
+     "'epoch'", "Leave it out, or correct its name."),
+    ({"strategy": "one_device", "device": "gpu:7"}, DEVICES.format("device"),
+     "'gpu:7'", "They are cpu:0."),
+    ({"strategy": "mirrored", "devices": ["cpu:0", "CPU:0"]},
+     DEVICES.format("devices"), "'cpu:0', 'CPU:0'", "They are cpu:0."),
+    ({"strategy": "mirrored", "devices": []}, DEVICES.format("devices"),
+     "none", "They are cpu:0."),
+    ({"strategy": "mirrored", "cluster": TWO},
+     "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", FITTING),
+    ({"cluster": SERVED},
+     "The strategy 'multi_worker_mirrored' has no use for parameter servers.",
+     "2 workers and 1 parameter server, by the cluster", WITH_SERVERS),
+    ({"strategy": "parameter_server"}, "The strategy 'parameter_server' needs parameter servers.",
+     "1 worker and 0 parameter servers, by no cluster and no TF_CONFIG",
+     "Change the cluster, or pass a strategy that fits it: 'multi_worker_mirrored', 'mirrored', "
+     "'one_device', 'model_parallel'."),
+    ({"strategy": "parameter_server", "cluster": TWO},
+     "The strategy 'parameter_server' needs parameter servers.",
+     "2 workers and 0 parameter servers, by the cluster", FITTING),
+    ({"strategy": "parameter_server", "cluster": SERVED, "update": "later"},
+     "`update` must be one of 'async', 'sync'.", "'later'", "Use update='async'."),
+    ({"strategy": "parameter_server", "cluster": SERVED, "update": "sync",
+      "replicas_to_aggregate": 3}, "`replicas_to_aggregate` must be at most the number of workers.",
+     "replicas_to_aggregate=3, 2 workers", "Pass replicas_to_aggregate=2 or less, or start more workers."),
+    ({"cluster": 2}, A_CLUSTER, "builtins.int", USE_CLUSTER),
+    ({"cluster": tfdistr.tf_config(worker=["a:1", "b:2"])}, A_CLUSTER, "tfdistr.cluster.config.ClusterPlan",
+     USE_CLUSTER),
+    ({"batch_size": 0}, WHOLE.format("batch_size"), "0", "Pass batch_size=1, for example."),
+    ({"batch_size": "32"}, WHOLE.format("batch_size"), "'32'", "Pass batch_size=1, for example."),
+    ({"batch_size": None}, NO_BATCHES, NO_SIZE, "Pass batch_size=32, for example."),
+    ({"batch_size": None, "x": lambda: None, "y": None, "validation_data": tfdistr.load_dataset("digits")},
+     NO_BATCHES, NO_SIZE, "Pass batch_size=32, for example."),
+    ({"batch_size": 16, "per_worker_batch_size": 8}, NOT_BOTH, "batch_size=16, per_worker_batch_size=8",
+     "Leave one of them out."),
+    ({"per_worker_batch_size": 0}, WHOLE.format("per_worker_batch_size"), "0",
+     "Pass per_worker_batch_size=1, for example."),
+    ({"epochs": 0}, WHOLE.format("epochs"), "0", "Pass epochs=1, for example."),
+    ({"epochs": 1.5}, WHOLE.format("epochs"), "1.5", "Pass epochs=1, for example."),
+    ({"epochs": True}, WHOLE.format("epochs"), "True", "Pass epochs=1, for example."),
+    ({"epochs": None}, WHOLE.format("epochs"), "None", "Pass epochs=1, for example."),
+    ({"steps_per_epoch": 0}, WHOLE.format("steps_per_epoch"), "0", "Pass steps_per_epoch=1, for example."),
+    ({"validation_steps": -1}, WHOLE.format("validation_steps"), "-1",
+     "Pass validation_steps=1, for example."),
+    ({"validation_data": (X, Y, Y, Y)}, VALIDATION, "a tuple of 4", "Pass validation_data=(x_val, y_val)."),
+    ({"validation_data": ()}, VALIDATION, "a tuple of 0", "Pass validation_data=(x_val, y_val)."),
+    ({"validation_data": [X] * 4}, VALIDATION, "a list of 4", "Pass validation_data=(x_val, y_val)."),
+    ({"validation_data": (X, Y[:2])},
+     "All arrays must have the same number of examples (their first dimension).", "validation_data: 4, y: 2",
+     "Give every example an input, a target and a weight."),
+    ({"callbacks": "stop"}, CALLBACKS, "builtins.str",
+     "Pass callbacks=[keras.callbacks.EarlyStopping()], for example."),
+    ({"callbacks": [3]}, MADE, "builtins.int", "Pass a list of keras.callbacks.Callback objects."),
+    ({"callbacks": lambda: ["no"]}, MADE, "builtins.str", "Pass a list of keras.callbacks.Callback objects."),
+    ({"class_weight": [1.0, 2.0]}, CLASSES, "[1.0, 2.0]", "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
+    ({"class_weight": {"cat": 1.0}}, CLASSES, "{'cat': 1.0}",
+     "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
+    ({"class_weight": {0: 2.0}, "sample_weight": Y[:, 0]},
+     "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
+     "class_weight and sample_weight",
+     "Multiply the weight of each example by that of its class, and pass it as sample_weight."),
+    ({"seed": -1}, "`seed` must be a whole number from 0 to 4294967295.", "-1", "Pass seed=1, for example."),
+    ({"seed": 2**32}, "`seed` must be a whole number from 0 to 4294967295.", "4294967296",
+     "Pass seed=1, for example."),
+    ({"shuffle": 1}, "`shuffle` must be true or false.", "1", "Pass shuffle=True."),
+    ({"scale_learning_rate": "cubic"}, "`scale_learning_rate` must be one of 'none', 'linear', 'sqrt'.",
+     "'cubic'", "Use scale_learning_rate='none'."),
+    ({"communication": "gloo"}, "`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'.", "'gloo'",
+     "Use communication='auto'."),
+    ({"max_restarts": -1}, "`max_restarts` must be a whole number of at least 0.", "-1",
+     "Pass max_restarts=1, for example."),
+    ({"verbose": 3}, '`verbose` must be "auto", 0, 1 or 2.', "3",
+     "Use 0 for silence, 1 for a progress bar, 2 for one line an epoch."),
+]  # fmt: skip
+
+
+def name_of(case: Any) -> str | None:
+    return " ".join(case) if isinstance(case, dict) else ""
+
+
+@pytest.mark.parametrize(("differing", "message", "received", "fix"), REFUSED, ids=name_of)
+def test_what_is_refused(differing, message, received, fix):
+    with pytest.raises(ArgumentError) as caught:
+        distributed_fit(**{"model": model, "x": X, "y": Y} | differing)
+    assert (caught.value.message, caught.value.received, caught.value.fix) == (message, received, fix)
+
+
+def test_a_learning_rate_schedule_is_not_scaled():
+    job = make_job(scheduled, X, Y, num_workers=2, scale_learning_rate="linear")
+    from tfdistr.strategies.single_worker import SingleWorker
+    from tfdistr.training.train import train
+
+    with pytest.raises(ArgumentError) as caught:
+        train(job, SingleWorker(), lambda kind, **fields: None)
+    assert str(caught.value).splitlines() == [
+        "`scale_learning_rate` scales a learning rate that is a number.",
+        "Received: an optimizer with a learning-rate schedule",
+        'Fix: Pass scale_learning_rate="none" and scale the schedule in the model function.',
+    ]
+
+
+def test_whole_numbers_may_come_as_doubles():
+    job = make_job(
+        model, X, Y, num_workers=2, batch_size=8.0, epochs=2.0, steps_per_epoch=3.0,
+        validation_steps=np.float64(4), seed=7.0,
+    )  # fmt: skip
+    numbers = (job.batch_size, job.epochs, job.steps_per_epoch, job.validation_steps, job.seed)
+    assert numbers == (8, 2, 3, 4, 7)
+    assert {type(number) for number in numbers} == {int}
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_the_learning_rate_grows_with_the_workers(scale, factor):
+    job = make_job(model, X, Y, num_workers=4, per_worker_batch_size=8, scale_learning_rate=scale)
+    assert (job.batch_size, job.learning_rate_factor) == (32, factor)
+
+
+def test_a_seed_is_drawn_unless_it_is_given():
+    seeds = {make_job(model, X, Y, num_workers=1).seed for _ in range(3)}
+    assert len(seeds) == 3
+    assert make_job(model, X, Y, num_workers=1, seed=2**32 - 1).seed == 2**32 - 1
+
+
+@pytest.mark.parametrize("make", [tuple, list])
+def test_validation_data_is_a_tuple_or_a_list_or_like_x(make):
+    source = make_job(model, X, Y, num_workers=1, validation_data=make([X, Y, Y])).validation
+    assert isinstance(source, Arrays)
+    assert len(source.parts) == 3
+    alone = make_job(model, X, Y, num_workers=1, validation_data=X).validation
+    assert [part.shape for part in alone.parts] == [(4, 2)]
+
+
+def test_class_weights_may_come_as_text_and_empty():
+    assert make_job(model, X, Y, num_workers=1, class_weight={"1": 2}).class_weight == {1: 2.0}
+    assert make_job(model, X, Y, num_workers=1, class_weight={}).class_weight is None
+
+
+def test_one_callback_is_a_list_of_one():
+    stopping = keras.callbacks.EarlyStopping()
+    assert make_job(model, X, Y, num_workers=1, callbacks=stopping).callbacks == [stopping]
+
+
+def test_functions_of_another_language_are_named():
+    parts = [Named(name) for name in ("model", "data", "validation", "callbacks")]
+    made, x, validation, callbacks = parts
+    job = make_job(made, x, num_workers=1, batch_size=None, validation_data=validation, callbacks=callbacks)
+    assert [job.model, job.data, job.validation, job.callbacks] == parts
+
+
+def test_tasks_that_do_not_train_are_refused(monkeypatch):
+    plan = tfdistr.tf_config(worker=["127.0.0.1:1"], ps=["127.0.0.1:2"])
+    monkeypatch.setenv("TF_CONFIG", plan[1].to_json())
+    with pytest.raises(ClusterConfigError) as caught:
+        distributed_fit(model, X, Y)
+    assert str(caught.value).splitlines() == [
+        "distributed_fit() joins a cluster as a chief or a worker.",
+        "Received: the task ps 0 in TF_CONFIG",
+        "Fix: Call it in the processes of the chief and the workers only.",
+    ]
+
+
+# --- The run directory
+
+
+def test_a_run_directory_is_made_for_the_user_alone(tmp_path):
+    old = os.umask(0)
+    try:
+        folder = make_run_dir(tmp_path / "a" / "b")
+    finally:
+        os.umask(old)
+    assert folder == tmp_path / "a" / "b"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert make_run_dir(str(folder)) == folder
+
+
+def test_a_run_directory_may_be_relative_to_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert make_run_dir("~/run") == tmp_path / "run"
+    monkeypatch.chdir(tmp_path)
+    assert make_run_dir("other") == tmp_path / "other"
+
+
+def test_a_temporary_run_directory_goes_at_exit_unless_it_is_kept():
+    folder = make_run_dir(None)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (folder / "file").write_text("")
+    module.remove_temporary()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["full", "file"])
+def test_an_earlier_run_is_not_overwritten(tmp_path, name):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "job.pkl").write_text("")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError) as caught:
+        distributed_fit(model, X, Y, cluster=tfdistr.local_cluster(2), run_dir=tmp_path / name)
+    assert str(caught.value).splitlines() == [
+        "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
+        f"Received: {tmp_path / name}",
+        "Fix: Name another folder, or remove this one.",
+    ]
+
+
+# --- The checks themselves
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.int64(2), np.float32(2.0)])
+def test_whole_numbers(value):
+    assert whole("n", value) == optional_whole("n", value) == 2
+    assert type(whole("n", value)) is int
+
+
+@pytest.mark.parametrize("value", [0, 11, 2.5, "2", True, None, [2], float("nan"), float("inf"), 2 + 0j])
+def test_what_is_no_whole_number(value):
+    with pytest.raises(ArgumentError) as caught:
+        whole("n", value, maximum=10)
+    assert str(caught.value).splitlines() == [
+        "`n` must be a whole number from 1 to 10.", f"Received: {value!r}", "Fix: Pass n=1, for example."
+    ]  # fmt: skip
+
+
+def test_what_may_be_left_out():
+    assert optional_whole("n", None) is None
+    assert whole("n", 0, minimum=0) == 0
+
+
+def test_choices_and_flags():
+    assert one_of("c", "b", ["a", "b"]) == "b"
+    assert flag("f", False) is False
+    with pytest.raises(ArgumentError, match=r"`c` must be one of 'a', 'b'\.\nReceived: 1\nFix: Use c='a'"):
+        one_of("c", 1, ["a", "b"])
+    with pytest.raises(ArgumentError, match="Received: 'c'\nFix: Read it up"):
+        one_of("c", "c", ["a", "b"], fix="Read it up.")
+    with pytest.raises(ArgumentError, match=r"`f` must be true or false\.\nReceived: None\nFix: Pass f=True"):
+        flag("f", None)

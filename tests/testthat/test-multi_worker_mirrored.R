@@ -1,0 +1,20 @@
+test_that("without TF_CONFIG it is a strategy for one worker, under which Keras trains", {
+  withr::local_envvar(TF_CONFIG = NA)
+  strategy <- multi_worker_mirrored_strategy()
+  expect_s3_class(strategy, "tfdistr.strategies.multi_worker_mirrored.MultiWorkerMirroredStrategy")
+  expect_identical(strategy$num_workers, 1L)
+  expect_identical(strategy$worker_index, 0L)
+  expect_true(strategy$is_chief)
+  with(strategy$scope(), model <- small_model())
+  digits <- some_digits()
+  history <- model$fit(digits$x, as.array(digits$y), epochs = 2L, verbose = 0L)
+  expect_lt(history$history$loss[[2L]], history$history$loss[[1L]])
+})
+
+test_that("what it can't be made of is an error", {
+  refused <- function(code, class) expect_error(code, class = class)
+  refused(multi_worker_mirrored_strategy("carrier pigeon"), "tfdistr_error_argument")
+  refused(multi_worker_mirrored_strategy(timeout = 3), "rlib_error_dots_nonempty")
+  withr::local_envvar(TF_CONFIG = '{"cluster": {"worker": ["a:1"]}}')
+  refused(multi_worker_mirrored_strategy(), "tfdistr_error_cluster_config")
+})

@@ -1,0 +1,80 @@
+# A result as the core gives it, with fixed numbers.
+some_fit <- function() {
+  new_fit(list(
+    history = list(accuracy = list(0.5, 0.75), loss = c(1.5, 0.25), val_loss = c(2, 1)),
+    metrics = list(accuracy = 0.75, loss = 0.25, val_loss = 1),
+    params = list(batch_size = 64L, epochs = 2L, seed = 1L, workers = 2L),
+    workers = list(
+      list(index = 0L, host = "here", pid = 10L, status = "done", seconds = 3.25, log = "/run/0.log"),
+      list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
+    ),
+    run_dir = "/run",
+    model = "the model"
+  ))
+}
+
+test_that("a result is a list of what the core gives, and has the model", {
+  fit <- some_fit()
+  expect_identical(fit$history, list(accuracy = c(0.5, 0.75), loss = c(1.5, 0.25), val_loss = c(2, 1)))
+  expect_identical(fit[["metrics"]]$accuracy, 0.75)
+  expect_identical(fit$params$batch_size, 64L)
+  expect_identical(fit$workers, data.frame(
+    index = 0:1, host = "here", pid = 10:11, status = "done", seconds = c(3.25, 3.5),
+    log = c("/run/0.log", NA)
+  ))
+  expect_identical(fit$model, "the model")
+  expect_identical(fit[["model"]], "the model")
+  expect_identical(trained_model(fit), "the model")
+  expect_null(fit$nothing)
+})
+
+test_that("an error of the model function, called again for the model, is raised as it is", {
+  build <- function() rlang::abort("of {R}", class = "my_error")
+  errors <- new.env()
+  fit <- some_fit()
+  later <- reticulate::py_run_string("
+class Later:
+    def __init__(self, build):
+        self.build = build
+    @property
+    def model(self):
+        return self.build()
+")$Later
+  attr(fit, "python") <- later(recorded(build, errors))
+  attr(fit, "errors") <- errors
+  expect_error(fit$model, "of {R}", fixed = TRUE, class = "my_error")
+})
+
+test_that("results are printed and summarized", {
+  fit <- some_fit()
+  expect_snapshot(fit)
+  expect_snapshot(summary(fit))
+  fit$params["batch_size"] <- list(NULL)
+  fit$workers <- fit$workers[1L, ]
+  fit$params$workers <- 1L
+  fit["run_dir"] <- list(NULL)
+  expect_snapshot(fit)
+  expect_identical(summary(some_fit())$history$loss, c(1.5, 0.25))
+})
+
+test_that("the history as a data frame has a row for each epoch and metric", {
+  expect_identical(as.data.frame(some_fit()), data.frame(
+    epoch = c(1:2, 1:2, 1:2),
+    metric = c("accuracy", "accuracy", "loss", "loss", "loss", "loss"),
+    value = c(0.5, 0.75, 1.5, 0.25, 2, 1),
+    data = c("training", "training", "training", "training", "validation", "validation")
+  ))
+})
+
+test_that("plot() draws a panel for each metric and leaves the device as it was", {
+  file <- withr::local_tempfile(fileext = ".svg")
+  grDevices::svg(file)
+  withr::defer(grDevices::dev.off())
+  grDevices::dev.control("enable") # keeps what is drawn
+  before <- graphics::par("mfrow")
+  fit <- some_fit()
+  expect_identical(withVisible(plot(fit)), list(value = fit, visible = FALSE))
+  expect_identical(graphics::par("mfrow"), before)
+  recorded <- grDevices::recordPlot()
+  expect_gt(length(recorded[[1L]]), 0L)
+})
