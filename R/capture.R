@@ -1,13 +1,13 @@
-# What R functions take along to another process. Only R has this: Python has cloudpickle.
+# The variables that R functions take along to another process. Python has cloudpickle for this.
 #
-# serialize() sends a function with the frames that it was made in, whole, and without what it uses of the
-# global environment. Here a function takes along what it and the functions that it calls use by name, from
-# either. The rest of a frame may be large, or something that no other process can have.
+# serialize() sends a function with its whole frames, and without the variables of the global environment.
+# Here a function takes along the variables of both that it, and the functions that it calls, use by name. The
+# rest of a frame may be large, or an object that no other process can have.
 
 # Everything that the functions need, for restore_functions().
 #
 # functions: A named list of functions; some may be NULL.
-# Returns: a list with `functions`, `globals` (what to put into the global environment) and `packages` (which
+# Returns: a list with `functions`, `globals` (variables for the global environment) and `packages` (packages
 #   to attach, in this order).
 capture_functions <- function(functions) {
   used <- new_used()
@@ -17,7 +17,7 @@ capture_functions <- function(functions) {
   c(parts, list(packages = rev(attached)))
 }
 
-# Puts what capture_functions() made into this process, and gives the functions.
+# Puts the result of capture_functions() into this process. Returns the functions.
 restore_functions <- function(captured) {
   for (package in setdiff(captured$packages, .packages())) {
     suppressPackageStartupMessages(library(package, character.only = TRUE))
@@ -26,13 +26,13 @@ restore_functions <- function(captured) {
   captured$functions
 }
 
-# Which variables are used: `names` has those of each of `frames`; `globals` has those that were found in the
-# global environment, or in what attach() put behind it, with their values.
+# The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
+# values of variables in the global environment, or in a database that attach() put behind it.
 new_used <- function() {
   rlang::env(frames = list(), names = list(), globals = list())
 }
 
-# Notes a variable of a frame; says whether it is new.
+# Records a variable of a frame. Returns whether it is new.
 add_variable <- function(used, frame, name) {
   place <- which_env(frame, used$frames)
   if (is.na(place)) {
@@ -55,14 +55,14 @@ which_env <- function(env, envs) {
   Position(function(known) identical(known, env), envs)
 }
 
-# Notes in `used` what a value needs: a function, a formula, or a list or an environment (an R6 object) with
-# such in it.
+# Records in `used` the variables that a value needs: a function, a formula, or a list or an environment (an
+# R6 object) with functions or formulas in it.
 visit <- function(value, used) {
   if (is_python(value)) {
     return(invisible())
   }
   if (typeof(value) == "closure") {
-    # It warns where `...` is that of a function around.
+    # findGlobals() warns where `...` belongs to an enclosing function.
     names <- suppressWarnings(codetools::findGlobals(value, merge = FALSE))
     for (name in names$functions) visit_variable(name, environment(value), "function", used)
     if ("..." %in% all.names(body(value))) names$variables <- c(names$variables, "...")
@@ -92,12 +92,12 @@ visit_variable <- function(name, env, mode, used) {
   if (new) visit(value, used)
 }
 
-# Whether every process has this environment, as it belongs to R or to a package.
+# Whether every process has this environment, because it belongs to R or to a package.
 is_shared <- function(env) {
   isNamespace(env) || grepl("^(base|R_EmptyEnv|Autoloads|(package|imports):.*)$", environmentName(env))
 }
 
-# The value of a variable; NULL for an argument that was not given. For `...` a list.
+# The value of a variable; NULL for a missing argument, a list for `...`.
 value_of <- function(name, env) {
   if (name == "...") {
     return(eval(quote(list(...)), env))
@@ -106,15 +106,15 @@ value_of <- function(name, env) {
   if (missing(value)) NULL else value
 }
 
-# A frame with nothing in it but `...`.
+# A frame that has only `...`.
 frame_with <- function(dots) {
   do.call(function(...) {
-    list(...) # evaluated here, it does not keep this frame
+    list(...) # arguments that are evaluated do not keep this frame
     environment()
   }, as.list(dots), quote = TRUE)
 }
 
-# A copy of a value: functions with copies of their frames, in which only what is used is. `done` has the
+# A copy of a value. Functions in it get copies of their frames, with the used variables only. `done` has the
 # frames that were copied already, and their copies.
 copy_value <- function(value, used, done = rlang::env(frames = list(), copies = list())) {
   if (is_python(value)) {
@@ -142,7 +142,7 @@ copy_frame <- function(frame, used, done) {
   names <- if (is.na(place)) character() else used$names[[place]]
   copy <- frame_with(if ("..." %in% names) value_of("...", frame))
   parent.env(copy) <- copy_frame(parent.env(frame), used, done)
-  # Known before it is filled: a function in it may have it as its own frame.
+  # Recorded before it is filled: a function in the frame may have this same frame.
   done$frames <- c(done$frames, frame)
   done$copies <- c(done$copies, copy)
   for (name in setdiff(names, "...")) {

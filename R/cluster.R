@@ -3,21 +3,20 @@
 
 #' Build TF_CONFIG from addresses
 #'
-#' Gives the environment variable TF_CONFIG for one task of a cluster, or for every task of it. With it,
-#' workers on several machines are started by hand: paste the lines of [cluster_lines()] into a session on
-#' each, then make the same call of [distributed_fit()] in all of them.
+#' Gives the environment variable TF_CONFIG for one task of a cluster, or for every task. It is for workers
+#' that you start by hand on several machines: paste the lines of [cluster_lines()] into a session on each
+#' machine, then make the same call of [distributed_fit()] in every session.
 #'
 #' @param worker Character vector: the addresses "host:port" of the workers, in order.
 #' @param ps Character vector: the addresses of the parameter servers, if there are any.
-#' @param chief String: the address of the chief, if it is a task of its own; without one, worker 0 is the
-#'   chief.
+#' @param chief String: the address of the chief, if it is a separate task; by default worker 0 is the chief.
 #' @param type String: the job of the task to build TF_CONFIG for, "chief", "worker", "ps" or "evaluator".
 #' @param index Number: the place of that task in its job, counted from 0, as in TF_CONFIG.
-#' @return With `type` and `index` the TF_CONFIG of that task, an object of class `tfdistr_cluster_config`: a
+#' @return With `type` and `index`, the TF_CONFIG of that task, an object of class `tfdistr_cluster_config`: a
 #'   list with `cluster` (a list of addresses for each job), `task` (a list with `type` and `index`),
-#'   `num_workers` (how many tasks train), `worker_index` (the place of this task among those, from 0; `NULL`
-#'   if it does not train) and `is_chief`. Without them a list of these, one for each task, of class
-#'   `tfdistr_cluster_plan`. `as.character()` gives the JSON text.
+#'   `num_workers` (number of tasks that train), `worker_index` (the place of this task among the tasks that
+#'   train, from 0; `NULL` if it does not train) and `is_chief`. Without `type` and `index`, a list of such
+#'   objects, one for each task, of class `tfdistr_cluster_plan`. `as.character()` gives the JSON text.
 #' @section Errors: `tfdistr_error_cluster_config` if the addresses are no valid cluster, or the task is not
 #'   in it.
 #' @source
@@ -44,13 +43,13 @@ tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index
 
 #' The cluster that TF_CONFIG describes
 #'
-#' Reads and checks the environment variable TF_CONFIG, whoever wrote it: [tf_config()], Python,
-#' `jsonlite::toJSON()` with or without `auto_unbox = TRUE`.
+#' Reads and checks the environment variable TF_CONFIG. Its text may come from [tf_config()], from Python, or
+#' from `jsonlite::toJSON()` with or without `auto_unbox = TRUE`.
 #'
-#' @return An object of class `tfdistr_cluster_config`, as of [tf_config()]; `NULL` if TF_CONFIG is not set,
+#' @return An object of class `tfdistr_cluster_config`, as from [tf_config()]; `NULL` if TF_CONFIG is not set,
 #'   is empty, or has neither a cluster nor a task.
 #' @section Errors: `tfdistr_error_cluster_config` if TF_CONFIG is set but not valid. The message names the
-#'   field, what came, and the fix.
+#'   field, the value and the fix.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' Sys.setenv(TF_CONFIG = jsonlite::toJSON(auto_unbox = TRUE, list(
 #'   cluster = list(worker = c("10.0.0.1:2222", "10.0.0.2:2222")),
@@ -68,27 +67,30 @@ cluster_from_env <- function() {
 
 #' Describe a cluster of workers on this machine
 #'
-#' No worker is started yet: pass it to [distributed_fit()], which starts the workers, each an R process of
-#' its own, by `mpiexec` where they communicate by MPI. They listen on ports that are free then, talk to each
-#' other over the loopback address, and end with the process that started them. Other machines do
-#' not reach them: `SECURITY.md` says how, and what is not protected.
+#' This call starts no worker. Pass its result to [distributed_fit()], which starts an R process for each
+#' worker, by `mpiexec` where the workers communicate by MPI. The workers listen on free ports, communicate
+#' over the loopback address, and end with the process that started them. Other machines can't reach them:
+#' `SECURITY.md` says how, and what is not protected.
 #'
-#' @param workers Number of workers, at least 1; or "gpus" for one on each GPU that this process sees (or
-#'   `env` lets see), which sees that one only.
-#' @param ps Number of parameter servers beside them, for `strategy = "parameter_server"`. A process that is
-#'   the chief is then started, too; it is an R process, the others are Python processes.
-#' @param cores_per_worker Number: on how many cores of this machine each worker runs, with as many threads.
-#'   By default the workers share all cores that this process can use, fairly; where there are fewer cores
-#'   than workers, several workers share one.
-#' @param env Named character vector: environment variables for the workers, beside those of this process.
-#' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`". It is in a
-#'   file for each worker in any case.
+#' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
+#'   (or that `env` makes visible). Each such worker sees only its GPU.
+#' @param ps Number of parameter servers beside the workers, for `strategy = "parameter_server"`. A chief is
+#'   then started, too. The chief is an R process, the other tasks are Python processes.
+#' @param cores_per_worker Number of cores of this machine on which each worker runs, with as many threads.
+#'   By default the workers fairly share all cores that this process can use; where there are fewer cores
+#'   than workers, several workers share one core.
+#' @param env Named character vector: environment variables for the workers, beside the variables of this
+#'   process.
+#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`". The
+#'   output is in a file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras, so that
-#'   they start in some 2 seconds instead of 10. This call starts that process in the background. It serves
-#'   all jobs of this session, and ends with it, after ten idle minutes, and by [stop_warm_workers()]. Where
-#'   a fork is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
-#' @return A list of class `tfdistr_local_cluster` with these seven, and `gpus`, that of each worker.
+#' @param warm Whether workers are forks of a fork server, an R process that has loaded Python, TensorFlow and
+#'   Keras: they then start in some 2 seconds instead of 10. This call starts the fork server in the
+#'   background. It serves all jobs of this session. It ends with the session, after ten idle minutes, or by
+#'   [stop_warm_workers()]. Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs
+#'   say why.
+#' @return A list of class `tfdistr_local_cluster` with these seven values, and `gpus`, the GPU of each
+#'   worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
@@ -119,28 +121,29 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 
 #' Describe a cluster of workers on several hosts, by MPI
 #'
-#' Nothing is started yet: pass it to [distributed_fit()], which runs one `mpiexec`. That reaches the hosts by
-#' ssh: each must let this user in without a password, and have the same R, Python, packages and MPI at the
-#' same paths as this machine. Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts
-#' must see the run directory under the same path: by default it is a new folder of the working
-#' directory. On Linux, all workers end with the process that started them, however that ends.
+#' This call starts nothing. Pass its result to [distributed_fit()], which runs one `mpiexec`. `mpiexec`
+#' reaches the hosts by ssh: each host must let this user in without a password, and have the same R, Python,
+#' packages and MPI at the same paths as this machine. Worker `i` (from 0) runs on
+#' `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory under the same path; by default
+#' it is a new folder in the working directory. On Linux, all workers end with the process that started them,
+#' also if that process is killed.
 #'
 #' @param hosts Character vector: names or addresses of the hosts, each once, as ssh takes them. This machine
 #'   can be one of them.
 #' @param workers_per_host Number of workers on each host, at least 1.
-#' @param cores_per_worker Number: on how many cores of its host each worker runs, with as many threads. By
-#'   default the workers of a host share its cores fairly.
-#' @param env Named character vector: environment variables for the workers, beside those that `mpiexec` hands
-#'   on: with MPICH all of this process.
-#' @param follow `TRUE` to show what the workers print as it comes, each line after "`[worker 1]`".
+#' @param cores_per_worker Number of cores of its host on which each worker runs, with as many threads. By
+#'   default the workers of a host fairly share its cores.
+#' @param env Named character vector: environment variables for the workers, beside the variables that
+#'   `mpiexec` passes on (MPICH passes on all variables of this process).
+#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
 #' @param start_timeout Seconds until every worker must have joined the cluster.
 #' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
 #'   `"ssh -F my_config"`. By default `ssh`.
-#' @param warm Whether workers are forks of an R process that has loaded Python, TensorFlow and Keras; see
-#'   [local_cluster()]. The first job starts one on each host, by ssh.
-#' @return A list of class `tfdistr_mpi_cluster` with these, and `workers`: how many there are on all hosts.
+#' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
+#'   server on each host, by ssh.
+#' @return A list of class `tfdistr_mpi_cluster` with these values, and `workers`, their number on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
-#' @seealso [local_cluster()], for workers on this machine; they communicate by MPI, too, where they can.
+#' @seealso [local_cluster()], for workers on this machine; they also communicate by MPI, where they can.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
 #' @family clusters
@@ -190,10 +193,10 @@ python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, sta
 #' `cluster_env()` gives the environment variable itself, for processes that R starts.
 #'
 #' @param cluster A TF_CONFIG or a plan of [tf_config()].
-#' @param language String: what the sessions understand, "r", "python" or "bash".
-#' @return `cluster_lines()`: a character vector; each task's lines begin with a comment that names it.
-#'   `cluster_env()`: the named character vector `c(TF_CONFIG = <JSON>)`; for a plan a list of one for each
-#'   task.
+#' @param language String: the language of the sessions, "r", "python" or "bash".
+#' @return `cluster_lines()`: a character vector; the lines of each task begin with a comment that names the
+#'   task. `cluster_env()`: the named character vector `c(TF_CONFIG = <JSON>)`; for a plan, a list of such
+#'   vectors, one for each task.
 #' @section Errors: `tfdistr_error_argument` if an argument is something else.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' plan <- tf_config(worker = c("10.0.0.1:2222", "10.0.0.2:2222"))
@@ -213,7 +216,7 @@ cluster_env <- function(cluster) {
   if (inherits(cluster, "tfdistr_cluster_plan")) lapply(cluster, env) else env(cluster)
 }
 
-# The S3 object of a ClusterConfig. Its JSON goes with it, so that it can be saved and sent.
+# The S3 object of a ClusterConfig. It has the JSON text, so that R can save and send it.
 cluster_config <- function(config) {
   document <- reticulate::py_to_r(config$to_dict())
   structure(
@@ -249,7 +252,7 @@ reload_environ <- function() {
   core()$reload_environ()
 }
 
-# Python cannot tell whether R's session lives on after an error, as a script does not.
+# Python can't see whether R goes on after an error: a session does, a script does not.
 say_if_session <- function() {
   core()$lives_on(interactive())
 }

@@ -2,21 +2,21 @@
 
 #' Compare strategies on this machine
 #'
-#' Trains a model with several strategies and numbers of workers, one after the other, and measures. Each run
-#' has processes of its own; nothing of one is left in the next.
+#' Trains a model with several strategies and numbers of workers, one after the other, and measures the speed.
+#' Each run has new processes, so that no run affects the next one.
 #'
 #' @inheritParams distributed_fit
 #' @param ... Further arguments of [distributed_fit()], by name, such as `batch_size`.
-#' @param strategies Names of strategies, or a named list with a list of the options of each.
-#' @param workers The number of workers, or several numbers to be tried. A strategy that trains in one process
-#'   is tried with one; one with parameter servers gets one of these beside the workers.
+#' @param strategies Names of strategies, or a named list that has a list of options for each strategy.
+#' @param workers The number of workers, or several numbers to try. A strategy that trains in one process is
+#'   tried with one worker. A strategy with parameter servers gets one server beside the workers.
 #' @param epochs Number of epochs, at least 2: the first one is not measured.
 #' @param env Named character vector: environment variables for the workers.
 #' @param x For `plot()`, what `compare_strategies()` returned.
 #' @return A data frame of class `tfdistr_comparison` with a row for each strategy and number of workers:
 #'   `strategy`, `workers`, `seconds_per_epoch` (the median of the epochs but the first, in which TensorFlow
-#'   compiles the step), `examples_per_second` in such an epoch, `loss` (of the last epoch), and `error`, why
-#'   there is none of these. `plot()` draws the examples per second and returns its argument, invisibly.
+#'   compiles the step), `examples_per_second` in such an epoch, `loss` (of the last epoch), and `error` (why
+#'   the run has no results). `plot()` draws the examples per second and returns its argument, invisibly.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form. A run that failed has an
 #'   `error`.
 #' @examplesIf reticulate::py_module_available("keras")
@@ -55,7 +55,7 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
           measured_row(core()$measured(run, attr(fit, "python")))
         },
         tfdistr_error = function(error) {
-          if (inherits(error, "tfdistr_error_argument")) stop(error) # which the other runs would meet, too
+          if (inherits(error, "tfdistr_error_argument")) stop(error) # all runs would fail with it
           measured_row(core()$Measured(run$strategy, run$workers, error = conditionMessage(error)))
         }
       )
@@ -64,7 +64,6 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
   structure(do.call(rbind, rows), class = c("tfdistr_comparison", "data.frame"))
 }
 
-# A row of the data frame.
 measured_row <- function(measured) {
   number <- function(value) if (is.null(value)) NA_real_ else as.numeric(value)
   value <- function(name) reticulate::py_to_r(measured[[name]])

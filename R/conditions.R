@@ -1,8 +1,8 @@
-# Errors: those of the Python core (errors.py) arrive as R conditions, and R's own look the same.
+# Errors of the Python core (errors.py) become R conditions. Errors of the R package look the same.
 
 # Raises an error of tfdistr: the rule, then what was received, then the fix.
 abort <- function(kind, message, received = NULL, fix = NULL, ..., call = rlang::caller_env()) {
-  # rlang shows text as it is; cli would fill in what is in braces.
+  # rlang shows text unchanged; cli would evaluate the text in braces.
   rlang::abort(
     c(
       message,
@@ -15,8 +15,8 @@ abort <- function(kind, message, received = NULL, fix = NULL, ..., call = rlang:
   )
 }
 
-# Evaluates code that calls the Python core. An error of the core becomes a condition; an error of one of the
-# R functions that the core called, if `record` has it, is raised as it was. Others pass as they are.
+# Evaluates code that calls the Python core. An error of the core becomes a condition. An error of an R
+# function that the core called is raised unchanged, if `record` has it. Other errors pass unchanged.
 with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
   tryCatch(
     expr,
@@ -54,8 +54,8 @@ abort_as_in_python <- function(error, call) {
   do.call(abort, c(arguments, if (kind == "worker_failed") failure))
 }
 
-# What stands as the parent of a condition: rlang can't show reticulate's own. The message says where the
-# error is from; all else was said.
+# The parent of a condition: rlang can't show the errors of reticulate. The message says only where the error
+# is from; the condition says the rest.
 python_parent <- function(error) {
   classes <- setdiff(class(error), c("python.builtin.BaseException", "python.builtin.object"))
   structure(
@@ -64,14 +64,15 @@ python_parent <- function(error) {
   )
 }
 
-# Keeps in `record` the error of an R function that Python is going to call: Python hands on only its message.
+# Keeps in `record` the error of an R function that Python is going to call: Python passes on only its
+# message.
 recorded <- function(fun, record) {
   function(...) {
     withCallingHandlers(call_with(fun, ...), error = function(error) record$error <- error)
   }
 }
 
-# Functions need not take what they are given.
+# Calls a function that may have no arguments.
 call_with <- function(fun, ...) {
   if (length(formals(args(fun)))) fun(...) else fun()
 }
@@ -89,7 +90,7 @@ r_error <- function(error) {
   }
 }
 
-# R's calls since Python called R last, without those that only stand between the two.
+# R's calls since the last call from Python, without the calls that only connect the two.
 format_calls <- function(trace) {
   calls <- vapply(trace$call, function(call) rlang::expr_deparse(call)[[1L]], "")
   begin <- c("reticulate:::call_r_function(", "do.call(fn, c(args, named_args))", "call_with(")

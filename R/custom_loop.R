@@ -3,33 +3,33 @@
 
 #' Pieces of a training loop of one's own
 #'
-#' `make_strategy()` makes a strategy by its name. Make it first of all, on every worker: before anything
-#' else uses TensorFlow (before `library(keras3)`). `distribute()` gives this worker's part of every batch
-#' of a dataset. `is_chief()` says whether this process is the one that writes checkpoints and logs for all,
-#' `worker_index()` which of the workers it is, and `num_workers()` how many train.
-#' `vignette("custom-loop")` has a whole loop, and [average_loss()] the losses for it.
+#' `make_strategy()` makes a strategy by its name. Call it first on every worker, before anything else uses
+#' TensorFlow (before `library(keras3)`). `distribute()` gives this worker's part of every batch of a dataset.
+#' `is_chief()` says whether this process writes checkpoints and logs for all workers. `worker_index()` gives
+#' the index of this worker, and `num_workers()` the number of workers that train. `vignette("custom-loop")`
+#' has a whole loop. [average_loss()] describes its losses.
 #'
-#' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]); without it, the strategy is
-#' one for one worker, or, in a process that `mpiexec` or `srun` has started, one for all of its ranks.
+#' The environment variable TF_CONFIG describes the cluster (see [tf_config()]). Without TF_CONFIG, the
+#' strategy is for one worker, or, if `mpiexec` or `srun` has started this process, for all ranks.
 #'
-#' `is_chief()`, `worker_index()` and `num_workers()` ask the first of these that knows: the strategy in whose
-#' scope the call is; the cluster in TF_CONFIG; the strategy that this process has made; the launcher that
-#' has started it (`mpiexec`, `srun`), whose rank 0 is the chief. They can be called before a strategy is
-#' made. A process that is alone is worker 0 of 1, and its own chief.
+#' `is_chief()`, `worker_index()` and `num_workers()` use the first of these that exists: the strategy whose
+#' scope the call is in; the cluster in TF_CONFIG; the strategy that this process has made; the launcher of
+#' this process (`mpiexec`, `srun`), whose rank 0 is the chief. They can be called before a strategy is made.
+#' A process without a cluster is worker 0 of 1, and the chief.
 #'
 #' All workers get the same number of batches, in the order of the dataset. Where a batch has fewer rows than
-#' there are workers, some get one with no rows: the losses and metrics stay right, but TensorFlow's
+#' there are workers, some workers get no rows. The losses and metrics stay right, but TensorFlow's
 #' convolution and pooling can't learn from no rows. `dataset$batch(size, drop_remainder = TRUE)` avoids it.
 #'
-#' @param name String: "multi_worker_mirrored", where every worker has a copy of the model, and each step is
-#'   made by all; "mirrored", where the devices of this process do so; or "one_device".
-#' @param ... What the strategy takes: for "multi_worker_mirrored" see [multi_worker_mirrored_strategy()];
-#'   `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by default all GPUs that this process sees,
-#'   or the CPU); and `device` of "one_device", such as "cpu:0". R functions in a model need one process for
-#'   each device: on two devices of one process they are refused.
+#' @param name String: "multi_worker_mirrored" (every worker has a copy of the model, and all make each step
+#'   together), "mirrored" (the same for the devices of this process) or "one_device".
+#' @param ... Options of the strategy. For "multi_worker_mirrored" see [multi_worker_mirrored_strategy()].
+#'   "mirrored" has `devices`, names such as `c("gpu:0", "gpu:1")` (by default all GPUs that this process
+#'   sees, or the CPU). "one_device" has `device`, such as "cpu:0". R functions in a model need one process
+#'   for each device: on two devices of one process they are refused.
 #' @param dataset A `tf.data.Dataset` in batches of the **global** size, in the same order on all workers:
 #'   shuffle it with a seed.
-#' @param strategy The strategy; by default the one whose scope the call is in.
+#' @param strategy The strategy; by default the strategy whose scope the call is in.
 #' @return `make_strategy()`: the Python object, a `tf.distribute.Strategy`. `distribute()`: the strategy's
 #'   dataset, for [reticulate::iterate()]; pass its elements on as
 #'   `strategy$run(step, args = reticulate::tuple(batch))`. `is_chief()`: `TRUE` or `FALSE`.
@@ -38,7 +38,7 @@
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if there is no strategy
 #'   although there are several workers; `tfdistr_error_data_shard` if the dataset can't be split;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
-#'   in use already, the port can't be had, or other workers are missing.
+#'   in use already, the port can't be used, or other workers are missing.
 #' @examplesIf reticulate::py_module_available("tensorflow")
 #' strategy <- make_strategy("multi_worker_mirrored")
 #' dataset <- load_dataset("digits")$dataset()$shuffle(1437L, seed = 1L)$batch(64L)
@@ -85,12 +85,12 @@ num_workers <- function() {
 
 #' Losses that add up over the workers
 #'
-#' For a training loop of one's own: call them in the function that `strategy$run()` runs. Keras's
-#' `optimizer$apply()` **sums** the gradients of the replicas there, so each replica must give its part of
-#' the loss of one worker. `average_loss()` gives the part of the mean over the global batch that is due to
-#' this replica's rows, also where shares of a batch differ in size or have no rows. `regularization_loss()`
-#' gives a replica's part of what every replica has in full, such as L1 and L2 of the weights. Without a
-#' strategy they are the mean and the sum. In a step of Keras's own `fit` use `compute_loss()` instead.
+#' Call both in the function that `strategy$run()` runs. Keras's `optimizer$apply()` **sums** the gradients of
+#' the replicas there, so each replica must compute its part of the loss of one worker. `average_loss()` gives
+#' the part of this replica's rows in the mean over the global batch, also where shares of a batch differ in
+#' size or have no rows. `regularization_loss()` gives this replica's part of a loss that every replica has in
+#' full, such as L1 and L2 of the weights. Without a strategy they give the mean and the sum. In a step of
+#' Keras's `fit` use `compute_loss()` instead.
 #'
 #' Further dimensions of `losses`, such as those of an image, are averaged, so that the loss does not grow
 #' with the size of the image. As in Keras, weighted losses are divided by the number of examples, not by
@@ -103,8 +103,7 @@ num_workers <- function() {
 #' @param sample_weight Factors for the losses: a tensor or an array with the shape of `losses` or of its
 #'   first dimensions; `NULL` for none.
 #' @param global_batch_size Number of examples of the global batch, the same on all replicas. By default the
-#'   replicas count them, by one all-reduce of one number, so that a last batch that is shorter is right,
-#'   too.
+#'   replicas count the examples by one all-reduce of one number, so that a shorter last batch is right, too.
 #' @return A scalar tensor of type float32, or float64 if `losses` is. 0 if there are no rows.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if the call is in a
 #'   strategy's scope but not in the function that `strategy$run()` runs.

@@ -1,23 +1,23 @@
-# Data: sets by name, how a dataset is split, and what R's arrays and data frames become. In Python:
-# datasets/, data/shard.py and data/source.py.
+# Data: data sets by name, the split of a dataset, and the conversion of R's arrays and data frames. In
+# Python: datasets/, data/shard.py and data/source.py.
 
 #' Describe a data set by name
 #'
-#' Gives a description to be passed to [distributed_fit()]; every worker opens the data set for itself.
+#' Gives a description for [distributed_fit()]. Every worker opens the data set itself.
 #'
 #' @param name String: "digits" (1,797 images of 8 x 8 pixels of handwritten digits, part of this package), or
 #'   the name of a data set of TensorFlow Datasets that is prepared in `data_dir`.
-#' @param split String: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
-#'   knows, such as "train\[:10%\]", of the others.
+#' @param split String: for "digits", "train", "test" or "all"; for other data sets, any split or slice that
+#'   TensorFlow Datasets knows, such as "train\[:10%\]".
 #' @param ... Not used.
-#' @param data_dir String: folder of the prepared data sets; by default that of TensorFlow Datasets.
-#' @param supervised `TRUE` if examples are to be pairs (input, label); `FALSE` for named lists of all
+#' @param data_dir String: folder of the prepared data sets; by default the folder of TensorFlow Datasets.
+#' @param supervised `TRUE` for examples that are pairs (input, label); `FALSE` for named lists of all
 #'   features.
 #' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised` and two functions
 #'   without arguments: `arrays()` gives all examples as a list of R arrays, input and label; `dataset()` a
 #'   `tf.data.Dataset` of the examples, not batched, in a fixed order.
-#' @section Errors: `tfdistr_error_argument` if there is no such data set or split, and, in `arrays()`, if it
-#'   can't be held as arrays (unequal shapes, or more than 512 MiB).
+#' @section Errors: `tfdistr_error_argument` if there is no such data set or split. `arrays()` also raises it
+#'   if the examples can't be arrays (unequal shapes, or more than 512 MiB).
 #' @source E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
 #'   Repository, \doi{10.24432/C50P49}, licence CC BY 4.0.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
@@ -50,20 +50,20 @@ print.tfdistr_dataset <- function(x, ...) {
 
 #' Choose how a dataset is split over the workers
 #'
-#' TensorFlow's own choice fails for a data set in fewer files than there are workers. This one is made from
-#' what the pipeline reads. [distributed_fit()] does without it; it is for those who call Keras's `fit()`
-#' themselves.
+#' TensorFlow's policy AUTO fails for a data set that has fewer files than there are workers. `auto_shard()`
+#' chooses a policy from what the pipeline reads. It is for calls of Keras's `fit()`; [distributed_fit()] does
+#' not need it.
 #'
 #' @param dataset A `tf.data.Dataset`.
-#' @param num_workers Number of workers; by default that of the current strategy.
-#' @param policy String: "auto" chooses; "file", "data", "hint" and "off" are TensorFlow's policies of that
-#'   name.
-#' @param exact With "auto", `TRUE` keeps the global batches those of one worker (policy DATA) even where each
-#'   worker could read files of its own (FILE), which reads less and mixes the batches differently.
+#' @param num_workers Number of workers; by default the number of the current strategy.
+#' @param policy String: "auto" chooses; "file", "data", "hint" and "off" are TensorFlow's policies of these
+#'   names.
+#' @param exact With "auto", `TRUE` keeps the global batches of one worker (policy DATA) even where each
+#'   worker could read separate files (policy FILE). FILE reads less and mixes the batches differently.
 #' @return The dataset with its auto-shard policy set. The choice and its reason go to Python's logger
 #'   "tfdistr", at level info.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form; `tfdistr_error_data_shard` if
-#'   the policy asked for can't work with this pipeline and number of workers.
+#'   the policy can't work with this pipeline and number of workers.
 #' @examplesIf reticulate::py_module_available("tensorflow")
 #' dataset <- load_dataset("digits")$dataset()
 #' auto_shard(dataset, num_workers = 4)
@@ -73,7 +73,7 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
   with_conditions(core(convert = TRUE)$auto_shard(dataset, num_workers, policy, exact))
 }
 
-# What R passes as data, as the Python core takes it: arrays with the same dimensions, tuples, dictionaries.
+# Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries.
 python_data <- function(value, name, call = rlang::caller_env()) {
   if (is.null(value) || is_python(value)) {
     value
@@ -116,7 +116,7 @@ python_array <- function(value, name, call) {
   reticulate::r_to_py(as.array(value))
 }
 
-# A missing number of type double is NaN in Python too; for other types NA would turn into some value.
+# A missing number of type double is NaN in Python too; for other types NA would become an ordinary value.
 check_no_missing <- function(value, name, call) {
   if (!is.double(value) && anyNA(value)) {
     abort(

@@ -1,23 +1,24 @@
-# What would keep a cluster from starting. In Python: diagnosis.py.
+# Checks for problems that keep a cluster from starting. In Python: diagnosis.py.
 
-#' Look for what would keep a cluster from starting
+#' Look for problems that would keep a cluster from starting
 #'
-#' Looks, from this machine, at the form of TF_CONFIG, whether the names of all tasks resolve, whether the
-#' port of this task is free and those of its peers can be reached, at the clocks, the versions of all that
-#' matters, the GPUs, R and reticulate. Nothing is changed, TensorFlow is not imported into this session, and
-#' no check takes longer than `timeout` (the import of TensorFlow, in a process of its own, may take 2
-#' minutes). Call it on each machine; workers that wait for their peers answer, too. In a shell,
-#' `tfdistr doctor` does the same; its exit status tells.
+#' Checks, from this machine: the form of TF_CONFIG, whether the names of all tasks resolve, whether the port
+#' of this task is free, whether the ports of its peers can be reached, the clocks, the versions that matter,
+#' the GPUs, R and reticulate. It changes nothing, and does not import TensorFlow into this session. No check
+#' takes longer than `timeout`, except the import of TensorFlow in a separate process, which may take 2
+#' minutes. Call it on each machine. Workers that wait for their peers answer, too. In a shell,
+#' `tfdistr doctor` does the same; its exit status is 1 if a check has failed.
 #'
 #' @param config The cluster: TF_CONFIG as JSON text or as an object of [tf_config()]; by default the
 #'   environment variable.
-#' @param hosts Character vector: instead, hosts for [mpi_cluster()], which must let this user in by ssh.
+#' @param hosts Character vector: instead of `config`, hosts for [mpi_cluster()], which this user reaches by
+#'   ssh.
 #' @param timeout Number of seconds that each check may take.
-#' @return A data frame of class `tfdistr_doctor`, with one row for each thing that was looked at and the
-#'   character columns `check` (what), `status` ("ok", "FAIL", or "-" where it could not be checked or does
-#'   not matter), `found` and `fix` (what to do; "" if nothing). `print()` shows a table.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form. A TF_CONFIG that is not valid
-#'   is a row.
+#' @return A data frame of class `tfdistr_doctor`, with one row for each check and the character columns
+#'   `check` (what), `status` ("ok", "FAIL", or "-" where it could not be checked or does not matter), `found`
+#'   and `fix` (what to do; "" if nothing). `print()` shows a table.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form. An invalid TF_CONFIG is
+#'   a row.
 #' @seealso [tfdistr_config()] for what this session uses.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' doctor(tf_config(worker = c("127.0.0.1:2222", "127.0.0.1:2223"), type = "worker", index = 0))

@@ -1,44 +1,45 @@
 #' Train a Keras 3 model on one or many workers
 #'
-#' One call trains the model, with the result that one worker would give. With `cluster`, the workers are
-#' started, watched and ended. Without it, the call joins the cluster that the environment variable TF_CONFIG
-#' describes, as the task that it names: make the same call in every process of the cluster (see
-#' [tf_config()]). With neither, the model is trained in this process.
+#' The result is the same as with one worker. With `cluster`, the call starts, watches and ends the
+#' workers. Without `cluster`, it joins the cluster that the environment variable TF_CONFIG describes, as the
+#' task in TF_CONFIG: make the same call in every process of the cluster (see [tf_config()]). With neither,
+#' the model is trained in this process.
 #'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
-#'   `cluster` they are sent to the workers, which are R processes, together with what they and the functions
-#'   that they call use by name: variables of the functions around them and of the global environment, such as
-#'   data frames, arrays, other functions, and Python modules (other Python objects if Python can pickle
-#'   them). The packages that are attached here are attached there. What is found in other ways, such as by
-#'   `get()`, an S3 method of the global environment or `options()`, is not there. Loss functions, metrics,
-#'   functions for `dataset$map()` and callbacks can be R functions too.
+#'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
+#'   that they call, use by name are sent, too: variables of the enclosing functions and of the global
+#'   environment, such as data frames, arrays, other functions and Python modules (other Python objects if
+#'   Python can pickle them). The workers attach the packages that this session has attached. They do not have
+#'   objects that are found in other ways, such as by `get()`, by `options()`, or as an S3 method of the
+#'   global environment. Loss functions, metrics, functions for `dataset$map()` and callbacks can be R
+#'   functions, too.
 #'
-#' @section Arrays and data frames: Arrays keep their dimensions; the first one counts the examples. A factor
-#'   in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes a
-#'   matrix if all columns are numbers, else a named list of columns. Missing values can only be in vectors
-#'   of type double.
+#' @section Arrays and data frames: Arrays keep their dimensions; the first dimension counts the examples. A
+#'   factor in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes
+#'   a matrix if all columns are numbers, else a named list of columns. Only vectors of type double may have
+#'   missing values.
 #'
 #' @param model Function without arguments that builds and compiles the model. It is called in every worker,
 #'   inside the strategy's scope.
-#' @param x Inputs: an array, a (named) list of arrays, a data frame, what [load_dataset()] returned, or a
+#' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], or a
 #'   function. The function is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
 #'   of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has `$num_workers`, `$index`
 #'   (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`, which takes this worker's
-#'   share before an expensive `$map()`. What can be looked up by its index (arrays, data sets, pipelines of
-#'   tensors) is read and decoded by the worker that uses it only.
+#'   share before an expensive `$map()`. Examples that can be looked up by index (arrays, data sets, pipelines
+#'   of tensors) are read and decoded only by the worker that uses them.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
-#' @param ... What the strategy takes: `devices` of "mirrored", names such as `c("gpu:0", "gpu:1")` (by
-#'   default all GPUs); `device` of "one_device"; `update` of "parameter_server", "async" (each worker takes
-#'   whole batches, and its gradient is applied when it comes) or "sync" (each batch is split over the
-#'   workers, and the mean of their gradients is applied once), and with "sync" `replicas_to_aggregate`, with
-#'   how many workers' gradients a step is made; `placement` of "model_parallel", the place of each layer by
-#'   its name, `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")` or `c(dense_1 = "cpu:0")` for devices of
-#'   this process, or a function of a layer that returns it, or `NULL`. A layer without a place is where the
-#'   layer before it is.
+#' @param ... Options of the strategy. "mirrored" has `devices`, names such as `c("gpu:0", "gpu:1")` (by
+#'   default all GPUs). "one_device" has `device`. "parameter_server" has `update`: "async" (each worker takes
+#'   whole batches, and its gradient is applied when it arrives) or "sync" (each batch is split over the
+#'   workers, and the mean of their gradients is applied once). With "sync" it also has
+#'   `replicas_to_aggregate`, the number of workers whose gradients make a step. "model_parallel" has
+#'   `placement`, the place of each layer by its name: `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`,
+#'   or `c(dense_1 = "cpu:0")` for devices of this process. `placement` may be a function of a layer that
+#'   returns its place or `NULL`. A layer without a place has the place of the layer before it.
 #' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
 #'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
-#'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the others), or "model_parallel"
+#'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the other tasks), or "model_parallel"
 #'   (the layers of one model are on several devices, or on the workers of a cluster).
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
 #'   result. `NULL` if the function `x` returns batches (of the global size) already.
@@ -51,62 +52,65 @@
 #' @param validation_steps Number of steps of a validation; by default one pass.
 #' @param validation_batch_size Number of examples in a global batch of the validation; by default as in the
 #'   training.
-#' @param callbacks List of Keras callbacks, or a function that returns one in each worker. Callbacks that
-#'   write, and those that [chief_only()] marked, run on the chief only; if one on any worker stops the
-#'   training, all stop. Callbacks with R functions, and those that Python can't pickle, need the function.
+#' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
+#'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
+#'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
+#'   pickle, need the function.
 #' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
 #' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
 #'   `class_weight`.
 #' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
-#'   numbers in these functions; drawn if `NULL`.
+#'   numbers in these functions; `NULL` draws a seed.
 #' @param shuffle Whether each epoch has its own order of the training examples.
 #' @param drop_remainder Whether the last batch of each pass over the training data is dropped where it is
 #'   not full; see [steps_per_epoch()].
 #' @param scale_learning_rate String: "linear" multiplies the learning rate by the number of workers, "sqrt"
-#'   by its square root, "none" leaves it; for use with `per_worker_batch_size`.
+#'   by its square root, "none" does not change it; for use with `per_worker_batch_size`.
 #' @param warmup_epochs Number of epochs over which the learning rate rises, in equal parts from step to
 #'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
 #'   of their first step.
-#' @param communication String: what carries the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
-#'   (`mpiexec` starts the workers of `cluster`; without one it is for a script that `mpiexec` or `srun` has
-#'   started) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are there, the workers see no
-#'   GPU), else what TensorFlow chooses. The result says what was used.
-#' @param gradient_dtype String: what the gradients are sent as between workers, "float32", or "bfloat16",
-#'   which halves the bytes and rounds each gradient to 8 significant bits.
+#' @param communication String: the backend for the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
+#'   (`mpiexec` starts the workers of `cluster`; without `cluster` it is for a script that `mpiexec` or `srun`
+#'   has started) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are installed, the workers see
+#'   no GPU), else what TensorFlow chooses. The result says which backend was used.
+#' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
+#'   halves the bytes and rounds each gradient to 8 significant bits.
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
-#' @param run_dir String: new or empty folder for logs and exchange; by default a temporary one (for
-#'   [mpi_cluster()] in the working directory, for all hosts must see it), removed when R ends unless the job
-#'   failed.
-#' @param checkpoint_every Number or string: how often to write a checkpoint into `run_dir`, after so many
-#'   steps, or "epoch". A checkpoint has all that the training consists of, so that what goes on from it ends
-#'   with the same bits, R's random numbers included. `NULL` for never, or, with `max_restarts` or
-#'   `resume`, for "epoch".
-#' @param resume Whether to go on with the run that is in `run_dir`, which failed, was cancelled or told to
-#'   end, or had fewer epochs. It must be one of the same job. If the folder is new or empty, the job begins;
-#'   if the run is complete, its result is returned.
-#' @param max_restarts Number: how often to start all workers of `cluster` again, from the last checkpoint,
-#'   after one has failed. Restarts after which there was a newer checkpoint do not count.
-#' @param min_workers Number: with how few workers the job may go on when `max_restarts` is used up: without
-#'   the one that failed then, and with the same global batch. `NULL` to give up instead.
-#' @param start_timeout Number of seconds within which all workers must have come; by default what `cluster`
-#'   says, or 300.
-#' @param heartbeat_timeout Number of seconds without a sign of life after which a worker counts as gone: one
-#'   that is halted, or whose machine or network has failed. The processes of a job must have the same.
-#' @param step_timeout Number of seconds without a step, of training or validation, after which a worker fails
-#'   with what its main thread is at in Python, and in the functions of the job in R, too. It counts what
-#'   comes before the first step, callbacks and checkpoints, too. `NULL` for no limit.
+#' @param run_dir String: new or empty folder for logs and for the files that the processes exchange; by
+#'   default a temporary folder (for [mpi_cluster()] in the working directory, because all hosts must see it).
+#'   A temporary folder is removed when R ends, unless the job failed.
+#' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
+#'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
+#'   continues from it ends with the same bits. `NULL` for never, or, with `max_restarts` or `resume`, for
+#'   "epoch".
+#' @param resume Whether to continue the run in `run_dir`, which failed, was cancelled or preempted, or had
+#'   fewer epochs. It must be a run of the same job. If the folder is new or empty, the job begins; if the run
+#'   is complete, its result is returned.
+#' @param max_restarts Number: how often to restart all workers of `cluster` from the last checkpoint after a
+#'   worker has failed. Restarts that led to a newer checkpoint do not count.
+#' @param min_workers Number: the least number of workers with which the job may continue when `max_restarts`
+#'   is used up. It continues without the worker that failed last, and with the same global batch. `NULL` to
+#'   give up instead.
+#' @param start_timeout Number of seconds within which all workers must have joined; by default the value of
+#'   `cluster`, or 300.
+#' @param heartbeat_timeout Number of seconds without a heartbeat after which a worker counts as lost: it is
+#'   halted, or its machine or network has failed. All processes of a job must have the same value.
+#' @param step_timeout Number of seconds without a step of training or validation after which a worker fails.
+#'   The error says where its main thread is in Python and in the R functions of the job. The time before the
+#'   first step, in callbacks and in checkpoints counts, too. `NULL` for no limit.
 #' @return A list of class `tfdistr_fit`:
-#'   * `history`: a list of numeric vectors: each metric's values, one for each epoch.
+#'   * `history`: a list of numeric vectors: the values of each metric, one for each epoch.
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
-#'   * `model`: the trained model, in this process. It is built when it is first asked for.
+#'   * `model`: the trained model, in this process. It is built on first use.
 #'   * `params`: a list of the numbers of the job: batch size, epochs, steps, seed, number of workers.
-#'     `communication` is what has carried the gradients between the workers: "mpi", "ring" or "nccl",
-#'     whatever was asked for; "none" where one worker has trained, or where the strategy has workers
+#'     `communication` is the backend that has carried the gradients between the workers: "mpi", "ring" or
+#'     "nccl", whatever the argument was; "none" if one worker has trained, or if the workers of the strategy
 #'     exchange no gradients.
 #'   * `workers`: a data frame with one row for each worker: `index`, `host`, `pid`, `status`, `seconds` and
-#'     `log`, the path of its output (`NA` if it was this process). With parameter servers it has all
-#'     processes, and also `task`, `local_steps` (how many gradients of a worker were applied) and `dropped`.
+#'     `log`, the path of its output (`NA` if it was this process). With parameter servers it has a row for
+#'     each process, and also `task`, `local_steps` (how many gradients of a worker were applied) and
+#'     `dropped`.
 #'   * `run_dir`: the folder with the logs; `NULL` if the job ran in this process.
 #' @section Errors: All have the class `tfdistr_error`, and
 #'   * `tfdistr_error_argument`: an argument is not of the form above.
@@ -116,12 +120,12 @@
 #'   * `tfdistr_error_worker_failed`: a worker failed, and the others were stopped. The condition has the
 #'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
 #'     path) and `workers` (a data frame as above).
-#'   * `tfdistr_error_job_stopped`: with checkpoints: this process or a worker got SIGTERM, with which Slurm
-#'     and Kubernetes say that they will end it. A checkpoint was written after the step that was being made.
-#'     A script ends with exit status 75 then.
+#'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
+#'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
+#'     step. A script then ends with exit status 75.
 #'
-#'   The error of the Python core is the parent of the condition, in its field `exception`. In this process,
-#'   an error in `model` or one of the other functions is raised as it is.
+#'   The parent of the condition has the error of the Python core in its field `exception`. If this process
+#'   trains, an error in `model` or another function is raised unchanged.
 #' @seealso [plot.tfdistr_fit()] for the methods of the result.
 #' @examplesIf reticulate::py_module_available("keras")
 #' model <- function() {
@@ -154,7 +158,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   on.exit(display$close())
   reload_environ()
   errors <- new.env()
-  # What the core gets for a part of the job that may be a function: a worker puts its own in by name.
+  # A part of the job for the core. With `cluster`, the core gets the name of a function, not the function.
   part <- function(value, name, otherwise = identity) {
     if (!is_r_function(value)) {
       otherwise(value)
@@ -176,7 +180,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     )
     save_functions(Filter(is_r_function, functions), seed, run_dir)
     scratch <<- file.path(run_dir, "tmp")
-    dir.create(scratch, showWarnings = FALSE) # that of a run that goes on may be there
+    dir.create(scratch, showWarnings = FALSE) # a run that continues has it already
     worker_env(scratch)
   }
   if (is.null(cluster)) {
@@ -193,7 +197,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       class_weight = if (!is.null(class_weight)) as.list(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
       cluster = workers_cluster(cluster),
-      # Unlike dict(), it does not take a variable of that name for the key.
+      # dict() would take a variable of that name for the key.
       options = reticulate::py_dict(as.list(names(options)), unname(options))
     )
     arguments[names(converted)] <- converted
@@ -207,7 +211,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   })
 }
 
-# The options of a strategy, which are named; whole numbers as Python wants them.
+# The options of a strategy, which must have names. Whole numbers become integers, as Python needs them.
 strategy_options <- function(..., call = rlang::caller_env()) {
   options <- list(...)
   unnamed <- length(options) - sum(nzchar(rlang::names2(options)))
@@ -239,7 +243,7 @@ python_validation <- function(value, call = rlang::caller_env()) {
   reticulate::tuple(unname(parts))
 }
 
-# The core's cluster; anything else as it is, for the core to refuse.
+# The core's cluster. Other values stay unchanged, and the core refuses them.
 workers_cluster <- function(cluster) {
   env <- if (is.list(cluster)) as.list(cluster$env)
   if (inherits(cluster, "tfdistr_local_cluster")) {

@@ -1,16 +1,16 @@
-# The learning rate: what follows from the number of workers. In Python: training/learning_rate.py.
+# The learning rate for a number of workers. In Python: training/learning_rate.py.
 
 #' Learning rate for several workers
 #'
 #' The learning rate for a global batch that grows with the number of workers, as with
-#' `per_worker_batch_size` of [distributed_fit()]. With the same global batch the steps are those of one
-#' worker, and so is the learning rate. `distributed_fit(scale_learning_rate = )` does the same to the
-#' optimizer, and `warmup_epochs` has the learning rate rise to it step by step.
+#' `per_worker_batch_size` of [distributed_fit()]. With the same global batch, the steps and the learning rate
+#' are the same as with one worker. `distributed_fit(scale_learning_rate = )` scales the learning rate of the
+#' optimizer in the same way. With `warmup_epochs` the learning rate rises to this value step by step.
 #'
 #' @param learning_rate Number above 0: the learning rate of one worker.
 #' @param num_workers Number of workers.
-#' @param scale String: "linear" multiplies it by the number of workers, "sqrt" by the square root of that,
-#'   "none" leaves it.
+#' @param scale String: "linear" multiplies it by the number of workers, "sqrt" by the square root of this
+#'   number, "none" does not change it.
 #' @return The learning rate, a number.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @source P. Goyal et al. (2017), Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour,

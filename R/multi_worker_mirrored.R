@@ -1,32 +1,32 @@
-# The strategy, for those who call Keras's fit() themselves. In Python: strategies/multi_worker_mirrored.py.
+# The strategy for calls of Keras's fit(). In Python: strategies/multi_worker_mirrored.py.
 
 #' A strategy for Keras 3 models on many workers
 #'
-#' Drop-in for TensorFlow's `tf$distribute$MultiWorkerMirroredStrategy()`, under which Keras 3's own `fit`,
-#' `evaluate` and `predict` work, also with R functions as loss, metric or callback, with the result of one
-#' worker. Make it before anything else uses TensorFlow (before `library(keras3)`), build and compile the
-#' model in its scope, and make the same calls on every worker, with batches of the global batch size.
-#' [distributed_fit()] does all this for you.
+#' A drop-in for TensorFlow's `tf$distribute$MultiWorkerMirroredStrategy()`. Under it, `fit`, `evaluate` and
+#' `predict` of Keras 3 give the result of one worker, also with R functions as loss, metric or callback. Make
+#' it before anything else uses TensorFlow (before `library(keras3)`). Build and compile the model in its
+#' scope. Make the same calls on every worker, with batches of the global batch size. [distributed_fit()] does
+#' all this for you.
 #'
-#' The cluster is that of the environment variable TF_CONFIG (see [tf_config()]), or the ranks that `mpiexec`
-#' has started; with neither, the strategy is one for one worker.
+#' The cluster is the tasks in the environment variable TF_CONFIG (see [tf_config()]), or the ranks that
+#' `mpiexec` has started. With neither, the strategy is for one worker.
 #'
-#' @param communication String: what carries the collectives: "ring" or "nccl" of TensorFlow, "mpi" for ranks
-#'   that `mpiexec` has started, or "auto": MPI if it has, else what TensorFlow chooses.
+#' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow, "mpi" for
+#'   ranks that `mpiexec` has started, or "auto": MPI for such ranks, else what TensorFlow chooses.
 #' @param ... Not used.
 #' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
 #'   default TF_CONFIG does.
-#' @param gradient_dtype String: what gradients are sent as in the steps of Keras's `fit`: "float32", or
-#'   "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights in
-#'   float32.
-#' @param bytes_per_pack Number: gradients go out in pieces of about this many bytes.
+#' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
+#'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
+#'   weights in float32.
+#' @param bytes_per_pack Number: gradients are sent in packs of about this many bytes.
 #' @param start_timeout Seconds that the workers wait for each other at the start.
-#' @param heartbeat_timeout Seconds without a sign of life after which a worker counts as gone.
+#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost.
 #' @return The Python object, a `tf.distribute.Strategy`. Beside TensorFlow's methods it has `$num_workers`,
 #'   `$worker_index` (from 0) and `$is_chief`.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
-#'   in use already, the port can't be had, or other workers are missing.
+#'   in use already, the port can't be used, or other workers are missing.
 #' @source <https://github.com/keras-team/keras/issues/20585>: why the stock strategy can't train Keras 3
 #'   models.
 #' @examplesIf reticulate::py_module_available("keras")

@@ -1,10 +1,11 @@
 # The progress of a job, shown once for all of its workers: cli for R, rich for Python (jobs/progress.py).
 
-# What shows the events of a job (see launch/events.py of the core): `event` takes each one, `close` ends it.
+# The display of a job's events (see launch/events.py of the core): `event` shows one event, `close` ends the
+# display.
 #
-# verbose: 0 for nothing more than warnings; 1 for a bar with metrics while an epoch runs, and a line for each
-#   that has ended; 2 for the lines alone; "auto" for 1 if the session is interactive, else 0. Where no bar
-#   can be drawn, 1 is 2.
+# verbose: 0 for warnings only; 1 for a bar with metrics while an epoch runs, and a line for each finished
+#   epoch; 2 for the lines only; "auto" for 1 if the session is interactive, else 0. Where no bar can be
+#   drawn, 1 is 2.
 make_display <- function(verbose, call = rlang::caller_env()) {
   if (identical(verbose, "auto")) {
     verbose <- as.integer(interactive())
@@ -17,11 +18,11 @@ make_display <- function(verbose, call = rlang::caller_env()) {
     )
   }
   bar <- if (verbose == 1L && cli::is_dynamic_tty()) new_bar() else no_bar
-  # Of the workers that report their training, the chief's is shown.
+  # Several workers report their training. Only the reports of the chief are shown.
   job <- rlang::env(chief = Inf, epochs = NULL, steps = NULL, warnings = character())
   title <- function(event) sprintf("Epoch %d/%d", event$epoch + 1L, job$epochs)
-  # Every display shows warnings, each once (all workers have the same to say, mostly), and what the workers
-  # print, which comes only if `follow = TRUE` asked for it.
+  # Every display shows each warning once, since most warnings come from all workers. It also shows the output
+  # of the workers, which arrives only with `follow = TRUE`.
   on <- list(
     warning = function(event) {
       if (!event$message %in% job$warnings) {

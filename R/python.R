@@ -1,18 +1,18 @@
 # Which Python is used, and the Python core that this package carries. Only R has this.
 
-# The core as it was imported, without and with conversion to R.
+# The imported core, without and with conversion to R.
 doors <- new.env(parent = emptyenv())
 
-# Says which Python suits, without starting it. reticulate keeps the order: RETICULATE_PYTHON, use_python()
-# and an active virtual environment come before the Python that `make setup` recorded; where there is none
-# of them, reticulate makes an environment of what py_require() asks for.
+# Recommends a Python to reticulate, without starting it. RETICULATE_PYTHON, use_python() and an active
+# virtual environment come before the Python that `make setup` recorded. If there is none of them, reticulate
+# makes an environment from py_require().
 recommend_python <- function() {
   recorded <- setup_record("Python")
   if (!is.na(recorded)) {
     reticulate::use_python(recorded, required = FALSE)
   }
   project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
-  mpi <- if (.Platform$OS.type == "unix") project[["optional-dependencies"]]$mpi  # with which CPUs are fast
+  mpi <- if (.Platform$OS.type == "unix") project[["optional-dependencies"]]$mpi  # the faster backend on CPUs
   reticulate::py_require(
     packages = c(unlist(project$dependencies), unlist(mpi)),
     python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
@@ -30,9 +30,9 @@ setup_record <- function(field) {
   if (file.exists(path)) read.dcf(path, field)[[1L]] else NA_character_
 }
 
-# The Python module `tfdistr.bridge`, which has all that this package calls; without conversion to R, unless
-# its objects are for the user. Imported on first use, and from the copy that this package carries, so that
-# the two sides always belong together.
+# The Python module `tfdistr.bridge`, which has all that this package calls. It converts to R only for objects
+# that the user gets. It is imported on first use, from the copy in this package, so that both sides have the
+# same version.
 core <- function(convert = FALSE) {
   door <- if (convert) "converts" else "plain"
   if (is.null(doors[[door]])) {
@@ -75,12 +75,12 @@ check_core_version <- function(version, wanted = as.character(utils::packageVers
 
 #' What tfdistr runs on
 #'
-#' Starts Python, if it does not run yet, and says which versions of R, Python and of the packages that
-#' matter are in use, and where each comes from. It does not import TensorFlow.
+#' Starts Python, if it does not run yet. Gives the versions of R, Python and the packages that matter, and
+#' where each comes from. It does not import TensorFlow.
 #'
-#' Which Python that is: the one in the environment variable `RETICULATE_PYTHON`, in a call of
-#' [reticulate::use_python()] or in an active virtual environment; else the one that `make setup` made in a
-#' checkout of tfdistr; else one that reticulate makes of what tfdistr needs
+#' The Python is the first of these that exists: the Python of the environment variable `RETICULATE_PYTHON`,
+#' of a call of [reticulate::use_python()] or of an active virtual environment; the Python that `make setup`
+#' made in a checkout of tfdistr; an environment that reticulate makes with the packages that tfdistr needs
 #' (see [reticulate::py_require()]).
 #'
 #' @return A data frame of class `tfdistr_config` with the character columns `component` ("tfdistr", "R",

@@ -1,6 +1,6 @@
 # The result of distributed_fit(). In Python: jobs/result.py.
 
-# result: The core's. errors: Where `recorded()` keeps the errors of the model function.
+# result: The result of the core. errors: Where `recorded()` keeps the errors of the model function.
 new_fit <- function(result, errors = NULL) {
   structure(
     list(
@@ -16,12 +16,12 @@ new_fit <- function(result, errors = NULL) {
   )
 }
 
-# The data frame of the core's list of what became of each worker.
+# The data frame of the core's list of workers.
 workers_frame <- function(workers) {
   rows <- lapply(workers, function(worker) {
     worker$log <- worker$log %||% NA_character_
     columns <- c("index", "host", "pid", "status", "seconds", "log")
-    if (!is.null(worker$task)) { # with parameter servers, some of which are no workers
+    if (!is.null(worker$task)) { # with parameter servers, some rows are no workers
       columns <- c(columns, "task", "local_steps", "dropped")
       worker$local_steps <- worker$local_steps %||% NA_integer_
       worker$dropped <- worker$dropped %||% NA_integer_
@@ -33,11 +33,11 @@ workers_frame <- function(workers) {
 
 #' The trained model
 #'
-#' `fit$model` gives it, too.
+#' The same as `fit$model`.
 #'
 #' @param fit A result of [distributed_fit()].
-#' @return The Keras model, in this process. It is built when it is first asked for.
-#' @section Errors: What the model function raises.
+#' @return The Keras model, in this process. It is built on first use.
+#' @section Errors: The errors of the model function.
 #' @examplesIf reticulate::py_module_available("keras")
 #' model <- function() {
 #'   keras <- reticulate::import("keras")
@@ -87,11 +87,11 @@ fit_title <- function(x) {
 
 #' The result of a training job
 #'
-#' `summary()` prints the history and what became of each worker; `plot()` draws one panel for each metric,
-#' with training and validation in it; `as.data.frame()` gives the history as a data frame.
+#' `summary()` gives the history and the status of each worker; `plot()` draws one panel for each metric, with
+#' training and validation; `as.data.frame()` gives the history as a data frame.
 #'
 #' @param object,x A result of [distributed_fit()].
-#' @param ... For `plot()`, graphical parameters for each panel, as of [graphics::matplot()]; else not used.
+#' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel; else not used.
 #' @return `summary()`: a list of class `summary.tfdistr_fit` with `title`, `history` (a data frame with a row
 #'   for each epoch and a column for each metric) and `workers`. `plot()`: its argument, invisibly.
 #'   `as.data.frame()`: a data frame with a row for each epoch and metric and the columns `epoch` (from 1),

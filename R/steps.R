@@ -1,20 +1,20 @@
-# Steps of an epoch: what follows from the number of examples and the batch. In Python: data/steps.py.
+# The number of steps in an epoch. In Python: data/steps.py.
 
 #' Number of steps in an epoch
 #'
-#' An epoch is one pass over the examples, and every step uses one **global** batch, of which each worker
-#' has a part: the number of workers does not change the number of steps. The formula `len(x) // batch_size
-#' * num_workers`, which can be read elsewhere, is wrong: with 1,000 examples, a global batch of 256 and 4
-#' workers an epoch has 4 steps; the formula gives 12, in which every example is used three times.
+#' An epoch is one pass over the examples. Every step uses one **global** batch, and each worker has a part of
+#' it: the number of workers does not change the number of steps. The formula `len(x) // batch_size
+#' * num_workers`, which some texts use, is wrong: with 1,000 examples, a global batch of 256 and 4 workers an
+#' epoch has 4 steps; the formula gives 12, in which every example is used three times.
 #'
-#' The last batch of a pass has what is left, or is dropped with `drop_remainder`; with shuffling, other
-#' examples are dropped in every epoch. With `steps_per_epoch` in [distributed_fit()] the data is repeated
-#' and an epoch ends after so many steps. Passes go on over the ends of epochs, but no batch has examples of
-#' two passes: each pass ends with a shorter batch, or with `drop_remainder` with its last full one.
+#' The last batch of a pass has the remaining examples, or is dropped with `drop_remainder`. With shuffling,
+#' every epoch drops other examples. With `steps_per_epoch` in [distributed_fit()] the data is repeated, and
+#' an epoch ends after this number of steps. A pass may continue in the next epoch, but no batch has examples
+#' of two passes: each pass ends with a shorter batch, or, with `drop_remainder`, with its last full batch.
 #' Validation uses every example.
 #'
 #' @param n_examples Number of examples.
-#' @param batch_size Number of examples of a **global** batch. Multiply what each worker has by the number of
+#' @param batch_size Number of examples of a **global** batch: the batch of one worker times the number of
 #'   workers.
 #' @param drop_remainder Whether a last batch that is not full is dropped.
 #' @return The number of batches, an integer: rounded up, or down with `drop_remainder`.

@@ -1,10 +1,10 @@
-# Warm starts: a process of R that has loaded what workers need, and forks itself for each of them. The core's
-# launch/warm has the server and its clients; here is what only R can do.
+# Warm starts: the fork server is an R process that has loaded what workers need, and forks itself for each
+# worker. The core's launch/warm has the server and its clients; this file has what only R can do.
 
-# Serves in this process. Each fork goes on here, and runs the program that its client asked for.
+# Serves in this process. Each fork continues here, and runs the program of its client.
 fork_server <- function(args = commandArgs(TRUE)) {
   core()$preload(args[[1L]])
-  unlink(tempdir(), recursive = TRUE) # a fork makes one of its own, where its TMPDIR is
+  unlink(tempdir(), recursive = TRUE) # each fork makes a new one in its TMPDIR
   program <- as.character(reticulate::py_to_r(core()$serve(args[[1L]], as.integer(args[[2L]]))))
   tempdir(check = TRUE)
   suppressWarnings(rm(".Random.seed", envir = globalenv()))
@@ -31,10 +31,10 @@ run_forked <- function(program) {
   end_process(status)
 }
 
-# Has quit() end this process at once, as the end of its program does. R's own end would run finalizers of the
-# server, and destructors of TensorFlow, which abort as long as Python has not ended.
+# Makes quit() end this process at once, as the end of its program does. The normal end of R would run
+# finalizers of the server, and destructors of TensorFlow, which abort as long as Python has not ended.
 end_at_quit <- function() {
-  end <- bquote(.(end_process)(as.integer(status))) # where quit() has `status`
+  end <- bquote(.(end_process)(as.integer(status))) # evaluated in quit(), which has `status`
   for (name in c("quit", "q")) {
     suppressMessages(trace(name, end, where = baseenv(), print = FALSE))
   }
@@ -42,9 +42,9 @@ end_at_quit <- function() {
 
 #' End the processes that keep TensorFlow loaded for workers
 #'
-#' [local_cluster()] starts one in the background, of which the workers of this session are forks. Each ends
-#' when the workers that it has forked have ended. The next job starts one again, unless its cluster has
-#' `warm = FALSE`.
+#' These are the fork servers, which [local_cluster()] starts in the background; the workers of this session
+#' are their forks. Each ends when the workers that it has forked have ended. The next job starts a fork
+#' server again, unless its cluster has `warm = FALSE`.
 #'
 #' @return `NULL`, invisibly.
 #' @examplesIf reticulate::py_available(initialize = TRUE)

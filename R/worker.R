@@ -1,7 +1,8 @@
-# The R process of one worker: what it is sent, and what it does. In Python: jobs/worker.py.
+# The R process of one worker: the functions that it gets, and the job that it runs. In Python:
+# jobs/worker.py.
 
-# How the process starts; the run directory and the index of the worker follow. Without the user's .Rprofile:
-# what it loads could use TensorFlow before the strategy is made, after which there can be none.
+# The command of the process; the run directory and the index of the worker follow. It does not read the
+# user's .Rprofile, which could use TensorFlow before the strategy is made: then no strategy can be made.
 worker_command <- function() {
   c(
     file.path(R.home("bin"), "Rscript"), "--no-save", "--no-restore", "--no-init-file",
@@ -9,8 +10,8 @@ worker_command <- function() {
   )
 }
 
-# What a worker needs to find this package and this Python, and a folder for its temporary files: R leaves
-# them behind when it is killed.
+# The variables by which a worker finds this package and this Python, and a folder for its temporary files: R
+# leaves these files behind when it is killed.
 worker_env <- function(scratch = NULL) {
   env <- list(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
@@ -23,7 +24,7 @@ worker_env <- function(scratch = NULL) {
 save_functions <- function(functions, seed, run_dir) {
   objects <- reticulate::import_builtins(convert = FALSE)$list()
   bundle <- list(captured = capture_functions(functions), seed = seed, kind = RNGkind())
-  # Python objects in it go the way that Python knows. The hook is called for each environment.
+  # Python pickles the Python objects. saveRDS() calls the hook for each environment.
   hook <- function(object) {
     if (is_python(object)) {
       objects$append(object)
@@ -31,7 +32,7 @@ save_functions <- function(functions, seed, run_dir) {
       c(as.character(reticulate::py_len(objects) - 1L), as.character(convert))
     }
   }
-  mask <- Sys.umask("077") # what is read from it is run
+  mask <- Sys.umask("077") # the worker runs what is in the file
   on.exit(Sys.umask(mask))
   saveRDS(bundle, file.path(run_dir, "job.rds"), compress = FALSE, refhook = hook)
   core()$save_value(objects, run_dir, "objects")
@@ -41,21 +42,21 @@ load_functions <- function(run_dir) {
   objects <- core()$load_value(run_dir, "objects")
   hook <- function(place) {
     object <- objects[[as.integer(place[[1L]])]]
-    object <- attr(object, "py_object", exact = TRUE) %||% object # of what can be called
+    object <- attr(object, "py_object", exact = TRUE) %||% object # R functions wrap callables
     assign("convert", as.logical(place[[2L]]), envir = object)
     object
   }
   file <- file.path(run_dir, "job.rds")
-  core()$check_own(file) # what is read from it is run
+  core()$check_own(file) # this process runs what is in the file
   bundle <- readRDS(file, refhook = hook)
   functions <- restore_functions(bundle$captured)
-  # The same in every worker: a function that draws random numbers draws the same ones.
+  # The same seed in every worker, so that the functions draw the same random numbers.
   set.seed(bundle$seed, bundle$kind[[1L]], bundle$kind[[2L]], bundle$kind[[3L]])
   functions
 }
 
-# The functions of the job, by name. They are loaded when the first one is called: the packages that they use
-# may touch a device, which must not be before the strategy is made.
+# The functions of the job, by name. They are loaded when the first one is called: their packages may use a
+# device, which is not allowed before the strategy is made.
 worker_functions <- function(run_dir) {
   delayedAssign("functions", load_functions(run_dir))
   called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ...))
@@ -64,14 +65,14 @@ worker_functions <- function(run_dir) {
   calls
 }
 
-# A function of a layer whose parts, such as its name, are to be values of R.
+# A function of a layer, which gets the attributes of the layer, such as its name, as R values.
 of_layer <- function(fun) {
   force(fun)
   function(layer) fun(reticulate::py_to_r(layer))
 }
 
-# Evaluates code of the user. An interrupt, by which the watchdog asks where it is, becomes an error: only
-# that takes R's calls along.
+# Evaluates code of the user. The watchdog sends an interrupt to learn where the code is. The interrupt
+# becomes an error, because only an error carries R's calls.
 traced_interrupt <- function(code) {
   withCallingHandlers(code, interrupt = function(condition) stop("interrupted in R", call. = FALSE))
 }
@@ -90,7 +91,7 @@ worker_main <- function(args = commandArgs(TRUE)) {
   end_process(status)
 }
 
-# Has checkpoints hold the state of R's random numbers: as text, in which NA remains what it is.
+# Adds the state of R's random numbers to checkpoints, as text, which keeps NA.
 keep_random_numbers <- function() {
   core()$keep_random_numbers(
     "R",
@@ -104,7 +105,7 @@ keep_random_numbers <- function() {
   )
 }
 
-# Past R's and Python's own end: TensorFlow's threads may abort there when a peer has left already.
+# Skips the normal end of R and Python, in which TensorFlow's threads may abort when a peer has ended already.
 end_process <- function(status) {
   sys <- reticulate::import("sys")
   sys$stdout$flush()

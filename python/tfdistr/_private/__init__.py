@@ -1,7 +1,7 @@
-"""The only place that touches private names of TensorFlow and Keras.
+"""The only place that uses private names of TensorFlow and Keras.
 
 Tested with TensorFlow 2.21 and Keras 3.15. Each function says which private name it needs and why
-no public one will do; when a version breaks one, these are the files to mend.
+no public name is enough. When a version breaks a private name, change these files.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ __all__ = [
     "walk_pipeline",
 ]
 
-# AutoGraph replaces an error by one of its own class, unless the error's class says not to.
+# AutoGraph replaces an error by an error of another class, unless the error's class forbids it.
 TfdistrError.ag_pass_through = True  # type: ignore[attr-defined]

@@ -9,13 +9,13 @@ from tensorflow.python.eager import context as _context
 def configure_coordination(
     jobs: dict[str, int], *, leader: str, register_timeout: float, heartbeat_timeout: float
 ) -> None:
-    """Set up the coordination service so that a missing peer is named, not waited for for ever.
+    """Set up the coordination service so that it names a missing peer and does not wait for ever.
 
-    The strategy configures the service only when nobody did, with a limit of one hour and without
-    the barrier that names missing tasks; there is no public way to pass other values.
+    If the service is not configured, the strategy configures it, with a limit of one hour and without the
+    barrier that names missing tasks. There is no public way to pass other values.
 
     Args:
-        jobs: Number of tasks of each training job.
+        jobs: Number of tasks of each training job, by the job's name.
         leader: The task that hosts the service, such as ``/job:worker/replica:0/task:0``.
         register_timeout: Seconds within which every task must have registered.
         heartbeat_timeout: Seconds without a heartbeat after which a task counts as gone.
@@ -36,7 +36,7 @@ def configure_coordination(
 
 
 def context_initialized() -> bool:
-    """Whether TensorFlow has started its devices, after which no server can be configured."""
+    """Return whether TensorFlow has started its devices. After that, no server can be configured."""
     return _context.context()._context_handle is not None
 
 
@@ -46,34 +46,34 @@ def wait_at_barrier(name: str, timeout: float) -> None:
 
 
 def report_error(message: str) -> None:
-    """Make every peer's next collective fail with ``message``, also while this process lives on."""
+    """Make every peer's next collective fail with ``message``, even if this process lives on."""
     _context.context().report_error_to_cluster(_error_codes.ABORTED, message)
 
 
 def abort_collectives(message: str) -> None:
-    """Make this process's own collectives fail with ``message``, those under way and all that come.
+    """Make the current and all later collectives of this process fail with ``message``.
 
-    Unlike a report it needs no other process, such as one that hosts the coordination service and is gone.
+    Unlike ``report_error`` it needs no other process. The host of the coordination service may be gone.
     """
     _context.context().abort_collective_ops(_error_codes.ABORTED, message)
 
 
 def failed_tasks(jobs: dict[str, int]) -> list[str]:
-    """What the coordination service says of the tasks that failed or vanished; empty if all are well."""
+    """Return what the coordination service says of tasks that failed or vanished; empty if there are none."""
     states = _context.context().get_task_states(list(jobs.items()))
     return [str(getattr(state, "message", state)) for state in states if state is not None]
 
 
 def set_key(key: str, value: str) -> None:
-    """Store a value in the coordination service, for every task to read."""
+    """Store a value in the coordination service. Every task can read it."""
     _context.context().set_config_key_value(key, value)
 
 
 def delete_key(key: str) -> None:
-    """Remove a value from the coordination service, so that another can take its place."""
+    """Remove a value from the coordination service, so that the key can be set again."""
     _context.context().delete_config_key_value(key)
 
 
 def get_key(key: str, timeout: float) -> str:
-    """Read a value from the coordination service, waiting up to ``timeout`` seconds for it."""
+    """Read a value from the coordination service. Wait for it up to ``timeout`` seconds."""
     return str(_context.context().get_config_key_value(key, int(timeout * 1000)))

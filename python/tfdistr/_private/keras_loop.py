@@ -21,9 +21,9 @@ class KerasCall:
     """A call of ``fit``, ``evaluate`` or ``predict`` that is under way.
 
     Attributes:
-        method: Which of them.
+        method: The name of the method.
         model: The model.
-        variables: The local variables of the method: its arguments, and what it made so far.
+        variables: The local variables of the method, with its arguments.
     """
 
     method: str
@@ -32,20 +32,20 @@ class KerasCall:
 
     @property
     def steps(self) -> int | None:
-        """Number of batches of an epoch, as far as Keras knows it."""
+        """Number of batches of an epoch; None if Keras does not know it."""
         steps = self.variables["epoch_iterator"].num_batches
         return None if steps is None else int(steps)
 
     @property
     def callbacks(self) -> keras.callbacks.CallbackList:
-        """The callbacks, once Keras has put them into its list."""
+        """The callbacks. They are available after Keras has put them into its list."""
         return self.variables["callbacks"]
 
 
 def keras_call() -> KerasCall | None:
-    """The innermost call of Keras's fit, evaluate or predict on this thread's stack.
+    """Return the innermost call of Keras's fit, evaluate or predict on this thread's stack; None without one.
 
-    Keras tells a strategy neither the model nor the callbacks that it is about to use.
+    Keras does not tell a strategy which model and which callbacks it will use.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -60,7 +60,7 @@ _BUILD = inspect.unwrap(keras.Model._maybe_symbolic_build).__code__
 
 
 def keras_builds_model() -> bool:
-    """Whether this is called while Keras looks at the shapes of a first batch, to build the model from."""
+    """Return whether Keras is building the model from the shapes of a first batch at the moment."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code is _BUILD:
@@ -78,44 +78,44 @@ _LOOP = ("fit", "evaluate", "make_train_function", "make_test_function")
 
 
 def changes_keras_loop(model: keras.Model) -> bool:
-    """Whether the author of a model has put something else in the place of Keras's training loop."""
+    """Return whether the class or the object of a model replaces a part of Keras's training loop."""
     return any(
         name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name) for name in _LOOP
     )
 
 
 def replaces_fit(model: keras.Model) -> bool:
-    """Whether the author of a model has written a ``fit`` of his own."""
+    """Return whether the class or the object of a model replaces ``fit``."""
     return "fit" in vars(model) or type(model).fit is not keras.Model.fit
 
 
 def initial_epoch(model: keras.Model) -> int:
-    """The epoch with which ``fit`` begins: that which ``BackupAndRestore`` has restored, if it has."""
+    """Return the first epoch of ``fit``: the epoch that ``BackupAndRestore`` has restored, or else 0."""
     return int(model._initial_epoch or 0)
 
 
 def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:
-    """What ``fit`` logs for an epoch: the metrics, or the last outputs of a step that has others."""
+    """Return what ``fit`` logs for an epoch: the metrics, or the last logs of a step with other logs."""
     return dict(_pythonify_logs(model._get_metrics_result_or_logs(logs)))
 
 
 def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:
-    """Have ``callbacks`` called on the thread of the training loop, as those must be that communicate."""
+    """Let Keras call ``callbacks`` on the thread of the training loop, as communication needs it."""
     callbacks._async_train = False
 
 
 def all_layers(model: keras.Model) -> list[keras.Layer]:
-    """The model's layers, those inside of layers included (``Model.layers`` has the outer ones)."""
+    """Return the model's layers and the layers inside of them (``Model.layers`` has only outer layers)."""
     return list(model._flatten_layers(include_self=False))
 
 
 def global_seed_generator() -> keras.random.SeedGenerator:
-    """The generator for random numbers of Keras that are drawn without a seed; it has no public name."""
+    """Return the generator that Keras uses for random numbers without a seed. It has no public name."""
     return _global_seed_generator()
 
 
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
-    """The generators of random numbers in the model's layers."""
+    """Return the generators of random numbers in the model's layers, each once."""
     found = [
         generator for layer in model._flatten_layers() for generator in getattr(layer, "_seed_generators", ())
     ]

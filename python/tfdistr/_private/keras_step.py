@@ -1,4 +1,4 @@
-"""Keras's training step: where the losses and gradients of the workers meet."""
+"""Keras's training step, which combines the losses and gradients of the workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from keras.src.losses import loss as _losses
 def keras_step(
     fn: Callable[..., Any], *, inline: bool = False
 ) -> tuple[keras.Model, Callable[..., Any]] | None:
-    """The model and its step, if ``fn`` is the ``train_step`` or ``test_step`` that Keras passes to ``run``.
+    """Find the model and its step, if Keras passes ``fn``, a ``train_step`` or ``test_step``, to ``run``.
 
-    A step that its author decorated with ``tf.function`` is compiled anew: its graph, once made, would
-    not see what is arranged around the step. With ``inline`` it becomes a part of the graph around it.
+    A step with the decorator ``tf.function`` is compiled again, because its existing graph would not see
+    changes around the step. With ``inline`` the step becomes a part of the graph around it.
     """
     if getattr(fn, "__name__", None) not in ("train_step", "test_step"):
         return None
@@ -43,11 +43,11 @@ def optimizer_step(
     scale: Callable[[tf.Tensor], tf.Tensor],
     reduce: Callable[[Sequence[Any]], Sequence[Any]],
 ) -> Iterator[None]:
-    """Within the context, ``scale`` is applied to the loss and ``reduce`` to the gradients, first of all.
+    """Within the context, apply ``scale`` to the loss and ``reduce`` to the gradients before all other steps.
 
-    Keras checks for overflow, accumulates and clips each worker's own gradients and sums what is left
-    of them (``_all_reduce_sum_gradients``). One worker does all that to the gradient of the whole
-    batch, so here the sum comes first. The methods are overridden on this one optimizer object.
+    Keras checks the gradients of each worker for overflow, accumulates and clips them, and then sums them
+    (``_all_reduce_sum_gradients``). A single worker does all that with the gradient of the whole batch, so
+    here the sum comes first. The methods are overridden on this one optimizer object.
     """
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
@@ -75,12 +75,13 @@ def loss_shares(
     share: Callable[[tf.Tensor | None], tf.Tensor],
     weight: Callable[[], tf.Tensor],
 ) -> Iterator[None]:
-    """Within the context, losses that are not the mean over all rows are multiplied by ``share``.
+    """Within the context, multiply the losses that are not the mean over all rows by ``share``.
 
-    ``share`` gets what Keras divides the sum of this worker's losses by: the number of entries that no
-    mask hides, or the sum of the weights; None if it does not divide. Each loss of a model with several
-    outputs has a metric, which counts every batch once, whatever its size; it counts this worker's part of it
-    as ``weight()``. (``Model._compile_loss`` and its list of losses have no public names.)
+    ``share`` gets the number by which Keras divides the sum of this worker's losses: the number of entries
+    that no mask hides, or the sum of the weights; None if Keras does not divide. In a model with several
+    outputs, each loss has a metric. Keras gives every batch the weight 1 in it, whatever its size. Here this
+    worker's part of the batch has the weight ``weight()``. (``Model._compile_loss`` and its list of losses
+    have no public names.)
     """
     compiled: Any = getattr(model, "_compile_loss", None)
     entries = getattr(compiled, "_flat_losses", None)
@@ -103,7 +104,7 @@ def loss_shares(
 
 
 class _SharedLoss:
-    """A loss of a model that is multiplied by this worker's share, where it has one."""
+    """A loss of a model, multiplied by this worker's share if the loss is not the mean over all rows."""
 
     def __init__(self, loss: keras.losses.Loss, share: Callable[[tf.Tensor | None], tf.Tensor]) -> None:
         self._loss = loss
@@ -120,7 +121,7 @@ class _SharedLoss:
         with overridden(self._loss, "call", observed):
             value = self._loss(y_true, y_pred, sample_weight)
         reduction = self._loss.reduction
-        if reduction in (None, "none") or made[0].shape.rank == 0:  # a mean that its author has made
+        if reduction in (None, "none") or made[0].shape.rank == 0:  # the loss computes a mean itself
             return value
         if reduction == "sum":
             return value * tf.cast(self._share(None), value.dtype)
@@ -139,9 +140,9 @@ class _SharedLoss:
 
 @contextlib.contextmanager
 def overridden(obj: Any, name: str, value: Any) -> Iterator[None]:
-    """Within the context, this one object has another attribute ``name``."""
+    """Within the context, the attribute ``name`` of this one object has another value."""
     own = vars(obj)
-    before = own.get(name, own)  # the dictionary itself stands for none
+    before = own.get(name, own)  # the dictionary itself means: no attribute
     setattr(obj, name, value)
     try:
         yield

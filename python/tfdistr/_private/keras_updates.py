@@ -12,38 +12,38 @@ import tensorflow as tf
 from tfdistr._private.keras_step import overridden
 from tfdistr._private.variables import device_of
 
-# For these the CPU kernels round as Keras's operations do.
+# For these types the CPU kernels round like Keras's operations.
 _TYPES = (tf.float32, tf.float64)
 
 
 @contextlib.contextmanager
 def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[None]:
-    """Within the context, a step that is traced changes the weights faster, and to the same values.
+    """Within the context, a traced step changes the weights faster, and to the same values.
 
-    * ``SGD`` changes a variable on a CPU by one kernel, where Keras calls one for each product and each sum.
-    * With ``after_all_gradients`` no variable changes before: TensorFlow copies one that changes while its
-      old value is still needed, as a layer's weights are for the gradient of its inputs.
+    * ``SGD`` changes a variable on a CPU with one kernel. Keras calls a kernel for each product and each sum.
+    * With ``after_all_gradients`` no variable changes before all gradients exist. Otherwise TensorFlow copies
+      a variable whose old value is still needed: the gradient of a layer's inputs needs the layer's weights.
 
-    The values are the same to the bit but where TensorFlow joins factors of Keras's products, such as the
-    learning rate and that of ``global_clipnorm``: then their rounding differs.
+    The values are the same to the bit, with one exception: TensorFlow may join factors of Keras's products,
+    such as the learning rate and the factor of ``global_clipnorm``. Then the rounding differs.
 
     Args:
         model: A compiled model of one replica.
-        after_all_gradients: For a worker without peers; one with peers was slower with it.
+        after_all_gradients: For a worker without peers. A worker with peers was slower with it.
     """
     optimizer = getattr(model, "optimizer", None)
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
     with contextlib.ExitStack() as stack:
         if isinstance(optimizer, keras.optimizers.Optimizer) and after_all_gradients:
             stack.enter_context(overridden(optimizer, "apply", _together(optimizer.apply)))
-        # Not one whose step its author or somebody else has written; XLA makes one kernel by itself.
+        # A subclass or an override may have another step. XLA makes one kernel by itself.
         if type(inner) is keras.optimizers.SGD and "update_step" not in vars(inner) and not model.jit_compile:
             stack.enter_context(overridden(inner, "update_step", _in_one_kernel(inner)))
         yield
 
 
 def _together(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """An optimizer's ``apply``, for which no gradient is there before all are."""
+    """Wrap an optimizer's ``apply`` so that it starts only when all gradients exist."""
 
     def apply_together(grads: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         grads = list(grads)
@@ -55,10 +55,10 @@ def _together(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_one_kernel(optimizer: keras.optimizers.SGD) -> Callable[[Any, Any, Any], None]:
-    """``optimizer.update_step`` by the kernels that TensorFlow has for it.
+    """Replace ``optimizer.update_step`` by TensorFlow's kernels for it.
 
-    (``Optimizer._get_variable_index`` finds the momentum, and ``Variable._value`` the variable of TensorFlow
-    that holds it, as Keras does.)
+    (As in Keras, ``Optimizer._get_variable_index`` finds the momentum. ``Variable._value`` is the variable
+    of TensorFlow that holds it.)
     """
     keras_update = optimizer.update_step
 

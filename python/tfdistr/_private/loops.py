@@ -1,4 +1,4 @@
-"""How TensorFlow runs a loop."""
+"""TensorFlow's way to run a loop."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from tensorflow.python.ops import control_flow_util_v2
 
 from tfdistr._private.keras_step import overridden
 
-# The pass for oneDNN replaces these if it has replaced what they belong to (TensorFlow's mkl_layout_pass.cc).
+# The oneDNN pass replaces these only after their forward operations (TensorFlow's mkl_layout_pass.cc).
 _DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}
 
 
 @contextlib.contextmanager
 def loop_of(step: Any) -> Iterator[None]:
-    """Within the context a ``tf.while_loop`` that calls ``step`` keeps it a function, where that is faster.
+    """Within the context, a ``tf.while_loop`` that calls ``step`` keeps it a function, if that is faster.
 
-    TensorFlow otherwise puts the steps of a loop into the graph around it, which then has a cycle. Its pass
-    that replaces operations by those of oneDNN walks through such a graph in an arbitrary order. The gradient
-    of a pooling that it comes to before the pooling itself stays as it is and takes many times as long: now
-    and then, and then for the whole run. A function has no cycle, but its call takes time, too.
+    Otherwise TensorFlow puts the steps of a loop into the graph around it, which then has a cycle. A pass
+    of TensorFlow replaces operations by operations of oneDNN. It walks through a graph with a cycle in an
+    arbitrary order. If it reaches the gradient of a pooling before the pooling, it does not replace the
+    gradient, which then takes many times as long. This happens in some runs, and then for the whole run. A
+    function has no cycle, but its call takes time, too.
 
-    (``_DISABLE_LOWER_USING_SWITCH_MERGE`` is what ``tf.while_loop`` asks; it has no argument for it.)
+    (``tf.while_loop`` reads ``_DISABLE_LOWER_USING_SWITCH_MERGE`` and has no argument for it.)
 
     Args:
         step: A ``ConcreteFunction``.

@@ -1,4 +1,4 @@
-"""What a ``tf.data`` pipeline is made of."""
+"""The parts of a ``tf.data`` pipeline."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _READER_CLASSES = (
 
 
 def walk_pipeline(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """Every dataset of the pipeline, from its end to its sources (``Dataset._inputs`` is private)."""
+    """Yield every dataset of the pipeline, from its end to its sources (``Dataset._inputs`` is private)."""
     yield dataset
     for source in dataset._inputs():
         yield from walk_pipeline(source)
 
 
 def source_files(dataset: tf.data.Dataset) -> int:
-    """Number of files that the pipeline reads; 0 when it reads none.
+    """Count the files that the pipeline reads; 0 if it reads none.
 
-    A reader made from a list of names knows them (``_filenames``). A reader inside ``interleave``
-    or ``flat_map`` reads what the list of strings at the source names.
+    A reader with a list of names knows them (``_filenames``). A reader inside ``interleave`` or ``flat_map``
+    reads the files whose names are in the list of strings at the source.
     """
     files = 0
     names = 0
@@ -65,7 +65,7 @@ def _reads_files(graph: Any) -> bool:
 
 
 def has_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
-    """Whether the pipeline shuffles in an order that no seed fixes, so that every process draws its own."""
+    """Return whether the pipeline shuffles without a seed, so that every process has another order."""
     for node in walk_pipeline(dataset):
         if isinstance(node, _shuffle_op._ShuffleDataset):
             seeds = tf.get_static_value(node._seed), tf.get_static_value(node._seed2)
@@ -75,36 +75,36 @@ def has_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
 
 
 def global_seed() -> int | None:
-    """The seed given to ``tf.random.set_seed``; TensorFlow offers no public reader."""
+    """Return the seed that ``tf.random.set_seed`` has set. TensorFlow has no public function to read it."""
     seed = _context.global_seed()
     return None if seed is None else int(seed)
 
 
 def reshuffles(dataset: tf.data.Dataset) -> bool:
-    """Whether the pipeline has a shuffle of its own, whose order depends on how often it was read."""
+    """Return whether the pipeline has a shuffle whose order depends on how often the pipeline was read."""
     nodes = walk_pipeline(dataset)
     return any(isinstance(n, _shuffle_op._ShuffleDataset) and n._reshuffle_each_iteration for n in nodes)
 
 
 def node_name(dataset: tf.data.Dataset) -> str:
-    """What the last node of a pipeline does, such as "Map" or "Take" (the classes are private)."""
+    """Return the name of a pipeline's last node, such as "Map" or "Take" (the classes are private)."""
     return type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
 
 
 def node_inputs(dataset: tf.data.Dataset) -> Any:
-    """The datasets that the last node reads; those of a zip in the structure of its elements."""
+    """Return the datasets that the last node reads. For a zip, they have the structure of its elements."""
     return getattr(dataset, "_datasets", None) or dataset._inputs()
 
 
 def nodes_after(dataset: tf.data.Dataset, sources: Sequence[tf.data.Dataset]) -> set[str]:
-    """Names of the nodes of a pipeline that come after ``sources``."""
+    """Return the names of the nodes of a pipeline that come after ``sources``."""
     if any(dataset is source for source in sources):
         return set()
     return {node_name(dataset)}.union(*(nodes_after(node, sources) for node in dataset._inputs()))
 
 
 def dense_slices(dataset: tf.data.Dataset) -> Any:
-    """The tensors of ``from_tensor_slices``, if none is sparse or ragged; else None."""
+    """Return the tensors of ``from_tensor_slices``; None if one is sparse or ragged, or for other nodes."""
     dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
     if node_name(dataset) != "TensorSlice" or not dense:
         return None
@@ -117,9 +117,9 @@ _HARMLESS_OPS = frozenset({"Assert", "Case", "If", "LookupTableFindV2", "ReadVar
 
 
 def map_function(dataset: tf.data.Dataset) -> Callable[[Any], Any] | None:
-    """The function of a ``map``, from element to element; None if it keeps a state or is not known.
+    """Return the function of a ``map``, from element to element; None if it has a state or is not known.
 
-    Random ops, variables that are changed and Python functions depend on the order of the calls.
+    Random ops, changes of variables and Python functions depend on the order of the calls.
     """
     wrapper = getattr(dataset, "_map_func", None)
     if wrapper is None:

@@ -1,4 +1,4 @@
-"""Functions of R in a Keras model: reticulate makes each a Python function, in a module of its own."""
+"""R functions in a Keras model. Reticulate makes each a Python function, in one special module."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MODULE = "rpytools.call"  # of reticulate 1.41 to 1.46
 
 
 def function_of_r(model: keras.Model) -> str | None:
-    """Where a model has a function of R that a step would call, such as "loss"; None if it has none.
+    """Find the place of an R function that a step of the model would call, such as "loss"; None without one.
 
-    What was passed to ``compile`` has no public names.
+    The arguments of ``compile`` have no public names.
     """
     losses = getattr(model, "_compile_loss", None)
     metrics = getattr(model, "_compile_metrics", None)

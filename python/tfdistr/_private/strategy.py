@@ -1,4 +1,4 @@
-"""TensorFlow exports its strategies, but not the ``extended`` objects that do their work."""
+"""The ``extended`` objects that do the work of TensorFlow's strategies. TensorFlow does not export them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tensorflow.python.distribute import values as _values
 
 
 class _Tells:
-    """Tells a replica that runs code which was written for one that it is alone."""
+    """Tells a replica that there is only one replica, while it runs code for one replica."""
 
-    #: While a replica runs such code: what it is told about their number.
+    #: The number of replicas that such code sees while it runs; None for the real number.
     replicas_to_tell: int | None = None
 
     @property
@@ -27,7 +27,7 @@ class _Tells:
 class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``OneDeviceStrategy``; new variables may be on other devices."""
 
-    #: The device of new variables; None for that of the strategy.
+    #: The device of new variables; None for the device of the strategy.
     device_of_new: str | None = None
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,7 @@ class MirroredExtended(_Tells, _mirrored.MirroredExtended):  # type: ignore[misc
     """TensorFlow's object behind ``MirroredStrategy``; a subclass overrides ``given``."""
 
     def given(self, value: Any, replica: int) -> Any:
-        """What a replica adds to an all-reduce that it has asked for with ``value``."""
+        """Return the value that a replica adds to an all-reduce. The replica called it with ``value``."""
         return value
 
     def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
@@ -56,14 +56,14 @@ class MirroredExtended(_Tells, _mirrored.MirroredExtended):  # type: ignore[misc
 
 
 class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
-    """TensorFlow's object behind ``MultiWorkerMirroredStrategy``, its hooks under names of our own.
+    """TensorFlow's object behind ``MultiWorkerMirroredStrategy``. Its hooks have public names here.
 
     ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and
-    ``on_dataset`` do what the stock strategy does; a subclass overrides them.
+    ``on_dataset`` do the same as the stock strategy. A subclass overrides them.
     """
 
     def join(self, num_workers: int, index: int) -> None:
-        """Make this object, made for one worker, that of one among several unknown to TensorFlow."""
+        """Give this object, which is for one worker, a place among workers that TensorFlow does not know."""
         self._num_workers, self._id_in_cluster, self._is_chief = num_workers, index, index == 0
 
     #: Whether ``on_initial_value`` gives every worker the chief's value.
@@ -76,7 +76,7 @@ class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  #
 
     @property
     def worker_index(self) -> int:
-        """Index of this worker among them."""
+        """Index of this worker among the workers that train."""
         return int(self._id_in_cluster)
 
     @property
@@ -104,7 +104,7 @@ class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  #
         return super()._reduce_to(op, value, destinations, options)
 
     def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
-        """Reduce values that replicas gave, with the destination of each."""
+        """Reduce values of the replicas. Each value has a destination."""
         return super()._batch_reduce_to(op, pairs, options)
 
     def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
@@ -120,7 +120,7 @@ class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  #
         return super()._experimental_distribute_dataset(dataset, options)
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
-        """The value that a variable starts with on this worker, before the chief's takes its place."""
+        """Return the initial value of a variable on this worker, before the chief's value replaces it."""
         return value
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  #
 
         def checked() -> Any:
             value = given() if callable(given) else given
-            if not hasattr(value, "wrapped_value"):  # that of a checkpoint
+            if not hasattr(value, "wrapped_value"):  # not the value of a checkpoint
                 value = self.on_initial_value(
                     tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), kwargs.get("name")
                 )

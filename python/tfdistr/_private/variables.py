@@ -1,4 +1,4 @@
-"""Where the variables of Keras are."""
+"""The devices of Keras's variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def device_of(variable: Any) -> str:
-    """The full name of the device that holds a variable, of Keras or of TensorFlow.
+    """Return the full name of the device of a variable. The variable is of Keras or of TensorFlow.
 
     (``Variable.value`` gives a tensor where Keras casts to 16 bits; ``Variable._value`` never does.)
     """
@@ -17,9 +17,9 @@ def device_of(variable: Any) -> str:
 
 
 def make_again(variable: keras.Variable) -> None:
-    """Put a new variable of TensorFlow in the place of that which a variable of Keras has.
+    """Replace the TensorFlow variable inside a Keras variable by a new one.
 
-    Keras has no way to say where a variable is to be, and one of TensorFlow cannot be moved.
+    Keras cannot choose the device of a variable, and TensorFlow cannot move a variable.
     """
     value: tf.Variable = variable._value
     variable._value = tf.Variable(

@@ -1,1 +1,1 @@
-"""What every layer uses: arguments, the environment, files that can be trusted. Nothing of training."""
+"""Helpers that every layer uses: arguments, the environment, trusted files. No code for training."""

@@ -10,14 +10,14 @@ import attrs
 
 from tfdistr.errors import ArgumentError
 
-#: What can carry the collectives.
+#: The implementations of the collectives.
 COMMUNICATION = ("auto", "ring", "nccl", "mpi")
-#: What gradients can be sent as.
+#: The data types in which gradients can be sent.
 GRADIENT_DTYPES = ("float32", "bfloat16")
 
 
 def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
-    """``value`` as an int, if it is a whole number within the limits (2.0 is one, True is not)."""
+    """Return ``value`` as an int, if it is a whole number within the limits (2.0 is valid, True is not)."""
     try:
         number = int(value)
         valid = not isinstance(value, bool | str) and number == value and minimum <= number <= maximum
@@ -34,12 +34,12 @@ def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf)
 
 
 def optional_whole(name: str, value: Any, *, minimum: int = 1) -> int | None:
-    """The same where None is allowed."""
+    """Do the same as ``whole``, but allow None."""
     return None if value is None else whole(name, value, minimum=minimum)
 
 
 def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
-    """``value`` as a float, if it is a number above 0; ``of`` says of what, such as " of seconds"."""
+    """Return ``value`` as a float, if it is above 0; ``of`` is the error's unit, such as " of seconds"."""
     try:
         number = float(value)
         valid = not isinstance(value, bool | str) and 0 < number < math.inf
@@ -55,7 +55,7 @@ def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> fl
 
 
 def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
-    """``value``, if it is one of ``choices``."""
+    """Return ``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(
             f"`{name}` must be one of {', '.join(map(repr, choices))}.",
@@ -66,7 +66,7 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = N
 
 
 def flag(name: str, value: Any) -> bool:
-    """``value``, if it is True or False."""
+    """Return ``value``, if it is True or False."""
     if not isinstance(value, bool):
         raise ArgumentError(
             f"`{name}` must be true or false.", received=repr(value), fix=f"Pass {name}=True."
@@ -75,26 +75,26 @@ def flag(name: str, value: Any) -> bool:
 
 
 def seconds(name: str, value: Any, *, example: str = "60.0") -> float:
-    """``value`` as a float, if it is a number of seconds above 0."""
+    """Return ``value`` as a float, if it is a number of seconds above 0."""
     return positive(name, value, of=" of seconds", example=example)
 
 
 def optional_seconds(name: str, value: Any) -> float | None:
-    """The same where None is allowed."""
+    """Do the same as ``seconds``, but allow None."""
     return None if value is None else seconds(name, value)
 
 
 def argument(
     check: Callable[..., Any], name: str, *limits: Any, default: Any, hidden: bool = False, **more_limits: Any
 ) -> Any:
-    """A field of an attrs class for the argument of a user: what is given is checked, and converted.
+    """Make a field of an attrs class for an argument of the user. The field checks and converts the value.
 
     Args:
         check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field.
         name: The name of the argument, for the error.
         limits: Further arguments of the check.
-        default: The value if none is given.
-        hidden: Noted in the field's metadata.
+        default: The value if the user passes none.
+        hidden: Stored in the field's metadata.
         more_limits: Further arguments of the check.
     """
     return attrs.field(

@@ -1,4 +1,4 @@
-"""The environment variables of this process, where another language has changed them."""
+"""The environment variables of this process, after another language has changed them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 
 
 def reload_environ() -> None:
-    """Bring ``os.environ`` up to date with the process, of which Python reads the environment only once.
+    """Bring ``os.environ`` up to date with the environment of the process. Python reads it only once.
 
-    R's ``Sys.setenv()`` changes the process's own. Python 3.14 has ``os.reload_environ()`` for this.
+    R's ``Sys.setenv()`` changes the environment of the process. Python 3.14 has ``os.reload_environ()``.
 
     Example:
         >>> ctypes.CDLL(None).setenv(b"CHANGED_OUTSIDE", b"yes", 1)
@@ -20,7 +20,7 @@ def reload_environ() -> None:
         'yes'
     """
     entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
-    # All of them before the first change, for a change may move the list.
+    # Read all entries before the first change, because a change may move the list.
     values = itertools.takewhile(bool, (entries[place] for place in itertools.count()))
     present = dict(value.split(b"=", 1) for value in values if value and b"=" in value)
     for name in os.environb.keys() - present.keys():

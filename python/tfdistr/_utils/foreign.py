@@ -1,4 +1,4 @@
-"""What stands for functions of another language."""
+"""A placeholder for functions of another language."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Named:
-    """Stands in a job for a function of another language, which a worker of that language puts in by name."""
+    """The placeholder in a job. A worker of the other language replaces it by the function of this name."""
 
     name: str

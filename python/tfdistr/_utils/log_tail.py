@@ -9,10 +9,10 @@ _LAST_BYTES = 65536
 
 
 class Tail:
-    """The lines that are appended to a file, as they come.
+    """Reads the lines that other processes append to a file.
 
-    The file need not exist yet. Bytes that are not UTF-8 are replaced; of a line that a progress bar
-    wrote over with carriage returns, what was left standing is kept.
+    The file need not exist yet. Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line
+    with carriage returns, only its last text is returned.
 
     Args:
         path: The file.
@@ -31,7 +31,7 @@ class Tail:
         """Read the lines that were completed since the last call.
 
         Args:
-            final: Give also what follows the last end of line; otherwise that is kept for later.
+            final: Return also the text after the last end of line. Otherwise a later call returns it.
         """
         try:
             with self._path.open("rb") as file:
@@ -47,7 +47,7 @@ class Tail:
 
 
 def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
-    """Read the last lines of a file that are not empty; none if there is no such file."""
+    """Read the last lines of a file that are not empty. The list is empty if there is no such file."""
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,10 +1,11 @@
-"""The names of the memory that ranks of MPICH share: they stay in /dev/shm where a rank is killed.
+"""The names of the memory that ranks of MPICH share. They stay in /dev/shm if a rank is killed.
 
-MPICH maps this memory in ``MPI_Init``, by a name that it makes of the job's name. The process manager tells
-the job's name to whoever has the connection of a rank. So a process that stands by a rank asks for it before
-the rank starts, and removes the job's names when the rank is gone, however early it was killed.
+MPICH maps this memory in ``MPI_Init``. It makes the name of the memory from the job's name. The process
+manager tells the job's name to any process that has the connection of a rank. So the guard of a rank asks
+for it before the rank starts. The guard removes the job's names when the rank is gone, however early it was
+killed.
 
-It is run by its path and uses the standard library only, as rank_guard.py does.
+This file is run by its path and uses the standard library only, as rank_guard.py does.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from pathlib import Path
 
 _FOLDER = Path("/dev/shm")
 _KINDS = ("mpich_shm", "mpich_vci")
-# Seconds that processes which were killed have to end.
+# Seconds that killed processes have to end.
 _GONE = 5.0
 
 
 def job_name() -> str:
-    """The name of this process's job, by the process manager of MPICH; "" where there is none of it.
+    """Ask the process manager of MPICH for the name of this process's job; "" if there is no such manager.
 
-    MPI must not have started in this process: the answer would go to it.
+    MPI must not have started in this process: otherwise MPI would receive the answer.
     """
     manager = os.environ.get("PMI_FD", "")
-    # Only MPICH's own sets both. Slurm's takes no question before it was greeted.
+    # Only the manager of MPICH sets both. Slurm's manager needs a greeting before a question.
     if not manager.isdigit() or "PMI_HOSTNAME" not in os.environ:
         return ""
     answer = b""
     with contextlib.suppress(OSError):
         if not stat.S_ISSOCK(os.fstat(int(manager)).st_mode):
-            return ""  # what started this process has kept the connection to itself
+            return ""  # the parent process has not passed on the connection
         os.write(int(manager), b"cmd=get_my_kvsname\n")
         while not answer.endswith(b"\n"):
             part = os.read(int(manager), 1024)
@@ -45,8 +46,8 @@ def job_name() -> str:
 
 
 def remove_names_of_job(job: str) -> None:
-    """Remove the names of a job: when one of its ranks is gone, or when none needs them any more."""
-    # After version 5.0 MPICH also counts how often a process has started MPI.
+    """Remove the names of a job, when one of its ranks is gone or no rank needs them any more."""
+    # After version 5.0, MPICH also appends how often a process has started MPI.
     hashes = [_hash(text) for text in (job, f"{job}-1")] if job else []
     begins = tuple(f"{kind}_{number:x}_" for kind in _KINDS for number in hashes)
     with contextlib.suppress(OSError):
@@ -56,7 +57,7 @@ def remove_names_of_job(job: str) -> None:
 
 
 def remove_after(group: int, job: str) -> None:
-    """Remove the names of a job when no process of a group is left, all of which were killed."""
+    """Wait until no process of a killed group is left, then remove the names of its job."""
     until = time.monotonic() + _GONE
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while job and time.monotonic() < until:
@@ -68,7 +69,7 @@ def remove_after(group: int, job: str) -> None:
 def remove_names(process: int) -> None:
     """Remove the names of the memory that a rank has mapped.
 
-    To be called when all ranks have mapped it, or none is to come any more.
+    Call it when all ranks have mapped the memory, or when no further rank will start.
     """
     for path in mapped_names(process):
         with contextlib.suppress(OSError):
@@ -76,7 +77,7 @@ def remove_names(process: int) -> None:
 
 
 def mapped_names(process: int) -> set[Path]:
-    """The names of the memory that a rank has mapped, while they are there."""
+    """Return the names of the memory that a rank has mapped; empty if the rank is gone."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process}/maps").read_text().splitlines()
         paths = {line.split(maxsplit=5)[-1] for line in lines}
@@ -85,7 +86,7 @@ def mapped_names(process: int) -> set[Path]:
 
 
 def _hash(text: str) -> int:
-    """MPICH's hash of a job's name: FNV-1a of 32 bits."""
+    """Compute MPICH's hash of a job's name: FNV-1a of 32 bits."""
     number = 2166136261
     for byte in text.encode():
         number = (number ^ byte) * 16777619 % 2**32

@@ -1,6 +1,6 @@
-"""What launchers tell the processes that they start: their ranks, and how many there are.
+"""The ranks, and the number of ranks, that launchers tell the processes that they start.
 
-It is run by its path, too, and uses the standard library only, as rank_guard.py does.
+This file is also run by its path and uses the standard library only, as rank_guard.py does.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-#: For each launcher the environment variables of the rank, of the number of ranks, and of the number of those
-#: on its host, where it has one: MPICH, Open MPI, PMIx, Slurm. The number of a step comes before the job's.
+#: The environment variables of MPICH, Open MPI, PMIx and Slurm: the rank, the number of ranks, and the
+#: number of ranks on its host, if there is one. The variable of a Slurm step comes before the job's.
 LAUNCHERS = (
     ("PMI_RANK", ("PMI_SIZE",), "MPI_LOCALNRANKS"),
     ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -19,17 +19,18 @@ LAUNCHERS = (
 #: The variables of the rank.
 RANKS = tuple(rank for rank, _, _ in LAUNCHERS)
 _SLURM = "SLURM_PROCID"
-_SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and salloc, which are no ranks
+_SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and salloc, which are not ranks
 
 
 def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int, int] | None:
-    """What the launcher says of a process: the variable of its rank, that rank, how many there are, and here.
+    """Find what the launcher says of a process.
 
     Args:
         environ: The environment of the process; by default of this one.
 
     Returns:
-        0 for a number that it does not say; None if no launcher has started the process.
+        The variable of its rank, the rank, the number of ranks, and the number of ranks on its host. A number
+        that the launcher does not say is 0. None if no launcher has started the process.
     """
     for rank, sizes, local in LAUNCHERS:
         if environ.get(rank, "").isdigit() and (rank != _SLURM or _is_slurm_task(environ)):
@@ -38,7 +39,7 @@ def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int,
 
 
 def ranks(environ: Mapping[str, str] = os.environ) -> int:
-    """How many ranks the launcher of a process says there are; 1 if there was none."""
+    """Return the number of ranks that the launcher of a process says; 1 if there was no launcher."""
     for rank, sizes, _ in LAUNCHERS:
         if any(environ.get(name) for name in sizes) and (rank != _SLURM or _is_slurm_task(environ)):
             return _number(environ, sizes) or 1
@@ -51,6 +52,6 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int:
 
 
 def _is_slurm_task(environ: Mapping[str, str]) -> bool:
-    """Whether ``srun`` has started the process, or what did."""
+    """Return whether the process is a task of a Slurm step: ``srun`` or one of its tasks has started it."""
     step = environ.get("SLURM_STEP_ID", "")
     return _SLURM in environ and step.isdigit() and int(step) < _SLURM_SPECIAL_STEPS

@@ -1,4 +1,4 @@
-"""Packages that only some results need."""
+"""Packages that only some functions need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdistr.errors import ArgumentError
 
 
 def data_frame(rows: Any, columns: list[str]) -> Any:
-    """A pandas data frame.
+    """Make a pandas data frame.
 
     Raises:
         ArgumentError: pandas is not installed.
@@ -23,7 +23,7 @@ def data_frame(rows: Any, columns: list[str]) -> Any:
 
 
 def figure(width: float, height: float) -> Any:
-    """An empty figure of matplotlib, of that size in inches.
+    """Make an empty figure of matplotlib. The size is in inches.
 
     Raises:
         ArgumentError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""Values that travel to other processes through a folder: pickled, with the arrays apart."""
+"""Values that go to other processes through a folder. They are pickled; a separate file has the arrays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ALIGNMENT = 64
 
 
 def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
-    """Write any value into ``run_dir``. Arrays, wherever they are in it, go into one file of their own.
+    """Write any value into ``run_dir``. All arrays in the value go into one separate file.
 
     Args:
-        value: The value. Functions are written with what they use.
+        value: The value. Functions are written with the objects that they use.
         run_dir: The run directory of the job.
-        name: What the files are called, before their endings.
+        name: The name of the files, without their endings.
 
     Raises:
         ArgumentError: Something in the value cannot be sent to another process.
@@ -34,7 +34,7 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
     content = io.BytesIO()
     try:
         cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(value)
-    except Exception as error:  # whatever an object's own pickling code raises
+    except Exception as error:  # the pickling code of an object can raise anything
         raise ArgumentError(
             "What the workers run must be such that it can be sent to other processes.",
             received=f"{type(error).__name__}: {error}",
@@ -55,10 +55,10 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
 
 
 def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
-    """Read what ``save_value`` wrote; its arrays are mapped into memory, not copied.
+    """Read a value that ``save_value`` wrote. Its arrays are mapped into memory, not copied.
 
     Raises:
-        TfdistrError: Somebody else could have written it.
+        TfdistrError: Another user could have written it, or it is not there.
     """
     with open_own(Path(run_dir, f"{name}.pkl")) as file:
         header = json.loads(file.readline())

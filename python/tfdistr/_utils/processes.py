@@ -1,4 +1,4 @@
-"""Processes: their state, and how one ends with its parent.
+"""The state of processes, and how a process ends with its parent.
 
 The helpers that run by their path read this file by its path, so it uses the standard library only.
 """
@@ -19,16 +19,16 @@ _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
 def end_with_parent(number: int) -> None:
-    """Have the kernel send this process a signal, or none (0), when its parent ends; only Linux does that."""
+    """Let the kernel send this process a signal (0: none) when its parent ends. This works only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """End this worker when the process that started it is gone, however that ended.
+    """End this worker when the process that started it is gone, however that process ended.
 
-    To be called in the worker, as early as possible. On Linux the kernel sends SIGKILL, which ends also a
-    stopped worker; elsewhere, and where a wrapper stands between the two, a thread watches. Without the
+    Call it in the worker, as early as possible. On Linux the kernel sends SIGKILL, which also ends a stopped
+    worker. On other systems, or if a wrapper is between the two processes, a thread watches. Without the
     environment variable TFDISTR_PARENT_PID (a worker started by hand) this does nothing.
     """
     parent = int(os.environ.get(PARENT, "0"))
@@ -38,7 +38,7 @@ def die_with_parent() -> None:
     if child:
         end_with_parent(signal.SIGKILL)
     if os.getppid() != parent if child else not _exists(parent):
-        os._exit(1)  # it ended before the kernel was told to look out for it
+        os._exit(1)  # the parent ended before the kernel watched it
     if not child or sys.platform != "linux":
         threading.Thread(target=_watch, args=(parent, os.getppid()), daemon=True).start()
 
@@ -55,12 +55,12 @@ def _exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # a process of another user
     return process_state(pid) != "Z"
 
 
 def process_state(pid: int) -> str | None:
-    """The letter of a process's state, such as "R", or "Z" once it has ended; None where Linux is not."""
+    """Return the letter of a process's state, such as "R", or "Z" if it has ended; None if not known."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

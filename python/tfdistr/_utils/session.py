@@ -1,4 +1,4 @@
-"""Whether this process is a session of the user, which lives on after an error, or a script."""
+"""Whether this process is a script, or a session of the user, which lives on after an error."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import sys
 
 
 class _Session:
-    """What is known of this process."""
+    """The answer that the caller has set for this process."""
 
-    lives_on: bool | None = None  # None where Python tells
+    lives_on: bool | None = None  # None: ask Python
 
 
 def lives_on(session: bool) -> None:
-    """Say whether this process is a session that lives on, where Python does not know: in R."""
+    """Set whether this process is a session that lives on. R calls it, because there Python does not know."""
     _Session.lives_on = session
 
 
 def is_session() -> bool:
-    """Whether this process is a session that lives on after an error, and no script."""
+    """Return whether this process is a session that lives on after an error, and not a script."""
     if _Session.lives_on is not None:
         return _Session.lives_on
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "IPython" in sys.modules

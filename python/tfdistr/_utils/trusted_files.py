@@ -1,4 +1,4 @@
-"""What is read from a run directory is run (pickles, R's RDS), so it must be the user's own."""
+"""Checks of the files in a run directory. They are executed (pickles, R's RDS), so the user must own them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdistr.errors import ArgumentError, TfdistrError
 
 
 def why_foreign(status: os.stat_result) -> str | None:
-    """Why somebody else could have written to a file or a folder, or None if nobody could (but root)."""
+    """Say why another user could have written to a file or a folder; None if none could (except root)."""
     if status.st_uid != os.geteuid():
         return f"it belongs to the user with number {status.st_uid}, and this is the one with {os.geteuid()}"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -20,10 +20,10 @@ def why_foreign(status: os.stat_result) -> str | None:
 
 
 def take_folder(folder: Path) -> None:
-    """Make a folder that is there one for this user alone.
+    """Make an existing folder private to this user.
 
     Raises:
-        ArgumentError: It is not this user's, or others could have put something into it.
+        ArgumentError: The folder is not this user's, or others could have put something into it.
     """
     reason = why_foreign(folder.stat())
     if reason is not None:
@@ -37,37 +37,37 @@ def take_folder(folder: Path) -> None:
 
 
 def create_private(path: str | os.PathLike[str], mode: str = "wb") -> IO[Any]:
-    """Open a new file, or one anew, that only this user can read and write.
+    """Create or empty a file, and open it. Only this user can read and write a new file.
 
     Args:
         path: The file.
-        mode: "wb" for bytes, "w" for text; with "x" in place of "w" it must not be there.
+        mode: "wb" for bytes, "w" for text. With "x" in place of "w", the file must not exist.
     """
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if "x" in mode else os.O_TRUNC)
     return os.fdopen(os.open(path, flags, 0o600), mode.replace("x", "w"))
 
 
 def check_own(path: str | os.PathLike[str]) -> None:
-    """Check that nobody else could have written to a file of the run directory, nor replaced it.
+    """Check that no other user could have written to a file of the run directory, or replaced it.
 
     Args:
         path: The file.
 
     Raises:
-        TfdistrError: Somebody else could, or it is not there.
+        TfdistrError: Another user could, or the file is not there.
     """
     open_own(path).close()
 
 
 def open_own(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file of the run directory to read what is run then.
+    """Open a file of the run directory whose content is executed after reading.
 
     Raises:
-        TfdistrError: Somebody else could have written to it or replaced it, or it is not there.
+        TfdistrError: Another user could have written to it or replaced it, or it is not there.
     """
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        # What was looked at is what is read, whatever becomes of the names meanwhile.
+        # The descriptors keep what was checked, even if somebody changes the names meanwhile.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _check(Path(folder), os.fstat(descriptor))

@@ -1,1 +1,1 @@
-"""Which processes a cluster has: TF_CONFIG, the rendezvous of the workers, and who of them is lost."""
+"""The processes of a cluster: TF_CONFIG, the rendezvous of the workers, and the detection of lost workers."""

@@ -1,8 +1,8 @@
 """The cluster that TF_CONFIG describes: reading it, checking it, writing it.
 
-``TF_CONFIG`` is TensorFlow's own environment variable. It holds a JSON object
-with the addresses of every task of the cluster, by job, and with the task that
-this process is:
+``TF_CONFIG`` is an environment variable of TensorFlow. It holds a JSON object
+with the addresses of every task of the cluster, by job, and with the task of
+this process:
 
     {"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}
 
@@ -42,8 +42,8 @@ class Task:
     """One process of a cluster.
 
     Args:
-        type: The job it belongs to: "chief", "worker", "ps" or "evaluator".
-        index: Its place in that job, counted from 0.
+        type: The job of the task: "chief", "worker", "ps" or "evaluator".
+        index: The index of the task in that job, from 0.
 
     Example:
         >>> print(Task("worker", 0))
@@ -59,18 +59,18 @@ class Task:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A valid TF_CONFIG: the cluster, and the task that this process is in it.
+    """A valid TF_CONFIG: the cluster, and the task of this process.
 
-    An ``evaluator`` stands beside the training cluster: as in TensorFlow, the task may be
+    An ``evaluator`` is not part of the training cluster: as in TensorFlow, the task may be
     evaluator 0 although the cluster does not list an evaluator.
 
     Args:
         jobs: The addresses ("host:port") of the tasks of each job. Jobs without addresses are left out.
-        task: The task that this process is.
-        extra: Other members of TF_CONFIG, such as "rpc_layer", kept as they came.
+        task: The task of this process.
+        extra: Other members of TF_CONFIG, such as "rpc_layer", unchanged.
 
     Raises:
-        ClusterConfigError: If this is not a cluster that TensorFlow could start.
+        ClusterConfigError: If TensorFlow could not start this cluster.
 
     Example:
         >>> config = ClusterConfig({"worker": ("10.0.0.1:2222", "10.0.0.2:2222")}, Task("worker", 1))
@@ -83,7 +83,7 @@ class ClusterConfig:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        # One check for what was built by hand and for what was read: both become a document first.
+        # Objects built by hand and documents that were read get the same check: both become a document first.
         if not isinstance(self.extra, Mapping):
             raise ClusterConfigError(
                 "`extra` must be a mapping of member names to values.",
@@ -105,24 +105,24 @@ class ClusterConfig:
     def training_tasks(self) -> tuple[Task, ...]:
         """The tasks that train, in rank order: the chief if there is one, then the workers.
 
-        With parameter servers ("ps") the chief only coordinates, and is not among them.
+        With parameter servers ("ps") the chief only coordinates, and is not listed.
         """
         jobs = ("worker",) if "ps" in self.jobs else ("chief", "worker")
         return tuple(Task(job, index) for job in jobs for index in range(len(self.jobs.get(job, ()))))
 
     @property
     def num_workers(self) -> int:
-        """How many tasks train."""
+        """Number of tasks that train."""
         return len(self.training_tasks)
 
     @property
     def worker_index(self) -> int | None:
-        """The rank of this task among those that train, from 0; None if it does not train."""
+        """The rank of this task among the tasks that train, from 0; None if it does not train."""
         return self.training_tasks.index(self.task) if self.task in self.training_tasks else None
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the one task that saves and logs for all: the chief, or else worker 0."""
+        """Whether this task saves and logs for all tasks: it is the chief, or else worker 0."""
         return self.task == Task("chief" if "chief" in self.jobs else "worker", 0)
 
     @property
@@ -149,23 +149,23 @@ class ClusterConfig:
         return {"TF_CONFIG": self.to_json()}
 
     def lines(self, language: str = "bash") -> list[str]:
-        """Give the lines to paste into this task's session, before anything else runs there.
+        """Give the lines to paste into this task's session, before any other code runs there.
 
         Args:
-            language: What the session understands: "bash", "r" or "python".
+            language: The language of the session: "bash", "r" or "python".
 
         Returns:
             A comment that names the task and its address, then the code, one string a line.
 
         Raises:
-            ArgumentError: If `language` is another one.
+            ArgumentError: If `language` has another value.
 
         Example:
             >>> tf_config(worker="10.0.0.1:2222", type="worker", index=0).lines("python")[1]
             'import os'
         """
         text = self.to_json()
-        # Each quoting is right for any text: JSON escapes hold backslashes, extra members may hold quotes.
+        # The quoting must work for any text: JSON escapes have backslashes, and members may have quotes.
         code = {
             "bash": [f"export TF_CONFIG={shlex.quote(text)}"],
             "r": ["Sys.setenv(TF_CONFIG = '{}')".format(text.replace("\\", "\\\\").replace("'", "\\'"))],
@@ -187,10 +187,10 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """The TF_CONFIG of every task of a cluster: what to set in which session.
+    """The TF_CONFIG of every task of a cluster, for the session of each task.
 
-    Made by `tf_config`. Iterating gives one `ClusterConfig` a task; printing it shows the
-    lines to paste into the shell of each machine.
+    `tf_config` makes it. Iterating gives one `ClusterConfig` for each task. Printing it shows
+    the lines to paste into the shell of each machine.
 
     Args:
         tasks: One `ClusterConfig` for each task.
@@ -219,10 +219,10 @@ class ClusterPlan:
         """Give the lines to paste into each task's session, with an empty line between tasks.
 
         Args:
-            language: What the sessions understand: "bash", "r" or "python".
+            language: The language of the sessions: "bash", "r" or "python".
 
         Raises:
-            ArgumentError: If `language` is another one.
+            ArgumentError: If `language` has another value.
         """
         blocks = [config.lines(language) for config in self.tasks]
         return [line for block in blocks for line in ("", *block)][1:]
@@ -265,16 +265,16 @@ def tf_config(
     Args:
         worker: Addresses "host:port" of the workers, in order. A plain string is one address.
         ps: Addresses of the parameter servers, if there are any.
-        chief: Address of the chief, if it is a task of its own; without one, worker 0 is the chief.
+        chief: Address of the chief, if it is a separate task. Without a chief, worker 0 is the chief.
         type: The job of the task to build TF_CONFIG for: "chief", "worker", "ps" or "evaluator".
-        index: The place of that task in its job, counted from 0.
+        index: The index of that task in its job, from 0.
 
     Returns:
-        With `type` and `index` the `ClusterConfig` of that task, without them a `ClusterPlan` with
+        With `type` and `index`: the `ClusterConfig` of that task. Without them: a `ClusterPlan` with
         the `ClusterConfig` of every task.
 
     Raises:
-        ClusterConfigError: If the addresses are no valid cluster, or the task is not in it.
+        ClusterConfigError: If the addresses are not a valid cluster, or the task is not in it.
 
     Example:
         >>> print(tf_config(worker=["10.0.0.1:2222", "10.0.0.2:2222"], type="worker", index=1).to_json())
@@ -289,7 +289,7 @@ def tf_config(
         )
     if type is not None:
         return parse_tf_config({"cluster": cluster, "task": {"type": type, "index": index}})
-    # Evaluator 0 is a task that every cluster may have, so it lets the addresses be checked alone.
+    # Every cluster may have evaluator 0, so with this task only the addresses are checked.
     jobs = parse_tf_config({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}).jobs
     tasks = [Task(job, position) for job, addresses in jobs.items() for position in range(len(addresses))]
     return ClusterPlan(tuple(ClusterConfig(jobs, task) for task in tasks))
@@ -298,16 +298,16 @@ def tf_config(
 def parse_tf_config(config: str | Mapping[str, Any] | ClusterConfig) -> ClusterConfig:
     """Read a TF_CONFIG.
 
-    Reads what TensorFlow reads, and also what R's ``jsonlite::toJSON`` writes, with and without
-    ``auto_unbox = TRUE``: a list of one as the bare value, a single value as a list of one, an
-    empty list for a job that is not there, 0.0 for 0. Members other than "cluster" and "task" are
-    kept in `ClusterConfig.extra`; members of "task" other than "type" and "index" are left out.
+    Accepts all that TensorFlow accepts, and also the output of R's ``jsonlite::toJSON``, with and
+    without ``auto_unbox = TRUE``: a bare value for a list with one element, a list with one element
+    for a bare value, an empty list for a missing job, 0.0 for 0. `ClusterConfig.extra` holds members
+    other than "cluster" and "task". Members of "task" other than "type" and "index" are ignored.
 
     Args:
-        config: The JSON text, or the same as a mapping.
+        config: The JSON text, or the same document as a mapping.
 
     Raises:
-        ClusterConfigError: If it is not valid; the message names the field, what came, and the fix.
+        ClusterConfigError: If it is not valid. The message names the field, its value, and the fix.
 
     Example:
         >>> parse_tf_config('{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0.0}}').jobs
@@ -322,7 +322,7 @@ def cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig 
     """Read the cluster that the environment variable TF_CONFIG describes.
 
     Args:
-        environ: The environment; by default that of this process.
+        environ: The environment; by default the environment of this process.
 
     Returns:
         The cluster, or None if TF_CONFIG is not set, is empty, or has neither a cluster nor a task
@@ -346,7 +346,7 @@ def cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig 
 
 
 def _read(document: Any) -> tuple[dict[str, tuple[str, ...]], Task, dict[str, Any]]:
-    """Check a document, and give its jobs, its task and its other members in their normal form."""
+    """Check a document, and return its jobs, its task and its other members in their normal form."""
     check_schema(document)
     cluster, task = document["cluster"], document["task"]
     jobs = {job: _addresses(cluster[job]) for job in JOBS if cluster.get(job)}
@@ -419,7 +419,7 @@ def _check_task(jobs: Mapping[str, tuple[str, ...]], task: Task) -> None:
 
 
 def bypass_proxy(addresses: Iterable[str]) -> None:
-    """Have gRPC connect to the workers themselves: with http_proxy set it asks the proxy, and hangs there."""
+    """Let gRPC connect to the workers directly. If http_proxy is set, gRPC asks the proxy, and hangs."""
     names = ("no_grpc_proxy", "no_proxy")
     known = next((os.environ[name] for name in names if os.environ.get(name)), "").split(",")
     hosts = (split_address(address)[0] for address in addresses)

@@ -1,9 +1,9 @@
-"""Connections that stay open while workers train. One that ends without a goodbye tells of a lost process.
+"""Connections that stay open while workers train. If one ends without a goodbye, a process is lost.
 
-TensorFlow tells at once only those workers that exchange something with that process directly. The others
-wait for its heartbeat. But the kernel closes the connections of a process that is killed, whoever waits for
-it. Here each worker keeps one connection to the leader, and the leader tells the others. A process that is
-halted, or whose network is cut, keeps its connections: the heartbeat is for these.
+TensorFlow tells at once only the workers that exchange data with the lost process directly. The other
+workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
+worker keeps one connection to the leader, and the leader tells the other workers. A halted process, or a
+process whose network is cut, keeps its connections: only the heartbeat finds it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 
-# Seconds without traffic after which the kernel sees whether the other machine is there. It also keeps
-# firewalls from forgetting the connection.
+# Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
+# firewalls from dropping the connection.
 _KEEPALIVE = 30
 _READ = 4096
-# What is sent: a goodbye, or the leader's word that a task is lost.
+# The messages: a goodbye, or the message that a task is lost.
 _GOODBYE, _LOST = "goodbye", "lost "
 
 _all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
 
 
 class Lifelines:
-    """The lifelines of this process: the leader has one to each worker, the others have one to the leader.
+    """The lifelines of this process. The leader has one to each worker; the others have one to the leader.
 
     Args:
-        connections: A connected socket for each name of a task, such as "worker 1".
+        connections: A connected socket for each task, by its name, such as "worker 1".
     """
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
@@ -46,16 +46,16 @@ class Lifelines:
         _all.add(self)
 
     def watch(self, on_loss: Callable[[str], object]) -> None:
-        """Call ``on_loss(name)``, on a thread of its own, for the first task that is lost and no other."""
+        """Call ``on_loss(name)`` on a separate thread, only for the first lost task."""
         self._watched = True
         threading.Thread(target=self._watch, args=(on_loss,), name="tfdistr-lifelines", daemon=True).start()
 
     def say_goodbye(self) -> None:
-        """Tell the others that the end of this process, whenever it comes, is no loss."""
+        """Tell the others that a later end of this process is not a loss."""
         if self._over:
             return
         self._over = True
-        with self._closing:  # the thread closes them all as soon as it wakes
+        with self._closing:  # the thread closes all connections as soon as it wakes
             for connection in self._connections.values():
                 _send(connection, _GOODBYE)
                 with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ class Lifelines:
             self.close()
 
     def close(self) -> None:
-        """Close the sockets in this process. Without a goodbye the others take it for lost."""
+        """Close the sockets in this process. Without a goodbye, the others consider this process lost."""
         self._over = True
         with self._closing:
             self._close_sockets()
@@ -78,12 +78,12 @@ class Lifelines:
         if lost and not self._over:
             for connection in self._connections.values():
                 _send(connection, _LOST + lost)
-            on_loss(lost)  # what ends from now on, ends because of it
+            on_loss(lost)  # later ends are a result of this loss
         if self._over:
             self.close()
 
     def _first_loss(self) -> str:
-        """Wait until a task is lost, or none can be lost any more: then it is ""."""
+        """Wait until a task is lost, and return its name; "" if no task can be lost any more."""
         with selectors.DefaultSelector() as selector:
             for name, connection in self._connections.items():
                 selector.register(connection, selectors.EVENT_READ, name)
@@ -97,18 +97,18 @@ class Lifelines:
         return ""
 
     def _hear(self, name: str) -> tuple[str, bool]:
-        """Read what a task has sent.
+        """Read the messages of a task.
 
         Returns:
-            The task that is lost, or "", and whether more can come.
+            The name of the lost task, or "", and whether more messages can come.
         """
         try:
             read = self._connections[name].recv(_READ)
         except BlockingIOError:
             return "", True
-        except ConnectionError:  # its machine has started again, for example
+        except ConnectionError:  # for example, its machine has started again
             return name, False
-        except OSError:  # a network that is cut says nothing of the process
+        except OSError:  # a cut network does not mean that the process is lost
             return "", False
         if not read:
             return name, False
@@ -124,14 +124,14 @@ class Lifelines:
 
 
 def _send(connection: socket.socket, text: str) -> None:
-    with contextlib.suppress(OSError):  # who does not hear it is gone itself
+    with contextlib.suppress(OSError):  # a process that cannot receive it is gone itself
         connection.send(f"{text}\n".encode())
 
 
 def _close_in_child() -> None:
-    # With them a process that was forked would hold the connections open after the end of its parent.
+    # Otherwise a forked process would keep the connections open after the end of its parent.
     for lifelines in list(_all):
-        lifelines._close_sockets()  # the lock may be that of a thread which is not here
+        lifelines._close_sockets()  # a thread that does not exist here may hold the lock
 
 
 if hasattr(os, "register_at_fork"):

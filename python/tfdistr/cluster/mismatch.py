@@ -1,4 +1,4 @@
-"""In what the workers of a cluster differ, as it is said."""
+"""The error for workers of a cluster that differ."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from tfdistr.errors import JobMismatchError
 
-# Differences that a message lists: the first ones say what is wrong.
+# Number of differences in a message: the first ones are enough to see the cause.
 _SHOWN = 5
 
 
 def mismatch(
     described: Sequence[Mapping[str, str | None]], names: Sequence[str] | None = None
 ) -> JobMismatchError | None:
-    """The error that says in which fields the workers differ, if they do.
+    """Make the error that names the fields in which the workers differ; None if they are equal.
 
     Args:
-        described: Values by name, of each worker. None goes with any value.
-        names: How the workers are called; by default "worker 0" and so on.
+        described: The fields of each worker, by their names. The value None is equal to any value.
+        names: The names of the workers; by default "worker 0" and so on.
     """
     found = _differences(described, names or [f"worker {index}" for index in range(len(described))])
     if not found:
@@ -32,7 +32,7 @@ def mismatch(
 
 
 def _differences(described: Sequence[Mapping[str, str | None]], names: Sequence[str]) -> list[str]:
-    """For each field that differs: who has what, those of the chief first."""
+    """Describe each field that differs: each value and its workers. The first worker's value comes first."""
     found = []
     for field in dict.fromkeys(field for fields in described for field in fields):
         workers: dict[str, list[str]] = {}

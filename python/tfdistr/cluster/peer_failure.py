@@ -1,4 +1,4 @@
-"""Errors that only say that another worker failed."""
+"""Errors that only report the failure of another worker."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
 
-# What TensorFlow adds to a message that a worker left.
+# The text that TensorFlow adds to the message of a worker.
 _ADDED = re.compile(
     r"\nThe error could be from a previous operation| \[type\.googleapis\.com|\nAdditional GRPC error"
     r"|\n\t? ?\[\[|\n\t? ?\[Op:| \[Op:"
     r"|\nTraceback \(most recent call last\):\s+File [^\n]*script_ops"  # of a function in the graph
 )
 _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
-# Whom TensorFlow could not reach, or did not hear of any more.
+# Tasks that TensorFlow could not reach, or that stopped their heartbeats.
 _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
 _SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
-# How a worker is lost, and what its user can do.
+# The ways to lose a worker, and a hint for the user.
 _SILENT_NOW = "does not answer any more: it was killed or halted, or its machine or network has failed."
 _ENDED = "has ended without saying why: it was killed, or it crashed."
 _LOOK = "Look at its log, and at that of its machine (dmesg says whether memory was the reason)."
@@ -26,17 +26,17 @@ UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
 
 def report(worker: int, error: BaseException) -> str:
-    """What worker ``worker``, which failed with ``error``, tells its peers."""
+    """Return the message of worker ``worker``, which failed with ``error``, to its peers."""
     return f"{PEER_MARK} worker {worker}: {type(error).__name__}: {error}".rstrip(": ")
 
 
 def report_end(worker: int, address: str) -> str:
-    """What the peers of worker ``worker`` are told when its process has ended and it has said nothing."""
+    """Return the message to the peers of worker ``worker`` when its process has ended without a message."""
     return f"{PEER_MARK} worker {worker}: {address} {_ENDED}"
 
 
 def is_peer_failure(error: BaseException) -> bool:
-    """Whether the error only says that another worker is gone or failed."""
+    """Return whether the error only says that another worker is gone or failed."""
     try:
         import tensorflow as tf
     except ImportError:  # the error itself, most likely
@@ -52,10 +52,10 @@ def is_peer_failure(error: BaseException) -> bool:
 def reported_failure(
     error: BaseException, tasks: Mapping[str, str] | None = None
 ) -> WorkerFailedError | None:
-    """The failure of another worker that was reported, if the error is about one.
+    """Return the failure that another worker has reported; None if the error is not about such a report.
 
     Args:
-        error: What TensorFlow raised.
+        error: The error that TensorFlow raised.
         tasks: The addresses of the workers, as for ``lost_worker()``, if they are known.
     """
     addresses = list((tasks or {}).values())
@@ -76,10 +76,10 @@ def reported_failure(
 
 
 def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedError | None:
-    """The worker that is gone, if the error says which.
+    """Return the failure of the worker that is gone; None if the error does not name it.
 
     Args:
-        error: What TensorFlow raised.
+        error: The error that TensorFlow raised.
         tasks: The addresses of the workers in order, by their names such as "worker 0".
     """
     names = list(tasks)
@@ -101,12 +101,12 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whose failure an error is.
+    """The process whose failure caused an error.
 
     Attributes:
-        failure: The failure of another process, to be raised in place of the error; None if there is none.
-        news: What the peers should be told; None if they know it.
-        summary: What has failed, for calls that come later.
+        failure: The failure of another process, to raise in place of the error; None if there is none.
+        news: The message to the peers; None if they know the failure.
+        summary: A text about the failure, for later calls.
     """
 
     failure: WorkerFailedError | None
@@ -120,13 +120,13 @@ def judge(
     tasks: Mapping[str, str],
     find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
 ) -> Verdict:
-    """Find out whose failure an error is that worker ``worker`` has met.
+    """Find the process whose failure caused an error in worker ``worker``.
 
     Args:
         error: The error.
         worker: The index of this worker.
         tasks: The addresses of the workers, as for ``lost_worker()``.
-        find_lost: Names another process that is gone, if the error is about one.
+        find_lost: Returns the failure of another lost process if the error is about one, else None.
     """
     failure = reported = reported_failure(error, tasks)
     if failure is None and is_peer_failure(error):
@@ -136,11 +136,11 @@ def judge(
 
 
 def what_to_tell(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:
-    """What worker ``worker``, which ends with ``error``, tells its peers: not all notice a loss as soon.
+    """Return the message of worker ``worker``, which ends with ``error``: some peers notice a loss later.
 
     Args:
-        error: What was raised in it.
-        worker: Its index.
+        error: The error in this worker.
+        worker: The index of this worker.
         tasks: The addresses of the workers, as for ``lost_worker()``.
     """
     known = reported_failure(error) or lost_worker(error, tasks)

@@ -1,10 +1,10 @@
-"""Before TensorFlow starts its servers, the workers of a cluster see whether all are there, and are alike.
+"""The rendezvous: before TensorFlow starts its servers, it checks that all workers are there and agree.
 
-TensorFlow itself waits for a worker that is missing, and does not notice that two workers were given other
-addresses or other versions. Here each worker listens on the port of its address, which shows that it can be
-had, and the first one, the leader, hears from all others. They go on when all have come and agree. Whoever
-finds out first that this cannot be tells all that are there, so that they raise the same error. When they go
-on, the connections to the leader stay open: see ``tfdistr.cluster.lifelines``.
+TensorFlow waits for a missing worker, and does not notice that two workers have other addresses or versions.
+Here each worker listens on the port of its address, which shows that the port is free. The first worker, the
+leader, receives a message from each other worker. The workers go on when all are there and agree. The first
+process that finds an obstacle tells all workers that are there, so that they raise the same error. After the
+rendezvous, the connections to the leader stay open: see ``tfdistr.cluster.lifelines``.
 """
 
 from __future__ import annotations
@@ -43,40 +43,40 @@ from tfdistr.cluster.rendezvous_protocol import (
 from tfdistr.cluster.tf_config_json import load_json, split_address
 from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
 
-#: Seconds after which a worker that waits says for whom.
+#: Seconds after which a waiting worker names the workers that are missing.
 WAITING_NOTE = 30.0
-#: Seconds for which a worker that cannot start goes on telling those that have not come yet.
+#: Seconds in which a worker that cannot start still tells workers that come later.
 TELLING = 10.0
-#: Seconds in which a process that is no worker looks for one to tell it to: workers import TensorFlow first.
+#: Seconds in which a process that cannot join looks for a worker to tell: workers import TensorFlow first.
 SEEKING = 30.0
 _RETRY = 0.2
 _LOOK = 0.02
-_NEWS = 1.0  # seconds between two lines of the leader that say for whom it waits
-# What comes of reading what a stranger sends, or one that is gone.
+_NEWS = 1.0  # seconds between two lines of the leader with the tasks for which it waits
+# The errors from messages of a foreign process, or from a worker that is gone.
 _NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
 
 log = logging.getLogger("tfdistr")
 
 
 def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> Lifelines:
-    """Wait until all workers of the cluster are there, and see that they agree.
+    """Wait until all workers of the cluster are there, and check that they agree.
 
     Args:
-        tasks: The address of each task, by its name ("worker 1"), the leader's first.
-        own: The name of this one.
-        fields: What must be the same on all workers, beside these addresses.
+        tasks: The address of each task, by its name ("worker 1"). The leader comes first.
+        own: The name of this task.
+        fields: The values that must be the same on all workers, as the addresses must.
         timeout: Seconds to wait.
 
     Returns:
-        The connections to the leader, or the leader's to the others.
+        The connections to the leader; on the leader, the connections to the others.
 
     Raises:
-        ClusterStartError: The port of this worker cannot be had, or there are two of one task, or not all
-            came. The error names them.
+        ClusterStartError: The port of this worker is not available, or two processes have the same task,
+            or a worker is missing. The error names them.
         JobMismatchError: The workers differ.
     """
     meeting = _Meeting(tasks, own, fields, timeout)
-    # Not a daemon: while the error is shown, the peers that come later are told.
+    # Not a daemon: while the error is shown, the thread still tells peers that come later.
     thread = threading.Thread(target=meeting.run, name="tfdistr-preflight")
     thread.start()
     try:
@@ -84,19 +84,19 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
             pass
     except BaseException:
         meeting.cancel()
-        thread.join()  # then the port is free again: the session may live on, and call once more
+        thread.join()  # it frees the port: a session lives on, and may call again
         meeting.lifelines().close()
         raise
     return meeting.result()
 
 
 def cluster_to_join() -> ClusterConfig | None:
-    """The cluster that TF_CONFIG describes, as ``cluster_from_env`` gives it.
+    """Return the cluster that TF_CONFIG describes, as ``cluster_from_env`` does.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is not valid. The workers that it names are told: they may wait for this
-            process. A script ends with the error, so it is not raised there before one of them knows, or
-            ``SEEKING`` seconds have passed.
+        ClusterConfigError: TF_CONFIG is not valid. This process tells the workers in it, because they may
+            wait for this process. A script ends with the error, so there it is raised only when one of the
+            workers knows it, or when ``SEEKING`` seconds have passed.
     """
     try:
         return cluster_from_env()
@@ -113,14 +113,14 @@ def cluster_to_join() -> ClusterConfig | None:
 
 
 def _readable_workers(text: str) -> dict[str, str]:
-    """The addresses of the workers, by their names, that can be read in a TF_CONFIG which is not valid."""
+    """Read the addresses of workers, by their names, from a TF_CONFIG that is not valid."""
     found: dict[str, str] = {}
     with contextlib.suppress(ClusterConfigError, KeyError, TypeError, AttributeError):
         cluster = load_json(text)["cluster"]
         for job in ("chief", "worker"):
             listed = cluster.get(job) or []
             for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
-                address = item[0] if isinstance(item, list) and item else item  # by R's jsonlite
+                address = item[0] if isinstance(item, list) and item else item  # the form of R's jsonlite
                 with contextlib.suppress(ClusterConfigError):
                     split_address(address)
                     found[f"{job} {index}"] = address
@@ -128,16 +128,16 @@ def _readable_workers(text: str) -> dict[str, str]:
 
 
 def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> threading.Thread:
-    """Tell a worker that waits for the others why this process cannot join; it passes it on to them.
+    """Tell a waiting worker why this process cannot join. The worker tells the other workers.
 
-    If none waits yet, those that come in the next ``SEEKING`` seconds are told.
+    If no worker waits yet, this process tells the workers that come in the next ``SEEKING`` seconds.
 
     Args:
-        error: Why.
-        tasks: The address of each task, by its name. Those whose names do not resolve cannot be told.
+        error: The reason.
+        tasks: The address of each task, by its name. Tasks whose hosts do not resolve are left out.
 
     Returns:
-        The thread that does it, also while the interpreter ends.
+        The thread that does it. It runs on while the interpreter ends.
     """
     end = replace(End.of(error), kind=ClusterStartError.kind)
     received = f"{end.received}, in" if error.received is not None else "in"
@@ -166,7 +166,7 @@ def _is_hello(message: Any) -> bool:
 
 
 class _Meeting:
-    """One worker's part in it. The leader decides, or whoever finds out first that they cannot start."""
+    """One worker's part in the rendezvous. The leader, or the first worker to find an obstacle, decides."""
 
     def __init__(self, tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> None:
         self.over = threading.Event()
@@ -179,42 +179,42 @@ class _Meeting:
         self._hello: dict[str, Any] = {"task": own, "id": self._id, "fields": {**addresses, **fields}}
         self._failure: BaseException | None = None
         self._cancelled = False
-        # Of the leader: who has registered, and by which connection.
+        # Only in the leader: the registered workers and their connections.
         self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
         self._writers: dict[str, asyncio.StreamWriter] = {}
-        self._strangers: list[asyncio.StreamWriter] = []  # that have not their like in this cluster
-        # Of the others: the connection to the leader, and whom it waits for; None while there is none.
+        self._strangers: list[asyncio.StreamWriter] = []  # processes without a place in this cluster
+        # Only in the others: the connection to the leader, and its missing tasks; None without a connection.
         self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
         self._unresolved = set(self._tasks)
-        # Copies of the connections that stay, from when the leader has told all to go on.
+        # Copies of the connections that stay open after the leader has told all workers to go on.
         self._kept: dict[str, socket.socket] = {}
 
     # --- From other threads
 
     def run(self) -> None:
-        """Run it all; ``over`` is set when the result is there."""
+        """Run the rendezvous, and set ``over`` when the result is there."""
         try:
             asyncio.run(self._main())
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # raised again by check()
+        except BaseException as error:  # raised again by result()
             self._failure = self._failure or error
         finally:
             self.over.set()
 
     def cancel(self) -> None:
-        """End it."""
+        """Stop the rendezvous."""
         self._cancelled = True
         with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
             self._loop.call_soon_threadsafe(self._running.cancel)
 
     def lifelines(self) -> Lifelines:
-        """The connections that have stayed."""
+        """Return the connections that stay open."""
         return Lifelines(self._kept)
 
     def result(self) -> Lifelines:
-        """The connections that have stayed; raises the error, if the workers cannot start."""
+        """Return the connections that stay open. Raise the error if the workers cannot start."""
         if self._failure:
             self.lifelines().close()
             raise self._failure
@@ -242,7 +242,7 @@ class _Meeting:
             server.close()
 
     async def _hold(self, server: asyncio.Server) -> None:
-        """Find each other, and go on or say why not."""
+        """Find the other workers, and decide whether they can go on."""
         work = [asyncio.create_task(job) for job in (self._resolve(), self._note(), self._lead_or_join())]
         linger = True
         try:
@@ -252,7 +252,7 @@ class _Meeting:
             if self._decided.done():  # a peer was quicker
                 end, heard = self._decided.result()
         if end and not heard and self._to_leader:
-            # Before it is closed: the leader would take this worker for one that is gone.
+            # Before the connection closes: otherwise the leader would think that this worker is gone.
             send(self._to_leader, {"end": asdict(end)})
         for task in work:
             task.cancel()
@@ -262,16 +262,16 @@ class _Meeting:
     async def _finish(
         self, end: End | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
     ) -> None:
-        """Tell the peers of an end that they do not know of, and let the caller go on."""
+        """Tell the peers an end that they do not know, and let the caller go on."""
         told = {self._own}
-        if end and (not heard or self._own == self._leader):  # who has heard it may not know all addresses
+        if end and (not heard or self._own == self._leader):  # another worker may not know all addresses
             for writer in (*self._writers.values(), *self._strangers):
                 send(writer, {"end": asdict(end)})
                 with contextlib.suppress(OSError):
                     await writer.drain()
             told |= set(self._writers)
             await tell(self._without(told), end, told)
-        # Not before: a peer that does not find this worker any more knows why.
+        # Only now: a peer that does not find this worker any more already knows the reason.
         if server:
             server.close()
         for writer in (*self._writers.values(), *self._strangers):
@@ -292,25 +292,25 @@ class _Meeting:
 
     async def _listen(self) -> asyncio.Server:
         listens = await listening_socket(self._tasks[self._own], self._tasks.values())
-        # It does not serve yet: nothing is waited for here, so that no interrupt leaves the socket behind.
+        # It does not serve yet: without a wait here, no interrupt can leave the socket open.
         return await asyncio.start_server(self._serve, sock=listens, limit=LONGEST, start_serving=False)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one that has connected to this worker."""
+        """Answer a process that has connected to this worker."""
         name = None
         try:
             send(writer, {"task": self._own, "id": self._id, "waits": self._missing(), "time": time.time()})
             while line := await reader.readline():
                 message = json.loads(line)
                 if "end" in message:
-                    # Who is no worker leaves it to this one to tell the others.
+                    # A process that cannot join leaves it to this worker to tell the others.
                     self._decide(End(**message["end"]), heard=message.get("pass_on") is not True)
                 elif self._own == self._leader:
                     name = self._register(message["hello"], writer)
         except _NOT_ONE_OF_US:
             pass
         except asyncio.CancelledError:
-            pass  # all is over; asyncio would show it
+            pass  # the rendezvous is over; asyncio would print the error
         finally:
             if self._writers.get(str(name)) is writer and not self._decided.done():
                 del self._writers[str(name)], self._hellos[str(name)]
@@ -326,7 +326,7 @@ class _Meeting:
             self._decide(self._duplicate(name, known["id"], hello["id"]))
         elif name not in self._tasks:
             error = mismatch([self._hello["fields"], hello["fields"]], [self._own, name])
-            if error is None:  # a worker would have an address more
+            if error is None:  # a real worker would have one more address
                 raise ValueError("no hello")
             self._strangers.append(writer)
             self._decide(End.of(error))
@@ -337,7 +337,7 @@ class _Meeting:
     async def _lead_or_join(self) -> None:
         try:
             await (self._lead() if self._own == self._leader else self._join())
-        except Exception as error:  # else all would wait for nobody
+        except Exception as error:  # otherwise all workers would wait in vain
             if not self._decided.done():
                 self._decided.set_exception(error)
 
@@ -366,11 +366,11 @@ class _Meeting:
         self._kept[name] = writer.get_extra_info("socket").dup()
 
     async def _join(self) -> None:
-        """Register with the leader, as often as it takes."""
+        """Register with the leader. Repeat it until the rendezvous is over."""
         while True:
             while self._unresolved:
                 await asyncio.sleep(_LOOK)
-            with contextlib.suppress(*_NOT_ONE_OF_US):  # too early; in the end it is said what it was
+            with contextlib.suppress(*_NOT_ONE_OF_US):  # too early; the reason is reported at the end
                 greeting, reader, writer = await greeting_of(self._tasks[self._leader])
                 try:
                     if greeting["task"] == self._leader:
@@ -409,7 +409,7 @@ class _Meeting:
         await asyncio.gather(*map(look, self._tasks))
 
     def _missing(self) -> list[str]:
-        """Whom this worker waits for, as far as it knows."""
+        """Return the tasks for which this worker waits, as far as it knows."""
         if self._unresolved:
             return [name for name in self._tasks if name in self._unresolved]
         if self._own == self._leader:
@@ -417,17 +417,17 @@ class _Meeting:
         return [self._leader] if self._leader_waits is None else self._leader_waits
 
     async def _note(self) -> None:
-        """Say now and then for whom this worker waits."""
+        """Log from time to time for which tasks this worker waits."""
         pause = WAITING_NOTE
         while True:
             await asyncio.sleep(pause)
-            if self._own == self._leader or self._leader_waits is None:  # else the leader says it
+            if self._own == self._leader or self._leader_waits is None:  # otherwise the leader logs it
                 log.warning("%s waits for %s.", self._title(self._own), await self._reasons(self._missing()))
             pause *= 2
 
     async def _too_late(self) -> End:
         missing = self._missing()
-        if missing == [self._leader] or self._unresolved:  # others may be missing as well
+        if missing == [self._leader] or self._unresolved:  # other workers may also be missing
             others = [n for n in self._tasks if n not in (self._own, *missing, *self._hellos)]
             there = await asyncio.gather(*map(self._is_there, others))
             missing = missing + [name for name, is_there in zip(others, there, strict=True) if not is_there]
@@ -440,7 +440,7 @@ class _Meeting:
         except (OSError, ValueError):
             return False
         writer.close()
-        # One that has not registered with the leader may wait for others than the leader does.
+        # A task that has not registered with the leader may wait for other tasks than the leader.
         waits = set(greeting["waits"]) if self._own == self._leader else set()
         return bool(greeting["task"] == name) and waits <= {*self._unresolved, self._own}
 
@@ -449,7 +449,7 @@ class _Meeting:
         return "; ".join(self._title(name) + why for name, why in zip(missing, reasons, strict=True))
 
     async def _reason(self, name: str) -> str:
-        """What is found at the address of a task that is missing."""
+        """Describe what answers at the address of a missing task."""
         if name in self._unresolved:
             return ", whose name does not resolve"
         try:
@@ -465,7 +465,7 @@ class _Meeting:
         return f", which waits for {' and '.join(map(self._title, waits))}" if waits else ""
 
     async def _no_port(self, error: OSError) -> End:
-        """Why this worker cannot listen on its port."""
+        """Return why this worker cannot listen on its port."""
         greeting: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
             greeting, _, writer = await greeting_of(self._tasks[self._own])

@@ -1,7 +1,7 @@
-"""How workers that are about to start reach each other: lines of JSON over the ports of their addresses.
+"""The protocol of workers before they start: lines of JSON over the ports of their addresses.
 
-Each connection begins with a line of the side that listens, its greeting: which task it is, in which process,
-for whom it waits, and what time it has.
+Each connection begins with a greeting, a line from the side that listens. It has the task, the process, the
+tasks for which this task waits, and the time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 from tfdistr.cluster.tf_config_json import split_address
 from tfdistr.errors import ClusterStartError, JobMismatchError, TfdistrError
 
-#: Bytes that a line can have.
+#: Maximum length of a line in bytes.
 LONGEST = 1 << 20
-_ANSWER = 2.0  # seconds that a peer may take to answer
-_LOOKUP = 10.0  # seconds that a name may take to resolve
-#: What to do where another process has the port of a task.
+_ANSWER = 2.0  # seconds that a peer has to answer
+_LOOKUP = 10.0  # seconds that the lookup of a name has
+#: The hint if another process has the port of a task.
 PORT_IN_USE = "Another process has this task's port: end it, or give the task another address."
 
 
 @dataclass(frozen=True)
 class End:
-    """Why the workers cannot start, in a form that can be sent."""
+    """The reason why the workers cannot start, in a form that can be sent."""
 
     kind: str
     message: str
@@ -48,7 +48,7 @@ class End:
 
 
 def absence(error: OSError) -> str:
-    """What it means that nobody can be reached at an address."""
+    """Describe the error of a connection to an address."""
     if isinstance(error, socket.gaierror):
         return "whose name does not resolve"
     if isinstance(error, ConnectionRefusedError):
@@ -59,7 +59,7 @@ def absence(error: OSError) -> str:
 
 
 def no_port(error: OSError) -> tuple[str, str]:
-    """What it means that this process cannot listen on its port, and what to do."""
+    """Describe why this process cannot listen on its port, and return the hint for the user, too."""
     if error.errno == errno.EADDRINUSE:
         return "another process listens on its port", PORT_IN_USE
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -68,12 +68,12 @@ def no_port(error: OSError) -> tuple[str, str]:
 
 
 def says_port_in_use(text: str) -> bool:
-    """Whether TensorFlow's error at the start of its server says that another process has the port."""
+    """Return whether TensorFlow's error at the start of its server says that another process has the port."""
     return "in use" in text or "Could not start gRPC server" in text
 
 
 def no_port_error(task: str, found: str, fix: str) -> ClusterStartError:
-    """The error of a task that cannot listen on its port."""
+    """Make the error of a task that cannot listen on its port."""
     return ClusterStartError(
         "Each task must be able to listen on the port of its address.",
         received=f"{task}: {found}",
@@ -82,7 +82,7 @@ def no_port_error(task: str, found: str, fix: str) -> ClusterStartError:
 
 
 def absence_error(worker: str, found: str, timeout: float) -> ClusterStartError:
-    """The error of a worker that has waited for its peers too long."""
+    """Make the error of a worker that has waited too long for its peers."""
     return ClusterStartError(
         f"The workers of the cluster must find each other within {timeout:g} s.",
         received=f"{worker}: {found}",
@@ -92,18 +92,18 @@ def absence_error(worker: str, found: str, timeout: float) -> ClusterStartError:
 
 
 def this_process() -> str:
-    """This process, as its peers show it."""
+    """Return the name of this process in messages of its peers."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
-    """Send a line."""
+    """Send a message as one line."""
     if not writer.is_closing():
         writer.write(json.dumps(message).encode() + b"\n")
 
 
 async def lookup(host: str, port: int) -> list[Any]:
-    """The addresses of a host. A lookup that hangs is left behind: the pool of the loop would wait for it."""
+    """Look up a host's addresses on a separate thread. The loop's pool would wait for a lookup that hangs."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Any] = loop.create_future()
 
@@ -114,7 +114,7 @@ async def lookup(host: str, port: int) -> list[Any]:
     def look() -> None:
         try:
             result: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # the latter of a label that is too long
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label is too long
             result = error if isinstance(error, OSError) else socket.gaierror(socket.EAI_NONAME, str(error))
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(give, result)
@@ -128,18 +128,18 @@ async def lookup(host: str, port: int) -> list[Any]:
 
 
 async def resolves(address: str) -> bool:
-    """Whether the host of an address is known."""
+    """Return whether the host of an address resolves."""
     with contextlib.suppress(OSError):
         return bool(await lookup(*split_address(address)))
     return False
 
 
 async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect, and read who it is.
+    """Connect to an address and read the greeting.
 
     Raises:
-        OSError: Nobody can be reached there.
-        ValueError: Something else answers.
+        OSError: No process can be reached there.
+        ValueError: The answer is not a greeting.
     """
     failure: OSError = ConnectionRefusedError()
     for family, _, _, _, place in await lookup(*split_address(address)):
@@ -159,7 +159,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
                 raise ValueError("no greeting")
         except BaseException as error:
             writer.close()
-            if isinstance(error, OSError):  # it said nothing, or broke off
+            if isinstance(error, OSError):  # it sent nothing, or broke the connection
                 raise ValueError("no greeting") from error
             raise
         return greeting, reader, writer
@@ -177,13 +177,13 @@ def _is_greeting(message: Any) -> bool:
 
 
 async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: bool = False) -> None:
-    """Tell those of the tasks that are there; their names are added to ``told``.
+    """Send ``end`` to the tasks that are there, and add their names to ``told``.
 
     Args:
         tasks: The address of each task, by its name.
-        end: What they are told.
-        told: The names of those that were told.
-        pass_on: Whether they are to tell the others, as if they had found it out themselves.
+        end: The reason why the workers cannot start.
+        told: The names of the tasks that know it.
+        pass_on: Whether these tasks must tell the others, as if they had found the reason themselves.
     """
 
     async def one(name: str) -> None:
@@ -198,9 +198,10 @@ async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: b
 
 
 async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:
-    """A socket that listens as TensorFlow's server will, or on loopback only where all tasks are there.
+    """Open a socket that listens like TensorFlow's server, or only on loopback if all tasks are on loopback.
 
-    The own name alone does not tell: Debian has a machine resolve its name to 127.0.1.1, others do not.
+    The address of this task is not enough for the test: on Debian, a machine resolves its name to 127.0.1.1,
+    but other machines do not.
 
     Args:
         own: The address of this task.
@@ -223,19 +224,19 @@ async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:
 async def _all_on_loopback(hosts: Iterable[str]) -> bool:
     for one in asyncio.as_completed(map(_on_loopback, hosts)):
         if not await one:
-            return False  # whatever the others are, whose lookups may hang
+            return False  # do not wait for the other lookups, which may hang
     return True
 
 
 async def _on_loopback(host: str) -> bool:
-    with contextlib.suppress(OSError):  # who cannot resolve a name will not be the only one
+    with contextlib.suppress(OSError):  # a name that does not resolve here is not loopback
         places = [place[0].partition("%")[0] for *_, place in await lookup(host, 0)]
         return all(ipaddress.ip_address(place).is_loopback for place in places)
     return False
 
 
 def bind(host: str, port: int, family: int | None = None) -> socket.socket:
-    """A socket at a port, as soon as those who listened there before have ended.
+    """Open a socket at a port, as soon as the processes that listened there have ended.
 
     Raises:
         OSError: The port cannot be had.
@@ -243,7 +244,7 @@ def bind(host: str, port: int, family: int | None = None) -> socket.socket:
     kind = family if family is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(kind, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # elsewhere it would take the port away from others
+        if os.name == "posix":  # on other systems it would take the port from another process
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if host == "::":
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

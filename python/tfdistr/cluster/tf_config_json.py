@@ -1,7 +1,7 @@
 """TF_CONFIG as a raw document: reading the JSON, the schema, addresses.
 
-What a valid document means is in `tfdistr.cluster.config`; here is what makes anything else a
-`ClusterConfigError` that names the field, what came, and the fix.
+The meaning of a valid document is in `tfdistr.cluster.config`. For any other document, the functions
+here raise a `ClusterConfigError` that names the field, its value, and the fix.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _MAX_SHOWN = 200
 
 
 def show(value: object) -> str:
-    """Write any value for an error message: short, printable, never failing."""
+    """Format any value for an error message: short and printable. It never fails."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         try:
             text = repr(value)
-        except Exception:  # whatever that value's own code raises
+        except Exception:  # the code of the value can raise anything
             text = f"an object of class {type(value).__name__}"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
 def _field(path: tuple[str | int, ...]) -> str:
-    """Name a place in the document, as in "cluster.worker[1]"."""
+    """Name a place in the document, such as "cluster.worker[1]"."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(steps).removeprefix(".") or "TF_CONFIG"
 
 
 def load_json(text: object) -> Any:
-    """Read JSON strictly: every member once, no NaN or Infinity."""
+    """Read JSON strictly: no member may appear twice, and NaN and Infinity are errors."""
     if not isinstance(text, str):
         raise ClusterConfigError(
             "TF_CONFIG must be JSON text, or a mapping.",
@@ -96,7 +96,7 @@ def _too_deep() -> ClusterConfigError:
 
 
 def plain(value: object, path: tuple[str | int, ...] = ()) -> Any:
-    """Copy to the types that JSON has, so that neither checking nor writing can fail on others."""
+    """Copy a value to the types of JSON, because other types could fail when they are checked or written."""
     if len(path) > _MAX_DEPTH:
         raise _too_deep()
     if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def plain(value: object, path: tuple[str | int, ...] = ()) -> Any:
         return [plain(item, (*path, position)) for position, item in enumerate(value)]
     if value is None or isinstance(value, (str, bool)):
         return value
-    if isinstance(value, numbers.Integral):  # also NumPy's
+    if isinstance(value, numbers.Integral):  # also integers of NumPy
         value = int(value)
     if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
         return value
@@ -125,7 +125,7 @@ def plain(value: object, path: tuple[str | int, ...] = ()) -> Any:
 
 @cache
 def _validator() -> Draft202012Validator:
-    from jsonschema import Draft202012Validator  # a tenth of a second, for those who need it
+    from jsonschema import Draft202012Validator  # the import takes a tenth of a second
 
     schema = resources.files("tfdistr").joinpath("schemas", "tf_config.schema.json")
     return Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
@@ -139,7 +139,7 @@ def check_schema(document: object) -> None:
 
 
 def _explain(error: ValidationError) -> ClusterConfigError:
-    """Say in the schema's own words what was wrong: its descriptions are the rules."""
+    """Make the error from the words of the schema: its descriptions are the rules."""
     path = tuple(error.absolute_path)
     schema: Any = error.schema
     instance: Any = error.instance
@@ -173,7 +173,7 @@ def split_address(address: str, field: str = "address") -> tuple[str, int]:
 
     Args:
         address: The address.
-        field: What an error calls it.
+        field: The name of the address in an error.
 
     Raises:
         ClusterConfigError: If it is not a host name, an IPv4 address or an IPv6 address in
@@ -237,7 +237,7 @@ def _is_host(host: str) -> bool:
 
 
 def _bracketed(address: str) -> str:
-    """Guess what an IPv6 address without brackets was meant to be."""
+    """Guess the correct form of an IPv6 address without brackets."""
     host, _, port = address.rpartition(":")
     if _is_ipv6(host) and re.fullmatch("[0-9]+", port):
         return f"[{host}]:{port}"
@@ -245,9 +245,9 @@ def _bracketed(address: str) -> str:
 
 
 def endpoint(address: str, field: str) -> tuple[str, int]:
-    """Split an address, and give its spellings one form.
+    """Split an address, and return one form for all its spellings.
 
-    All loopback names are one: TensorFlow's server listens on every interface of its machine.
+    All loopback names have the same form: TensorFlow's server listens on every interface of its machine.
     """
     host, port = split_address(address, field)
     try:

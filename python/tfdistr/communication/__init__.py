@@ -1,1 +1,1 @@
-"""What carries the collectives of the workers: TensorFlow, with the ring or NCCL, or MPI."""
+"""The implementations of the collectives: TensorFlow, with the ring or NCCL, or MPI."""

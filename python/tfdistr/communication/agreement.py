@@ -1,4 +1,4 @@
-"""What all workers must have alike is compared before they act on it: a difference would hang them later."""
+"""The comparison of values that must be equal on all workers: a difference would hang them later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfdistr.cluster.peer_failure import report
 from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import JobMismatchError
 
-# Seconds that workers which differ wait for each other, so that all say it.
+# Seconds that workers that differ wait for each other, so that all of them raise the error.
 _ALL_KNOW = 5.0
 _ARGUMENTS = {
     "fit": ("batch_size", "epochs", "initial_epoch", "steps_per_epoch", "shuffle", "class_weight",
@@ -30,24 +30,24 @@ _ARGUMENTS = {
 
 
 def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None) -> list[Any]:
-    """Compare ``fields`` over the workers, all of which must call this.
+    """Compare ``fields`` over the workers. All workers must call this.
 
     Args:
-        collectives: What carries the comparison.
-        fields: Values by name, shown as they are in the error. None goes with any value.
-        note: Anything that JSON has a form for, and that may differ.
+        collectives: The collectives that exchange the values.
+        fields: Values by name; an error shows them. The value None is equal to any value.
+        note: Any value that JSON can express. It may differ.
 
     Returns:
         The notes of all workers.
 
     Raises:
-        JobMismatchError: A field differs; the same error on every worker.
+        JobMismatchError: A field differs. Every worker raises the same error.
     """
     own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
     described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]
     error = mismatch([worker["fields"] for worker in described])
     if error:
-        # A chief that ends now would take along what the others have not read yet.
+        # If the chief ended now, values that the others have not read yet would be lost.
         with contextlib.suppress(tf.errors.OpError):
             collectives.barrier(f"tfdistr/mismatch/{zlib.crc32(str(error).encode())}", _ALL_KNOW)
         raise error
@@ -55,14 +55,14 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
 
 
 def check_variable(collectives: Collectives, worker: int, name: str | None, kind: str) -> None:
-    """Compare the shape and type of a variable that is being made with the chief's.
+    """Compare the shape and type of a new variable with the chief's variable.
 
     Raises:
         JobMismatchError: This worker's variable differs. The peers are told.
     """
     own = f"{name}, {kind}"
     chiefs = collectives.text_of_chief(own)
-    if chiefs.rpartition(", ")[2] == kind:  # names may be numbered otherwise
+    if chiefs.rpartition(", ")[2] == kind:  # the numbers in names may differ
         return
     error = JobMismatchError(
         "All workers must build the same model.",
@@ -74,7 +74,7 @@ def check_variable(collectives: Collectives, worker: int, name: str | None, kind
 
 
 def versions() -> dict[str, str]:
-    """The versions that must be the same on all workers."""
+    """Return the versions that must be the same on all workers."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return {
         "version of Python": python,
@@ -85,7 +85,7 @@ def versions() -> dict[str, str]:
 
 
 def describe_call(call: KerasCall) -> dict[str, Any]:
-    """What a call of fit, evaluate or predict is about to do, on this worker."""
+    """Describe a call of fit, evaluate or predict on this worker."""
     given = call.variables
     fields: dict[str, Any] = {"call": call.method}
     fields |= {name: _plain(given[name]) for name in _ARGUMENTS[call.method]}
@@ -100,7 +100,7 @@ def describe_call(call: KerasCall) -> dict[str, Any]:
 
 
 def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, str]:
-    """The model that a call is about, and the types of its data."""
+    """Describe the model of a call, and the types of its data."""
     fields = {"data": _spec(dataset), "model": f"{type(model).__name__} of {len(model.weights)} weights"}
     for number, layer in enumerate(all_layers(model)):
         shapes = ", ".join(str(tuple(weight.shape)) for weight in layer.weights)
@@ -112,15 +112,15 @@ def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, st
 
 
 def _numbers(part: Any) -> str:
-    """The numbers, flags and words that a layer or an optimizer is configured with."""
+    """Return the numbers, flags and words in the configuration of a layer or an optimizer."""
     try:
         config = part.get_config()
-    except Exception:  # a part of the user's own, which need not have any
+    except Exception:  # a class of the user need not have a configuration
         return ""
     return ", ".join(
         f"{name}={value:.7g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in config.items()
-        # Names are numbered in the order of making, which may differ.
+        # Names have a number from the order of creation, which may differ.
         if name != "name" and isinstance(value, int | float | str)
     )
 

@@ -1,4 +1,4 @@
-"""What carries tensors between workers: one small interface, so that engines can take each other's place."""
+"""The interface for the exchange of tensors between workers, so that implementations can be replaced."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tfdistr import _private
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import report_end
 
-#: Bytes of gradients that go out as one collective. One pack for everything, TensorFlow's default, took
+#: Bytes of gradients in one collective. One pack for all gradients, TensorFlow's default, took
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
 BYTES_PER_PACK = 4 * 1024 * 1024
 
-#: Seconds after which a worker that waits for another says so.
+#: Seconds after which a worker that waits for another worker logs it.
 WAITING_NOTE = 30.0
 
 log = logging.getLogger("tfdistr")
 
-# Where a worker that failed leaves its message.
+# The key for the message of a failed worker.
 _FAILED = "tfdistr/failed"
-# Where a worker that makes no step leaves the number of collectives that it has begun.
+# The key for the number of collectives that a worker without progress has begun.
 _PLACE = "tfdistr/place"
-# Seconds in which the peers, which wait as long, should have left theirs.
+# Seconds in which the peers, which wait just as long, should set their numbers.
 _POSITION_TIMEOUT = 5.0
-# TensorFlow counts the keys of its own groups of devices up from 1.
+# TensorFlow counts the keys of its own device groups from 1 on.
 _GROUP_KEY = 1 << 20
 
 
 class Traffic(NamedTuple):
-    """What a worker has sent.
+    """The amount of data that a worker has sent.
 
     Attributes:
         collectives: Number of collectives of tensors.
-        bytes: Bytes of the tensors that were given to them.
+        bytes: Bytes of the tensors in them.
     """
 
     collectives: int
@@ -47,7 +47,7 @@ class Traffic(NamedTuple):
 
 
 class Collectives(ABC):
-    """The collective operations of one worker. All workers call the same ones in the same order.
+    """The collective operations of one worker. All workers call the same operations in the same order.
 
     Args:
         num_workers: Number of workers.
@@ -67,12 +67,12 @@ class Collectives(ABC):
 
         Args:
             op: SUM or MEAN.
-            tensors: The tensors, the same ones on all workers.
-            dtype: What floating-point numbers are sent as; by default as what they are.
+            tensors: The tensors, with the same shapes and types on all workers.
+            dtype: The type in which floating-point numbers are sent; by default their own type.
         """
         results: dict[int, Any] = {}
         dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
-        # Gradients of the last layers are there first.
+        # The gradients of the last layers are ready first.
         for pack in _packs([(i, tensors[i]) for i in reversed(dense)], self._bytes_per_pack):
             totals = self._sum_pack([tensor for _, tensor in pack], dtype)
             for (i, tensor), total in zip(pack, totals, strict=True):
@@ -85,29 +85,29 @@ class Collectives(ABC):
         return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
 
     def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
-        """The sums of tensors of one type, as one collective; they may have one dimension."""
+        """Sum tensors of one type over the workers. The results may have one dimension only."""
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
         total = tf.cast(self.sum(_sent(flat, dtype)), flat.dtype)
         parts: Sequence[tf.Tensor] = tf.split(total, list(map(tf.size, tensors)))
         return parts
 
     def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
-        """Worker 0's ``tensors``, on every worker."""
+        """Return worker 0's ``tensors`` on every worker."""
         own = tensors if self.index == 0 else list(map(tf.zeros_like, tensors))
         return self.all_reduce(tf.distribute.ReduceOp.SUM, own)
 
     def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Worker 0's ``tensor``."""
+        """Return worker 0's ``tensor`` on every worker."""
         return self.from_chief([tensor])[0]
 
     @property
     @abstractmethod
     def traffic(self) -> Traffic:
-        """What this worker has sent until now."""
+        """The amount of data that this worker has sent until now."""
 
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        """The sum of the workers' tensors, which have one dimension."""
+        """Return the sum of the workers' tensors, which have one dimension."""
 
     @abstractmethod
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
@@ -115,9 +115,9 @@ class Collectives(ABC):
 
     @abstractmethod
     def exchange(self, text: str) -> list[str]:
-        """The ``text`` that each worker passes, in the order of the workers. Not for use in a graph.
+        """Return the ``text`` of each worker, in the order of the workers. Not for use in a graph.
 
-        It waits for all, and logs whom it waits for.
+        It waits for all workers, and logs the worker for which it waits.
 
         Raises:
             tf.errors.AbortedError: A worker has reported that it failed.
@@ -125,7 +125,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def text_of_chief(self, text: str) -> str:
-        """The ``text`` that worker 0 passes, who need not wait for the others; else as ``exchange``."""
+        """Return the ``text`` of worker 0, like ``exchange``. Worker 0 need not wait for the others."""
 
     @abstractmethod
     def barrier(self, name: str, timeout: float) -> None:
@@ -133,26 +133,26 @@ class Collectives(ABC):
 
     @abstractmethod
     def report_failure(self, message: str) -> None:
-        """Make what the peers wait for, now or next, fail with ``message``."""
+        """Let the current or next wait of the peers fail with ``message``."""
 
     @abstractmethod
     def behind(self) -> list[int]:
-        """The workers that have not come as far as others: all wait for them. To be called by all that wait.
+        """Return the workers that are behind the others, which wait for them. All waiting workers call this.
 
-        Only this worker itself, or none, where no more can be told.
+        An implementation that knows no more returns only this worker, or no worker.
         """
 
     @abstractmethod
     def moved_on(self) -> None:
-        """Say that this worker does not wait any more, after ``behind()``."""
+        """Record that this worker does not wait any more, after ``behind()``."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Let go of the peers, after a failure that was reported: this process is about to end."""
+        """Leave the peers after a reported failure, because this process will end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the workers share, when all have come to their end."""
+        """Free the shared resources of the workers, when all workers are at their end."""
 
     def _mean(self, value: Any) -> Any:
         if isinstance(value, tf.IndexedSlices):
@@ -161,10 +161,10 @@ class Collectives(ABC):
 
 
 class TensorFlowCollectives(Collectives):
-    """TensorFlow's own collectives: the ring over gRPC on CPUs, NCCL where each worker has a GPU.
+    """TensorFlow's collectives: the ring over gRPC on CPUs, or NCCL if each worker has a GPU.
 
-    The workers tell their collectives apart by keys. TensorFlow hands these out while a function is
-    called, which fails inside a loop (as ``steps_per_execution`` makes one). Here a variable counts
+    The workers distinguish their collectives by keys. TensorFlow assigns the keys while a function is
+    called, which fails inside a loop (``steps_per_execution`` makes one). Here a variable counts
     the collectives as they run, in the order of the program, so that the keys agree on all workers.
 
     Args:
@@ -185,15 +185,15 @@ class TensorFlowCollectives(Collectives):
         self._exchanges = 0
         with tf.device("CPU:0"):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
-        # NCCL needs its operations launched in the same order everywhere; a common resource orders them.
+        # NCCL operations must start in the same order on all workers; a shared resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
         self._lifelines: Lifelines | None = None
 
     def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
-        """Fail as soon as the process of a peer ends without a goodbye, whoever waits for it.
+        """Fail as soon as the process of a peer ends without a goodbye, also if nobody waits for it.
 
         Args:
-            lifelines: What tells of it. From now on they are these collectives'.
+            lifelines: The connections to watch. From now on they belong to these collectives.
             tasks: The addresses of the workers in order, by their names such as "worker 0".
         """
         self._lifelines = lifelines
@@ -204,7 +204,7 @@ class TensorFlowCollectives(Collectives):
                 return
             message = report_end(names.index(name), tasks[name])
             _private.abort_collectives(message)
-            if self.index == 0:  # for those who wait for a text or at a barrier
+            if self.index == 0:  # for workers that wait for a text or at a barrier
                 self.report_failure(message)
 
         lifelines.watch(on_loss)
@@ -217,7 +217,7 @@ class TensorFlowCollectives(Collectives):
         tensor = tf.convert_to_tensor(tensor)
         rows = tf.shape(tensor)[axis]
         counts = self._gather(rows[tf.newaxis])
-        # The collective takes equal shapes only: what is short is filled up, and cut off after it.
+        # The collective needs equal shapes: a shorter tensor is padded, and cut again afterwards.
         first = _move_axis(tensor, axis)
         filled = tf.pad(first, [[0, tf.reduce_max(counts) - rows], *([[0, 0]] * (tensor.shape.rank - 1))])
         parts = tf.split(self._gather(filled), self.num_workers)
@@ -240,7 +240,7 @@ class TensorFlowCollectives(Collectives):
         _private.wait_at_barrier(name, timeout)
 
     def report_failure(self, message: str) -> None:
-        # Who waits for a text is not disturbed by the report, so the message is one, too.
+        # The report does not interrupt a worker that waits for a text, so the message is also a text.
         with contextlib.suppress(tf.errors.OpError):
             _private.set_key(_FAILED, message)
         with contextlib.suppress(tf.errors.OpError):
@@ -304,7 +304,7 @@ class TensorFlowCollectives(Collectives):
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
     def _call(self, operation: Callable[..., tf.Tensor], tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:
-        # Not before the tensor is there, so that the count says how far this worker has come.
+        # Count only when the tensor is ready, so that the count shows the progress of this worker.
         with tf.control_dependencies([tensor]), tf.device("CPU:0"):
             sent = tf.size(tensor, tf.int64) * tensor.dtype.size
             key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
@@ -324,10 +324,10 @@ class TensorFlowCollectives(Collectives):
 
 
 def _outside_of_loops(collective: Callable[..., tf.Tensor], tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """``collective(tensor, key)``, which TensorFlow tells from others by its key alone.
+    """Return ``collective(tensor, key)``, called so that TensorFlow identifies it only by its key.
 
-    In a loop it adds the iteration to the key, and workers would wait for ever for one that is in another:
-    how many steps a call of the training loop makes is each worker's own choice.
+    In a loop TensorFlow adds the iteration to the key. Each worker chooses how many steps a call of its
+    training loop makes. So workers in different iterations would wait for each other for ever.
     """
     if tf.executing_eagerly():
         return collective(tensor, key)
@@ -335,7 +335,7 @@ def _outside_of_loops(collective: Callable[..., tf.Tensor], tensor: tf.Tensor, k
     traced = function.get_concrete_function(tensor, key)
     traced.add_to_graph(tf.compat.v1.get_default_graph())
     arguments = [tensor, key, *traced.captured_inputs]
-    # The usual call is stateful: it would wait for the collective before it.
+    # The usual call is stateful: it would wait for the previous collective.
     [result] = tf.raw_ops.PartitionedCall(args=arguments, Tout=[tensor.dtype], f=traced)
     return tf.ensure_shape(result, traced.output_shapes)
 
@@ -345,7 +345,7 @@ def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
 
 
 def _packs(tensors: Sequence[tuple[int, Any]], bytes_per_pack: int) -> list[list[tuple[int, Any]]]:
-    """Consecutive tensors of one type in groups of about ``bytes_per_pack``; unknown sizes count as 0."""
+    """Group consecutive tensors of one type into about ``bytes_per_pack``; unknown sizes count as 0."""
     packs: list[list[tuple[int, Any]]] = []
     size = 0
     for item in tensors:
@@ -360,7 +360,7 @@ def _packs(tensors: Sequence[tuple[int, Any]], bytes_per_pack: int) -> list[list
 
 
 def _move_axis(tensor: tf.Tensor, axis: int) -> tf.Tensor:
-    """``tensor`` with ``axis`` and the first axis in each other's place."""
+    """Swap ``axis`` and the first axis of ``tensor``."""
     order = list(range(tensor.shape.rank))
     order[0], order[axis] = order[axis], order[0]
     return tensor if axis == 0 else tf.transpose(tensor, order)

@@ -19,29 +19,29 @@ from tfdistr.communication.mpi_init_timeout import remove_own_names
 from tfdistr.communication.shared_memory import SharedSum
 from tfdistr.errors import PEER_MARK
 
-# Numbers that are summed at once: more of them at a time took twice as long for 44 MB.
+# Numbers in one sum: larger sums took twice as long for 44 MB.
 _AT_ONCE = 1 << 20
-# Bytes from which on a tensor is not copied into a pack with others.
+# Tensors of at least this many bytes are not copied into a pack with others.
 _LARGE = 1 << 18
-# Tests of a collective under way between two looks for the message of a rank that failed.
+# Tests of a running collective between two looks for the message of a failed rank.
 _TESTS = 256
-# Seconds between two looks whether another rank was halted.
+# Seconds between two checks for halted ranks.
 _LOOK = 1.0
-# MPI has no sums of these.
+# MPI has no sums of these types.
 _HALF = (tf.float16, tf.bfloat16)
 _WIDER = {tf.bool: tf.int32}
 
 
 class MpiCollectives(Collectives):
-    """Collectives through mpi4py: tensors leave the graph as NumPy arrays that share their memory.
+    """Collectives through mpi4py. Tensors leave the graph as NumPy arrays that share the tensors' memory.
 
-    Each is an operation with side effects, so that TensorFlow keeps them in the order of the program, which
-    is the same on all ranks. While one is under way, a rank looks for messages of ranks that failed.
+    Each collective is an operation with side effects. So TensorFlow keeps the order of the program, which is
+    the same on all ranks. During a collective, a rank looks for messages of failed ranks.
 
     Args:
         comm: The communicator of the ranks.
         bytes_per_pack: Dense tensors are sent in packs of about this size.
-        heartbeat_timeout: Seconds that a rank of this machine may be halted while this one waits.
+        heartbeat_timeout: Seconds that a rank of this machine may be halted while this rank waits.
     """
 
     def __init__(self, comm: MPI.Intracomm, bytes_per_pack: int, heartbeat_timeout: float = 30.0) -> None:
@@ -57,7 +57,7 @@ class MpiCollectives(Collectives):
         remove_own_names()
         self._heartbeat_timeout = heartbeat_timeout
         places = self._comm.allgather((socket.gethostname(), os.getpid()))
-        # Of other machines mpiexec tells; of a halted rank nobody does.
+        # mpiexec reports the failure of other machines, but nobody reports a halted rank.
         self._neighbours = {
             rank: place for rank, place in enumerate(places)
             if rank != self.index and place[0] == places[self.index][0]
@@ -82,7 +82,7 @@ class MpiCollectives(Collectives):
 
         def add(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
             self._count(*arrays)
-            # Large ones as they lie, for copying them into one takes longer than to send each.
+            # Large arrays are sent in place, because copying them into one array takes longer.
             totals = [self._sum(array) if array.nbytes >= _LARGE else array for array in arrays]
             small = [i for i, array in enumerate(arrays) if array.nbytes < _LARGE]
             if small:
@@ -104,7 +104,7 @@ class MpiCollectives(Collectives):
 
         def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             self._count(array)
-            self._finish(self._comm.Ibarrier())  # so that a rank that fails before is noticed
+            self._finish(self._comm.Ibarrier())  # to notice a rank that has failed before
             return np.concatenate(self._comm.allgather(array), axis)
 
         gathered = tf.numpy_function(gather, [tensor], tensor.dtype)
@@ -129,7 +129,7 @@ class MpiCollectives(Collectives):
         return str(self._comm.bcast(text))
 
     def barrier(self, name: str, timeout: float) -> None:
-        # By messages, for MPI's own barriers have no names: one that was left would take the next's place.
+        # Uses messages, because MPI's barriers have no names: an abandoned barrier would match the next one.
         tag, end = zlib.crc32(name.encode()) & 0x7FFF, time.monotonic() + timeout
         first = range(1, self.num_workers) if self.index == 0 else [0]
         if self.index != 0:
@@ -157,12 +157,12 @@ class MpiCollectives(Collectives):
         return [] if self._waiting else [self.index]
 
     def moved_on(self) -> None:
-        pass  # nobody was told
+        pass  # behind() tells nobody
 
     def abandon(self) -> None:
         if self._failed:
-            time.sleep(1.0)  # the peers say what they know
-            MPI.COMM_WORLD.Abort(1)  # else MPI would wait for them at the end, for ever
+            time.sleep(1.0)  # the peers can print their errors
+            MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them for ever at the end
 
     def close(self) -> None:
         shared, self._shared = self._shared, None
@@ -174,7 +174,7 @@ class MpiCollectives(Collectives):
             if process_state(pid) not in ("T", "t"):
                 self._halted.pop(rank, None)
             elif now - self._halted.setdefault(rank, now) > self._heartbeat_timeout:
-                self._failed = True  # who does not run cannot say it
+                self._failed = True  # a halted process cannot report it
                 what = f"its process {pid} on {host} was halted (SIGSTOP, or a debugger) for "
                 message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
                 raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
@@ -184,7 +184,7 @@ class MpiCollectives(Collectives):
         self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
 
     def _sum(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Make ``array``, of one dimension, the sum of the ranks' ones."""
+        """Replace ``array``, of one dimension, by the sum of the ranks' arrays."""
         if self._shared:
             self._shared.add(array)
             return array
@@ -193,7 +193,7 @@ class MpiCollectives(Collectives):
         return array
 
     def _sum_of_halves(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The sum of 16-bit numbers: each worker sums its share of them in 32 bits, and sends it to all."""
+        """Sum 16-bit numbers: each worker sums its share of them in 32 bits, and sends the result to all."""
         share = -(-array.size // self.num_workers)
         given = np.zeros((self.num_workers, share), array.dtype)
         given.reshape(-1)[: array.size] = array
@@ -232,13 +232,13 @@ class MpiCollectives(Collectives):
 
 
 def _owned(tensor: tf.Tensor) -> tf.Tensor:
-    """The numbers of ``tensor`` in one dimension, and in memory of which nobody else has need.
+    """Return the numbers of ``tensor`` in one dimension, in memory that nobody else needs.
 
-    Sums that are written where the gradients were move the least memory. But a gradient may be that of two
-    variables, or go back into the layers before. This operation takes the memory of its input over if nobody
-    else refers to it, else it copies; that it adds nothing to it, TensorFlow does not see.
+    Sums that replace the gradients in their memory move the least memory. But two variables may share a
+    gradient, or the earlier layers may need it. This operation takes over the memory of its input if nobody
+    else refers to it; else it copies. TensorFlow does not see that it adds nothing.
     """
     flat = tf.reshape(tensor, [-1])
-    # Made by an operation that is never joined with one like it: else the results would be one, too.
+    # TensorFlow never joins two of these operations. If it did, their results would also be joined.
     nowhere = tf.raw_ops.Empty(shape=[0, 1], dtype=tf.int32)
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=flat, indices=nowhere, updates=tf.zeros([0], flat.dtype))

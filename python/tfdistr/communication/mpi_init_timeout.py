@@ -1,14 +1,14 @@
-"""A limit to what a rank waits for the others at its start, which MPI and its launchers do not have.
+"""A time limit for the start of a rank, because MPI and its launchers have none.
 
-A rank that never comes to ``MPI_Init``, or ends before, leaves the others in there for ever: they cannot even
-be interrupted, for mpi4py keeps the interpreter's lock meanwhile. So a process of its own watches over each.
-It sees the ranks of its host in /proc, and ends its own rank, and so the job, when one of them has ended, or
-when the time is over. It stays until the rank has removed the names of the memory that it shares, and removes
-them itself if the rank ends before; see mpi_names.py.
+If a rank never calls ``MPI_Init``, or ends before, the others wait in it for ever. They cannot even be
+interrupted, because mpi4py holds the interpreter's lock meanwhile. So a separate process watches each rank.
+It sees the ranks of its host in /proc. If one of them has ended, or if the time is over, it ends its own
+rank, and so the job. It runs until the rank has removed the names of its shared memory. If the rank ends
+before, the watching process removes the names; see mpi_names.py.
 
     python mpi_init_timeout.py PARENT_PID SECONDS    (until its standard input ends)
 
-It reads a line with the name of the job, and another one when the rank has started.
+It reads a line with the name of the job, and a second line when the rank has started.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _LOOK = 1.0
-# Who knows which worker is missing speaks first.
+# A process that does not know which worker is missing waits: another may know and report first.
 _POLITE = 2.0
 
 _watchers: list[subprocess.Popen[bytes]] = []
@@ -34,17 +34,17 @@ _watchers: list[subprocess.Popen[bytes]] = []
 
 @contextlib.contextmanager
 def limit(start_timeout: float) -> Iterator[None]:
-    """Have this rank ended if it is still in this context when another has ended, or the time is over.
+    """End this rank if it is still in this context when another rank has ended, or when the time is over.
 
-    The error goes to standard error, and the rank is killed: launchers end a job of which one rank was.
+    The error goes to standard error, and the rank is killed. Launchers end a job after such a kill.
 
     Args:
-        start_timeout: Seconds.
+        start_timeout: The time limit in seconds.
     """
     from tfdistr._utils.mpi_names import job_name
 
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
-    # What kills the processes of this group is to leave it alone.
+    # A new session, because a signal that kills this process group must not kill the watcher.
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     _watchers.append(watcher)
     _tell(watcher, job_name())
@@ -55,7 +55,7 @@ def limit(start_timeout: float) -> Iterator[None]:
 
 
 def remove_own_names() -> None:
-    """Remove the names of the memory that this rank shares, which all ranks have mapped."""
+    """Remove the names of the memory that this rank shares. All ranks must have mapped it."""
     from tfdistr._utils.mpi_names import remove_names
 
     remove_names(os.getpid())
@@ -71,13 +71,13 @@ def _tell(watcher: subprocess.Popen[bytes], line: str) -> None:
 
 
 class _Rank:
-    """What the rank has said so far.
+    """The state of the rank, from its messages.
 
     Attributes:
         job: The name of its job, if it knows one.
-        started: Whether it has come through the start.
-        ended: Whether it is gone, or needs nobody any more.
-        mapped: Names of memory that it was seen to have: what is known where no job has a name.
+        started: Whether the start is over.
+        ended: Whether it is gone, or does not need the watcher any more.
+        mapped: Names of the memory that it had mapped. They are needed if the job has no name.
     """
 
     def __init__(self, process: int, mapped_names: Callable[[int], set[Path]]) -> None:
@@ -87,12 +87,12 @@ class _Rank:
         self.mapped: set[Path] = set()
 
     def listen(self, seconds: float) -> bool:
-        """Wait until it says something, or the time is over; whether it still has to start."""
+        """Wait for a message, at most ``seconds``. Return whether the rank still has to start."""
         if select.select([sys.stdin], [], [], seconds)[0]:
             part = os.read(sys.stdin.fileno(), 1024)
             self._said += part
             self.ended = not part
-        # What it has forked may hold its end of the pipe.
+        # Its forked processes may keep its end of the pipe open.
         self.ended = self.ended or os.getppid() != self._process
         self.mapped |= self._mapped_names(self._process)
         *lines, _ = self._said.decode().split("\n")
@@ -101,8 +101,8 @@ class _Rank:
 
 
 def main(parent: int, timeout: float) -> None:
-    """Watch over the process ``parent``, which waits in MPI."""
-    # tfdistr is not where Python looks when this file is run by its path.
+    """Watch the process ``parent``, which waits in MPI for at most ``timeout`` seconds."""
+    # Python cannot import tfdistr when this file is run by its path.
     utils = Path(__file__).parents[1] / "_utils"
     names, ranks = (runpy.run_path(str(utils / f"mpi_{name}.py")) for name in ("names", "ranks"))
     rank = _Rank(parent, names["mapped_names"])
@@ -115,13 +115,13 @@ def main(parent: int, timeout: float) -> None:
 
 
 def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
-    """See that the rank starts, given what its launcher says of it; kill it if it does not."""
+    """Kill the rank if it does not start. ``told`` is what the launcher says of it (``launcher_of``)."""
     name, rank, size, local = told
     until = time.monotonic() + timeout
     before: set[int] = set()
     while waits.listen(_LOOK):
         here, came = _ranks_here(parent, name, rank)
-        # Twice: a rank may have ended because all have started.
+        # Needs two looks: a rank may have ended because all ranks have started.
         ended = set(range(size)) - here if local == size and here else set()
         lost = sorted(ended & before)
         before = ended
@@ -148,9 +148,9 @@ def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int,
 
 
 def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:
-    """The ranks of this job that run on this host, and those of them that wait in MPI.
+    """Return the ranks of this job on this host, and the ranks among them that wait in MPI.
 
-    None where this cannot be seen: a container may have a process table of its own for each rank.
+    Both sets are empty if this cannot be seen: a container may have a separate process table for each rank.
     """
     launcher = _launcher(parent, name)
     if _environment(parent).get(name.encode()) != str(rank).encode() or launcher <= 1:
@@ -169,14 +169,14 @@ def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:
 
 
 def _launcher(process: int, name: str) -> int:
-    """The process that has started a rank, which may be a process of a process of it."""
+    """Return the launcher process of a rank. There may be other processes between the two."""
     while process > 1 and name.encode() in _environment(process):
         process = _parent(process)
     return process
 
 
 def _environment(process: int) -> dict[bytes, bytes]:
-    """The environment with which a process was started; nothing if it is gone, or another user's."""
+    """Return the environment at the start of a process; empty if it is gone, or is another user's process."""
     with contextlib.suppress(OSError):
         entries = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)

@@ -1,4 +1,4 @@
-"""MPI as what carries the collectives: no server of TensorFlow's, no open port, no TF_CONFIG.
+"""Collectives through MPI: without a server of TensorFlow, without an open port, without TF_CONFIG.
 
 Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiCollectives``.
 """
@@ -17,47 +17,47 @@ from tfdistr.cluster.config import cluster_from_env
 from tfdistr.communication.mpi_init_timeout import limit
 from tfdistr.errors import ClusterStartError
 
-#: A program that prints what the library of MPI says of itself: the process that asks may not have loaded it,
-#: nor started MPI.
+#: A program that prints the version text of the MPI library. The calling process need not load the library
+#: or start MPI.
 PRINT_LIBRARY = (
     "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 )
 
 
 def launched_by_mpi() -> bool:
-    """Whether a launcher of MPI started this process as one of several ranks, and mpi4py is there."""
+    """Return whether an MPI launcher started this process as one of several ranks, and mpi4py exists."""
     return ranks() > 1 and importlib.util.find_spec("mpi4py") is not None
 
 
 def chooses_mpi(communication: str) -> bool:
-    """Whether MPI carries this process's collectives: as asked, or as launcher and TF_CONFIG suggest."""
+    """Return whether the collectives use MPI: the argument, or else the launcher and TF_CONFIG decide."""
     return communication == "mpi" or (
         communication == "auto" and launched_by_mpi() and cluster_from_env() is None
     )
 
 
 def world(start_timeout: float = 300.0) -> Any:
-    """The communicator of all ranks, which starts MPI.
+    """Start MPI, and return the communicator of all ranks.
 
-    This rank is ended if not all come to this within ``start_timeout`` seconds; see ``mpi_init_timeout``.
+    If not all ranks call this within ``start_timeout`` seconds, this rank is ended; see ``mpi_init_timeout``.
 
     Raises:
-        ClusterStartError: mpi4py or an MPI library is missing, or its launcher is not that which has
+        ClusterStartError: mpi4py or an MPI library is missing, or the launcher of another MPI library
             started this process.
     """
     try:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
-            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # first see whose launcher this was
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # first check the launcher of this process
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # mpi4py raises the latter where it finds no library
+    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError if it finds no library
         raise no_mpi(str(error).splitlines()[0]) from error
     library = MPI.Get_library_version().splitlines()[0].strip(" \0")
     if not MPI.Is_initialized():
         if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
             raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
-        watched = ranks() > 1 and PARENT not in os.environ  # where that is set, a launcher of ours watches
+        watched = ranks() > 1 and PARENT not in os.environ  # if PARENT is set, a launcher of tfdistr watches
         with limit(start_timeout) if watched else contextlib.nullcontext():
             MPI.Init_thread()
     size = MPI.COMM_WORLD.Get_size()
@@ -67,7 +67,7 @@ def world(start_timeout: float = 300.0) -> Any:
 
 
 def no_mpi(received: str) -> ClusterStartError:
-    """The error where mpi4py or its library is missing."""
+    """Make the error for a missing mpi4py or MPI library."""
     return ClusterStartError(
         'communication="mpi" needs mpi4py and an MPI library.',
         received=received,
@@ -85,9 +85,9 @@ def _other_mpi(received: str) -> ClusterStartError:
 
 
 def finish() -> None:
-    """End MPI, if it runs, in a process whose peers have all come as far.
+    """End MPI if it runs. All peers must have reached the same point.
 
-    A process that leaves without has, for its launcher, failed.
+    For the launcher, a process that ends without this has failed.
     """
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""Sums of the ranks of one machine, in memory that all of them have mapped (MPI-3's shared windows)."""
+"""Sums over the ranks of one machine, in memory that all of them have mapped (MPI-3's shared windows)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from tfdistr.errors import JobMismatchError
 
 Array = np.ndarray[Any, Any]
 
-# More ranks than these leave it to MPI, with which each reads less than what all the others have.
+# More ranks than this use MPI: there each rank reads less than the arrays of all other ranks.
 _MOST = 4
-# Bytes of a piece. What a rank has written is in a cache still when the others read it.
+# Bytes of a piece. A piece is still in a cache when the other ranks read it.
 _PIECE = 1 << 19
-# What is written by different ranks, and looked at by the others, lies in cache lines of its own.
+# Numbers that different ranks write, and that other ranks poll, have separate cache lines.
 _LINE = 128
 _HEAD = 4 * _LINE
 
 
 class SharedSum:
-    """Sums arrays of all ranks, piece by piece, where they are.
+    """Sums arrays of all ranks in place, piece by piece.
 
-    A rank has two places for pieces of its array, and says with each how long the array is. Of two ranks each
-    shows the other the piece, and adds the other's to its own. Of more, each shows the others their shares of
-    it, and in its own share the sum. Three numbers say how far a rank is: the pieces that it has written,
-    those of which it has made its share of the sum, and those of which it has read what the others show.
+    A rank has two places for pieces of its array, and writes the length of the array with each. With two
+    ranks, each rank shows its piece to the other rank, and adds the other piece to its own. With more ranks,
+    each rank shows the others their shares of its piece; it writes the sum of its own share there, too. Three
+    numbers show the progress of a rank: the pieces that it has written, the pieces for which it has summed
+    its share, and the pieces for which it has read the results of the others.
 
     Args:
         window: The memory, with a segment for each rank.
         ranks: Number of ranks.
-        index: This one.
-        wait: Called with a function; returns when that gives True, and raises an error if a rank has failed.
+        index: This rank.
+        wait: Called with a function. It returns when the function returns True, and raises an error if a rank
+            has failed.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class SharedSum:
 
     @classmethod
     def of(cls, comm: MPI.Intracomm, wait: Callable[[Callable[[], bool]], None]) -> SharedSum | None:
-        """One for the ranks of ``comm``, which all call this; None if they have no memory in common."""
+        """Make one for the ranks of ``comm``. All of them call this. None if they have no shared memory."""
         here: Any = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
         ranks, index = comm.Get_size(), comm.Get_rank()
         window = None
@@ -67,12 +69,12 @@ class SharedSum:
         return cls(window, ranks, index, wait)
 
     def add(self, array: Array) -> None:
-        """Make ``array`` the sum of the ranks' arrays, which have one dimension and are alike.
+        """Replace ``array`` by the sum of the ranks' arrays, which have one dimension and the same type.
 
-        It is the same to the bit on all of them.
+        The sum is the same to the bit on all ranks.
 
         Raises:
-            JobMismatchError: They have not the same number of bytes.
+            JobMismatchError: The arrays do not have the same number of bytes.
         """
         items = _PIECE // array.itemsize
         for start in range(0, array.size, items):
@@ -80,7 +82,7 @@ class SharedSum:
             self._pieces += 1
             place = self._pieces % 2
             shown = [places[place, : own.nbytes].view(own.dtype) for places in self._places]
-            # Two pieces ago this place was used last: all must have read that.
+            # The last use of this place was two pieces ago: all ranks must have read that piece.
             self._until(self._read, self._pieces - 2)
             self._bytes[self._index][place] = array.nbytes
             if len(shown) == 2:
@@ -116,9 +118,9 @@ class SharedSum:
         self._check_sizes(place)
 
     def free(self) -> None:
-        """Give the memory back, which all ranks do, and sum no more.
+        """Free the memory. All ranks call this, and use this object no more.
 
-        MPICH on libfabric cannot end while it is there.
+        MPICH on libfabric cannot end while the memory exists.
         """
         self._window.Unlock_all()
         self._window.Free()
@@ -137,17 +139,17 @@ class SharedSum:
         def come() -> bool:
             return all(number[0] >= least for number in numbers)
 
-        if not come():  # to wait takes longer than to look
+        if not come():  # a wait takes longer than a look
             self._wait(come)
         self._window.Sync()
 
     def _tell(self, numbers: Sequence[Array]) -> None:
-        self._window.Sync()  # before the number others must see what it stands for
+        self._window.Sync()  # others must see the data before the number
         numbers[self._index][0] = self._pieces
 
 
 def _shares(size: int, ranks: int) -> list[slice]:
-    """Which part of ``size`` numbers each rank sums."""
+    """Return the part of ``size`` numbers that each rank sums."""
     bounds = [size * rank // ranks for rank in range(ranks + 1)]
     return [slice(first, end) for first, end in itertools.pairwise(bounds)]
 

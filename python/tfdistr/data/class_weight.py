@@ -1,4 +1,4 @@
-"""Weights of classes, as weights of the examples that are of them."""
+"""Weights of classes, as weights of their examples."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tfdistr.errors import ArgumentError
 
 
 def weigh_classes(weights: Mapping[int, float], spec: Any) -> Callable[[Any], Any]:
-    """What makes a batch ``(x, y, sample_weight)`` of ``(x, y)``, each example with the weight of its class.
+    """Return a function that adds the weights of the classes: ``(x, y)`` becomes ``(x, y, sample_weight)``.
 
     Args:
-        weights: Weight of each class by its number; a class that is not named weighs 1.
-        spec: The types of a batch; its target is one of whole numbers, or one-hot.
+        weights: Weight of each class by its number. Other classes have the weight 1.
+        spec: The types of a batch. Its target has whole numbers, or is one-hot.
 
     Raises:
-        ArgumentError: The examples have weights already, no target, or several.
+        ArgumentError: The examples already have weights, or do not have exactly one target.
     """
     if not isinstance(spec, tuple) or len(spec) != 2 or tf.nest.is_nested(spec[1]):
         raise ArgumentError(

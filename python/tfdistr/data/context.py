@@ -1,4 +1,4 @@
-"""What a data function ``x(ctx)`` is told about its worker."""
+"""The context: what a data function ``x(ctx)`` can find out about its worker."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ log = logging.getLogger("tfdistr")
 
 @dataclass
 class Reading:
-    """One reading of the data by one worker: where it begins, and what ``ctx.shard()`` has given of it.
+    """One reading of the data by one worker: its start, and the results of ``ctx.shard()``.
 
     Attributes:
         start: The number of the first step, counted over all epochs.
-        shares: What ``ctx.shard()`` gave.
-        order: The order of the examples that it gave.
-        passes: How many passes it makes: one while the function runs, so that what the function itself reads
-            comes to an end.
-        counts_readings: Whether what it reads has a shuffle of its own, whose order depends on how often it
-            was read.
+        shares: The datasets that ``ctx.shard()`` returned.
+        order: The order of their examples.
+        passes: Number of passes. It is 1 while the function runs, so that a dataset that the function itself
+            reads has an end.
+        counts_readings: Whether the dataset has a shuffle whose order depends on how often it was read.
     """
 
     start: int = 0
@@ -41,14 +40,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The worker that a data function makes its dataset for.
+    """The worker for which a data function makes its dataset.
 
     Attributes:
         num_workers: Number of workers that train.
         index: Index of this worker; the chief is 0.
         global_batch_size: Examples of a batch over all workers; None if the function makes batches.
         seed: The seed of the job.
-        shuffle: Whether the examples are to be shuffled.
+        shuffle: Whether the examples are shuffled.
         drop_remainder: Whether a last batch of a pass that is not full is left out.
     """
 
@@ -67,27 +66,27 @@ class WorkerContext:
 
     @property
     def batch_size(self) -> int | None:
-        """This worker's examples of a full global batch; None if the function makes batches."""
+        """Number of this worker's examples of a full global batch; None if the function makes batches."""
         if self.global_batch_size is None:
             return None
         first, end = bounds(self.global_batch_size, self.num_workers, self.index)
         return int(end - first)
 
     def shard(self, dataset: tf.data.Dataset, shuffle_buffer: int | None = None) -> tf.data.Dataset:
-        """This worker's share of the examples, so that what follows runs for these alone.
+        """Take this worker's share of the examples, so that later steps run only for this share.
 
-        Put it before an expensive ``map``: each worker then decodes only its own examples. The global
-        batches stay those of one worker; shuffling is done here too, before the split. After it, keep
-        one example one example (``map``, no ``filter`` or ``repeat``). A ``cache`` after it keeps the
-        examples of the first pass, so that each pass has the order of the first.
+        Put it before an expensive ``map``: then each worker decodes only its own examples. The global
+        batches are the same as with a single worker. It also shuffles, before the split. After it, one
+        example must stay one example (``map``, no ``filter`` or ``repeat``). A ``cache`` after it keeps
+        the examples of the first pass, so that each pass has the order of the first.
 
-        Examples of tensors, lists of names and what ``map`` makes of them are looked up by their index
-        and shuffled over all. Those of files and generators are read in order by every worker.
+        Examples of tensors, lists of names and the results of ``map`` on them are looked up by index, and
+        all of them are shuffled. Every worker reads the examples of files and generators in order.
 
         Args:
             dataset: Examples, not batched, in the same order on every worker; a finite number.
-            shuffle_buffer: Number of examples that are held in memory to be shuffled, where they are
-                read in order; by default all.
+            shuffle_buffer: Number of examples in memory for the shuffle, if the examples are read in
+                order; by default all.
 
         Returns:
             The examples of this worker, in the order of the global batches.
@@ -135,12 +134,12 @@ class WorkerContext:
 
 
 def reading_of(context: WorkerContext) -> Reading:
-    """The reading of the data that a context is for."""
+    """Return the reading of the data that belongs to a context."""
     return context._reading
 
 
 def order_of(context: WorkerContext, examples: int, what: str) -> Order:
-    """The order in which this many examples are used.
+    """Return the order of this number of examples.
 
     Raises:
         ArgumentError: ``drop_remainder`` leaves no batch.
@@ -151,15 +150,15 @@ def order_of(context: WorkerContext, examples: int, what: str) -> Order:
     return Order(examples, size, context.seed, context.shuffle, context.drop_remainder)
 
 
-# To convert it to a graph's control flow, of which it has none, would take a tenth of a second.
+# The conversion by AutoGraph would take a tenth of a second, and there is no control flow here.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def own_indices(context: WorkerContext, order: Order, step: tf.Tensor) -> tf.Tensor:
-    """Indices of a worker's examples of a global batch."""
+    """Return the indices of a worker's examples of a global batch."""
     return order.indices(step, context.num_workers, context.index)
 
 
 def _steps(reading: Reading, order: Order) -> tf.data.Dataset:
-    """The steps for which ``shard`` gives examples."""
+    """Return the steps for which ``shard`` returns examples."""
 
     def of_pass(number: tf.Tensor) -> tf.data.Dataset:
         first = tf.maximum(number * order.batches, reading.start)
@@ -179,7 +178,7 @@ def _read_in_order(
     reading.counts_readings = _private.reshuffles(dataset)
     first, batches = divmod(reading.start, order.batches)
     if batches and before(reading.start) == before((first + 1) * order.batches):
-        first, batches = first + 1, 0  # nothing is left of the pass, and an empty one would be the last
+        first, batches = first + 1, 0  # nothing is left of the pass, and an empty pass would be the last
 
     def of_pass(number: tf.Tensor) -> tf.data.Dataset:
         examples = dataset
@@ -192,7 +191,7 @@ def _read_in_order(
 
 
 def not_empty(size: int, what: str) -> int:
-    """``size``, if it is not 0."""
+    """Return ``size`` if it is not 0."""
     if size == 0:
         raise DataShardError(
             f"{what} needs at least one example.",

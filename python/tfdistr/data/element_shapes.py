@@ -1,7 +1,8 @@
-"""Keras reads a batch to see its shapes before it trains, and begins the dataset again: here it need not.
+"""A way to tell Keras the shapes of a batch, so that it does not read a batch before it trains.
 
-That first reading would move on a shuffle that differs from pass to pass, by as many passes as the pipeline
-has read ahead, which nobody knows; and each worker would read and decode a batch for nothing.
+Keras reads a batch for its shapes, and then begins the dataset again. A shuffle that differs from pass to
+pass would go on by as many passes as the pipeline has read ahead, which nobody knows. Each worker would also
+read and decode a batch that nobody uses.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import tensorflow as tf
 
 from tfdistr import _private
 
-# Rows of the batch that only has shapes: more than one, which might be taken for a dimension to be dropped.
+# Rows of the batch of zeros: not 1, because a dimension of size 1 could be dropped.
 _ROWS = 2
 
 
 def has_known_shapes(dataset: tf.data.Dataset) -> bool:
-    """Whether all that is unknown of the shapes of a batch is its number of rows."""
+    """Return whether only the number of rows of a batch is unknown, and no other dimension."""
     return all(
         isinstance(part, tf.TensorSpec) and part.shape.rank and None not in part.shape[1:].as_list()
         for part in tf.nest.flatten(dataset.element_spec)
@@ -26,18 +27,18 @@ def has_known_shapes(dataset: tf.data.Dataset) -> bool:
 
 
 def batch_of_zeros(element_spec: Any) -> Any:
-    """A batch whose shapes are known, with zeros in it."""
+    """Make a batch of zeros. The shapes of the batch must be known."""
     return tf.nest.map_structure(
         lambda spec: tf.zeros([spec.shape[0] or _ROWS, *spec.shape[1:]], spec.dtype), element_spec
     )
 
 
 class WithoutFirstLook:
-    """A dataset of batches that shows Keras a batch of zeros where it only looks at shapes.
+    """A dataset of batches that gives Keras a batch of zeros when Keras only needs shapes.
 
     Args:
         dataset: Batches whose shapes are known.
-        distributed: The same for the replicas of a strategy; by default the dataset itself.
+        distributed: The same batches for the replicas of a strategy; by default the dataset itself.
     """
 
     def __init__(self, dataset: tf.data.Dataset, distributed: Any = None) -> None:

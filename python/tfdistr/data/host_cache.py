@@ -1,7 +1,7 @@
-"""Memory that the workers of one host have in common, so that the examples are there once, not once for each.
+"""Memory that the workers of one host share, so that it holds each example once, not once for each worker.
 
-A file without a name holds it. The first worker of a host makes it, and the others open it through
-``/proc``; whoever ends, and however, nothing is left of it after the last.
+A file without a name holds this memory. The first worker of a host makes the file, and the others open it
+through ``/proc``. After the last worker has ended, in any way, nothing of the file is left.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import numpy as np
 log = logging.getLogger("tfdistr")
 
 _ALIGNMENT = 64
-# One pid means one process among those that have all of these in common.
+# A pid is unique among the processes for which all of these are equal.
 _HOST = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid", "/proc/self/ns/user")
 
 Part = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class HostMemory:
-    """Arrays of zeros, common to the workers of a host where that can be, else of this process alone.
+    """Arrays of zeros. The workers of a host share them if that is possible; else each process has its own.
 
-    All workers ask for the same arrays in the same order, as they do the same job.
+    All workers must request the same arrays in the same order.
 
     Args:
-        file: Descriptor of the file that holds them, open for this process alone; None for no file.
+        file: Descriptor of the file that holds them. Only this process uses it. None for no file.
     """
 
     def __init__(self, file: int | None = None) -> None:
@@ -45,15 +45,15 @@ class HostMemory:
 
     @classmethod
     def join(cls, exchange: Callable[[str], list[str]]) -> HostMemory:
-        """The memory of this worker's host. All workers must call it.
+        """Open the memory of this worker's host. All workers must call it.
 
         Args:
-            exchange: Gives the texts that all workers pass to it, in the order of the workers.
+            exchange: Returns the texts that the workers pass to it, in the order of the workers.
         """
         try:
             file = os.memfd_create("tfdistr")
             own = [_host(), os.getpid(), file, os.fstat(file).st_ino]
-        except (AttributeError, OSError):  # a system other than Linux, or one that forbids it
+        except (AttributeError, OSError):  # not Linux, or a system that forbids it
             exchange("null")
             return cls()
         workers = [json.loads(text) for text in exchange(json.dumps(own))]
@@ -68,7 +68,7 @@ class HostMemory:
             return cls()
 
     def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
-        """Arrays of these shapes and types, all in common memory or all in that of this process."""
+        """Make arrays of these shapes and types, all in shared memory or all in memory of this process."""
         starts, size = [], 0
         for shape, kind in parts:
             starts.append(size)
@@ -83,7 +83,7 @@ class HostMemory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps the other workers out. What they wrote before they left is seen here, on any processor."""
+        """Lock out the other workers. This worker sees all data that they wrote before, on any processor."""
         with self._threads:
             if self._file is None:
                 yield
@@ -100,13 +100,13 @@ class HostMemory:
         end = start + size
         try:
             with self.lock():
-                # Taken now: memory that is not there when it is written to would end the process.
+                # Allocate it now: a write to memory that is not available would end the process.
                 if os.fstat(self._file).st_size < end:
                     os.posix_fallocate(self._file, start, size)
             memory = mmap.mmap(self._file, size, offset=start)
         except OSError as error:
             _not_shared(error)
-            # What comes after would be at other places than with the other workers.
+            # Later arrays would not be at the same places as in the other workers.
             os.close(self._file)
             self._file = None
             return None
@@ -119,7 +119,7 @@ def _host() -> str:
 
 
 def _open(pid: int, descriptor: int, number: int) -> int:
-    """Open a file that another process has open, for this process alone: its locks keep the other out."""
+    """Open a file of another process anew, so that a lock of this process locks out the other process."""
     file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
     if os.fstat(file).st_ino == number:
         return file

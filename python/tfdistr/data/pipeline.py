@@ -1,9 +1,9 @@
-"""From what the user passed to the batches that one worker trains on.
+"""The way from the data of the user to the batches of one worker.
 
-Every source gives one stream of batches over all epochs; ``Order`` says which examples are in each. What
-can be had by its index (arrays, prepared data sets, pipelines of tensors) is looked up: no worker
-touches another's examples, and the stream begins at any step at once. What can only be read in order
-is read so by every worker, from the beginning of the pass that the first step is in.
+Every source gives one stream of batches over all epochs. ``Order`` says which examples are in each batch. If
+examples have an index (arrays, prepared data sets, pipelines of tensors), they are looked up: no worker reads
+examples of another worker, and the stream can begin at any step at once. Other examples can only be read in
+order: every worker reads them from the beginning of the pass of the first step.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tfdistr.errors import ArgumentError, DataShardError
 
 log = logging.getLogger("tfdistr")
 
-#: Examples that a stream of unknown or large size is shuffled over.
+#: Number of examples in the shuffle buffer for a stream of unknown or large size.
 SHUFFLE_BUFFER = 10_000
-#: The same for a data set of TensorFlow Datasets, which is stored in a random order already.
+#: The same for a data set of TensorFlow Datasets, whose stored order is already random.
 STORED_SHUFFLE_BUFFER = 1_000
 
-# What may follow ctx.shard() without an end, and what may not follow it.
+# The nodes that may follow ctx.shard() without an end, and the nodes that may not follow it.
 _ENDLESS = frozenset({"Map", "ParallelMap", "FlatMap", "Interleave", "ParallelInterleave", "Prefetch",
                       "Options", "Zip"})  # fmt: skip
 _NOT_ONE_TO_ONE = frozenset({"Filter", "Repeat", "Take", "Skip", "Batch", "ParallelBatch", "PaddedBatch"})
@@ -44,13 +44,13 @@ _NOT_ONE_TO_ONE = frozenset({"Filter", "Repeat", "Take", "Skip", "Batch", "Paral
 
 @dataclass(frozen=True)
 class WorkerData:
-    """The batches of one worker, and how many make an epoch.
+    """The batches of one worker, and the number of batches of an epoch.
 
     Attributes:
         dataset: This worker's rows of every global batch.
         steps: Batches in an epoch; None if the dataset ends by itself after an epoch.
-        arrays: The same batches by the number of their step, for a loop of one's own, which they cost
-            less than ``dataset``; None if the data cannot be had so.
+        arrays: The same batches by the number of their step, for a custom training loop. They cost less
+            time than ``dataset``. None if the data has no such form.
     """
 
     dataset: tf.data.Dataset
@@ -67,30 +67,30 @@ def make_data(
     name: str = "x",
     memory: HostMemory | None = None,
 ) -> WorkerData:
-    """The batches of one worker.
+    """Make the batches of one worker.
 
     Args:
-        source: What ``make_source`` returned.
+        source: The result of ``make_source``.
         context: The worker, and the global batch size.
-        steps: Steps of an epoch, if the user fixed them; the data then repeats as often as needed.
-        start: Number of the first step, counted from 0 over all epochs: the batches are those that a
-            stream from 0 has from there on.
-        name: What the user knows ``source`` as.
-        memory: Where decoded examples are kept; by default this worker alone has them.
+        steps: Steps of an epoch, if the user fixed them. Then the data repeats as often as needed.
+        start: Number of the first step, counted from 0 over all epochs: the batches are the same as the
+            batches of a stream from 0, from this step on.
+        name: The name of ``source`` for the user.
+        memory: The memory for decoded examples; by default only this worker has it.
 
     Returns:
         Batches in the structure that Keras takes: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        ``steps`` is None only for one worker whose data does not tell its number of examples.
+        ``steps`` is None only for a single worker whose data does not tell its number of examples.
 
     Raises:
-        ArgumentError: The function did not return a dataset of examples (or of batches), or one that
+        ArgumentError: The function did not return a dataset of examples (or of batches), or its dataset
             never ends although ``steps`` is None.
         DataShardError: The dataset cannot be split over the workers.
     """
     context = replace(context, _reading=Reading(whole("start", start, minimum=0)))
     if isinstance(source, Dataset):
         if source.name == "digits" and source.fits_in_memory():
-            source = _examples_of(source)  # 130 kB: each worker may have its own
+            source = _examples_of(source)  # 130 kB: each worker may have a copy
         elif prepared := of_prepared(source, memory or HostMemory()):
             return _by_index(prepared, context, steps)
         else:
@@ -109,13 +109,13 @@ def _examples_of(described: Dataset) -> Arrays:
 
 
 def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
-    """Whole batches looked up by their indices: the step alone says which examples come next."""
+    """Look up whole batches by their indices. Only the step decides which examples come next."""
     order = order_of(context, found.examples, f"`{name}`")
 
     def batch(step: tf.Tensor) -> Any:
         return found.batch(own_indices(context, order, step))
 
-    if not found.parallel:  # else it calls what may be made for AutoGraph
+    if not found.parallel:  # otherwise the function of the user may need AutoGraph
         batch = tf.autograph.experimental.do_not_convert(batch)
     batches = tf.data.Dataset.counter(reading_of(context).start).map(
         batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
@@ -157,7 +157,7 @@ def _from_function(
 def _from_batches(
     call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
 ) -> WorkerData:
-    """Batches that the user made, as they are."""
+    """Use the batches that the user made, and take the rows of this worker."""
     size = _size(call, dataset, context, steps, name)
     again = size is None or _counts_readings(dataset, context, name)
     first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
@@ -173,7 +173,7 @@ def _from_batches(
 def _from_examples(
     call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
 ) -> WorkerData:
-    """Examples that are read in order by every worker, which keeps its rows of each batch."""
+    """Read the examples in order, on every worker. Each worker keeps its rows of each batch."""
     check_order(dataset, context.num_workers)
     known = int(dataset.cardinality())
     buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
@@ -202,9 +202,9 @@ def _from_examples(
 
 
 def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Passes that read ahead each by itself: TensorFlow adds no reading ahead over their ends.
+    """Forbid TensorFlow to read ahead over the end of a pass. Each pass reads ahead by itself.
 
-    A shuffle of the user's counts the passes that are begun, also by an iterator that is left soon.
+    A shuffle of the user counts every pass that has begun, even if the iterator stops soon.
     """
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
@@ -212,12 +212,12 @@ def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
-    """How many elements to leave out of pass ``number``: ``skipped`` in the first one."""
+    """Return the number of elements to skip in pass ``number``: ``skipped`` in the first pass, else 0."""
     return tf.where(number == first, tf.constant(skipped, tf.int64), 0)
 
 
 def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str) -> bool:
-    """Whether the order of a pass depends on how often the dataset was read before."""
+    """Return whether the order of a pass depends on how often the dataset was read before."""
     counts = reading_of(context).counts_readings or _private.reshuffles(dataset)
     if counts and reading_of(context).start:
         log.warning("`%s` has a shuffle() of its own, so it may go on in another order than without a break. "
@@ -228,7 +228,7 @@ def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str
 def _size(
     call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
 ) -> int | None:
-    """Number of elements; None if it is not known and not needed, or there is no end."""
+    """Return the number of elements; None if it is not known and not needed, or there is no end."""
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:
         return None
@@ -238,7 +238,7 @@ def _size(
         log.info("`%s`: counting the elements once, so that all workers make the same number of steps; pass "
                  "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
                  name)  # fmt: skip
-        # In a dataset of its own, whose shuffle counts its readings by itself.
+        # Count a separate dataset, because its shuffle counts its readings separately.
         size = stream.count(call())
     return not_empty(size, f"`{name}`")
 
@@ -250,7 +250,7 @@ def _from_share(
     steps: int | None,
     name: str,
 ) -> WorkerData:
-    """Batches of the examples that ``ctx.shard`` gave, and the function went on with."""
+    """Make batches of the share that ``ctx.shard`` returned, after the further steps of the function."""
     order = reading_of(context).order
     assert order is not None
     after = _private.nodes_after(dataset, reading_of(context).shares)
@@ -266,8 +266,8 @@ def _from_share(
         reading_of(context).passes = -1
         batches = stream.in_batches(dataset, order, workers, index, start).prefetch(tf.data.AUTOTUNE)
         return WorkerData(mark_share(batches), steps or order.batches)
-    # What follows needs an end, as a cache does, or what is read counts how often it was read: pass by
-    # pass, each with the examples that the first one has.
+    # The later nodes need an end, such as a cache, or a shuffle counts its readings: so read pass by pass,
+    # each with the examples of the first pass.
     if start:
         dataset = function(replace(context, _reading=Reading()))
     one_pass = stream.in_batches(dataset, order, workers, index, 0, order.batches)

@@ -1,9 +1,9 @@
-"""Examples of a ``tf.data`` pipeline by index, so that a worker touches none but its own.
+"""Examples of a ``tf.data`` pipeline by index, so that a worker reads only its own examples.
 
-``tf.data.experimental.at`` does this for a whole pipeline, but one iterator after another crashes where
-the pipeline has a ``map`` (TensorFlow 2.21), and a ``shuffle`` gives another order than it has when it
-is read. So the pipeline is taken apart here: what is known to be one example for each index, from the
-sources on; anything else is left to be read in its own order.
+``tf.data.experimental.at`` does this for a whole pipeline. But if the pipeline has a ``map``, one iterator
+after another crashes (TensorFlow 2.21), and a ``shuffle`` has another order than when it is read. So the
+functions here look at the nodes of the pipeline, from the sources on. If each node has one example for each
+index, the examples are looked up. Any other pipeline is read in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Specs(NamedTuple):
     batch: Any
 
 
-# Nodes without functions, for which ``at`` gives what reading in order gives.
+# Nodes without functions, for which ``at`` gives the same examples as reading in order.
 _PLAIN = frozenset({"TensorSlice", "Tensor", "Range", "Take", "Skip", "Shard", "Concatenate", "Zip",
                     "Prefetch", "Options"})  # fmt: skip
 
@@ -38,8 +38,8 @@ class Lookup:
     Attributes:
         examples: Number of examples.
         specs: The types of an example and of a batch.
-        example: Gives the example of an index, a scalar int64 tensor.
-        together: Whether ``example`` takes a vector of indices, too, and then gives a batch.
+        example: Returns the example of an index, a scalar int64 tensor.
+        together: Whether ``example`` also takes a vector of indices, and then returns a batch.
     """
 
     examples: int
@@ -48,13 +48,13 @@ class Lookup:
     together: bool
 
     def batch(self, indices: tf.Tensor) -> Any:
-        """The batch of the examples with these indices, an int64 vector that may be empty."""
+        """Return the batch of the examples with these indices, an int64 vector that may be empty."""
         if self.together:
             return self.example(indices)
         return one_by_one(indices, self.example, self.specs)
 
     def stream(self, indices: tf.data.Dataset) -> tf.data.Dataset:
-        """The examples, one by one, of a dataset of vectors of indices."""
+        """Return the examples, one by one, of a dataset of vectors of indices."""
         if self.together:
             return indices.map(self.example).unbatch()
         examples = indices.unbatch().map(self.example, num_parallel_calls=tf.data.AUTOTUNE)
@@ -62,11 +62,11 @@ class Lookup:
 
 
 def lookup(dataset: tf.data.Dataset) -> Lookup | None:
-    """The examples of ``dataset`` by index, as it gives them when it is read; None if it has to be read.
+    """Return the examples of ``dataset`` by index, in the order of reading; None if it has to be read.
 
-    Known by index are slices of tensors, ranges, and what ``map`` (without random ops, changing
-    variables and Python functions), ``zip``, ``take``, ``skip``, ``shard``, ``concatenate`` and
-    ``prefetch`` make of them.
+    Slices of tensors and ranges can be looked up by index. The results of ``map`` (without random ops,
+    changes of variables and Python functions), ``zip``, ``take``, ``skip``, ``shard``, ``concatenate`` and
+    ``prefetch`` can be looked up, too.
     """
     examples = int(dataset.cardinality())
     example = _example(dataset) if examples > 0 else None
@@ -79,7 +79,7 @@ def lookup(dataset: tf.data.Dataset) -> Lookup | None:
 
 
 def _example(node: tf.data.Dataset) -> Example | None:
-    """What finds an example of a pipeline that ends with ``node``; see ``lookup``."""
+    """Return a function that finds an example of a pipeline that ends with ``node``; see ``lookup``."""
     kind = _private.node_name(node)
     tensors = _private.dense_slices(node)
     if tensors is not None:
@@ -111,13 +111,13 @@ def _example(node: tf.data.Dataset) -> Example | None:
 def one_by_one(
     values: tf.Tensor, function: Callable[[tf.Tensor], Any], specs: Specs, parallel: int | None = None
 ) -> Any:
-    """The batch of ``function(value)`` for every value of a vector, which may be empty.
+    """Make the batch of ``function(value)`` for every value of a vector, which may be empty.
 
     Args:
         values: A vector.
-        function: Makes an example of a value.
+        function: Makes an example from a value.
         specs: The types of an example and of a batch.
-        parallel: How many examples are made at a time; by default one.
+        parallel: Number of examples that are made at the same time; by default one.
     """
 
     def batch() -> Any:
@@ -133,7 +133,7 @@ def one_by_one(
 
 
 def specs_of(dataset: tf.data.Dataset) -> Specs:
-    """The types of the examples of a dataset and of batches of them."""
+    """Return the types of the examples of a dataset and of batches of them."""
     batches = batched(dataset, 1, is_ragged(dataset))
     return Specs(batches.unbatch().element_spec, batches.element_spec)
 
@@ -141,23 +141,23 @@ def specs_of(dataset: tf.data.Dataset) -> Specs:
 def batched(
     examples: tf.data.Dataset, size: Any, ragged: bool, drop_remainder: bool = False
 ) -> tf.data.Dataset:
-    """Batches of examples; if ``ragged``, parts whose sizes are not known are ragged in them."""
+    """Make batches of examples. If ``ragged``, parts with unknown sizes are ragged in the batches."""
     make = examples.ragged_batch if ragged else examples.batch
     return make(size, drop_remainder=drop_remainder)
 
 
 def is_ragged(dataset: tf.data.Dataset) -> bool:
-    """Whether the examples are ragged, or were before a ``map``, whose function sees them as tensors."""
+    """Return whether examples are ragged, or were ragged before a ``map``, whose function sees tensors."""
     return any(has_ragged(node.element_spec) for node in _private.walk_pipeline(dataset))
 
 
 def has_ragged(specs: Any) -> bool:
-    """Whether there is a ragged part among nested types."""
+    """Return whether nested types have a ragged part."""
     return any(isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(specs))
 
 
 def keep_spec(examples: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
-    """The examples with their type as it was: a function sees ragged rows as tensors, and returns tensors."""
+    """Give examples the type ``spec`` again: a function sees ragged rows as tensors, and returns tensors."""
     if not has_ragged(spec) or examples.element_spec == spec:
         return examples
 
@@ -177,7 +177,7 @@ def keep_spec(examples: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
 
 
 def no_rows(batch_spec: Any) -> Any:
-    """A batch without examples, given the type of a batch."""
+    """Make a batch without examples from the type of a batch."""
 
     def zero(part: Any) -> Any:
         sides = [side or 0 for side in part.shape[1:]] if part.shape.rank is not None else []

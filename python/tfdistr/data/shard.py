@@ -1,8 +1,8 @@
-"""Splitting a dataset over the workers: which way, and why.
+"""The split of a dataset over the workers, and the reason for it.
 
-TensorFlow's default policy (AUTO) becomes FILE as soon as a pipeline reads files, fails when there are
-fewer files than workers, and leaves each worker with batches that one worker would not have made.
-Here the default splits every global batch by rows: exact at any number of files.
+TensorFlow's default policy (AUTO) becomes FILE if a pipeline reads files. It fails if there are fewer files
+than workers, and its batches are not the batches of a single worker. Here the default splits every global
+batch by rows: the batches are exact with any number of files.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ log = logging.getLogger("tfdistr")
 Policy = tf.data.experimental.AutoShardPolicy
 POLICIES = ("auto", "file", "data", "hint", "off")
 
-# Datasets that are one worker's share already. A weak set, for a dataset holds no marks of its own.
+# Datasets that are already one worker's share. A set, because a dataset cannot hold a mark.
 _shares: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
 
 
 def auto_shard(
     dataset: tf.data.Dataset, num_workers: int | None = None, policy: str = "auto", exact: bool = True
 ) -> tf.data.Dataset:
-    """Choose how a dataset is split over the workers, from what its pipeline reads.
+    """Choose how a dataset is split over the workers, from the files that its pipeline reads.
 
     Args:
         dataset: A ``tf.data.Dataset``.
-        num_workers: Number of workers; by default that of the current strategy.
-        policy: "auto" chooses; "file", "data", "hint" and "off" are TensorFlow's policies of that name.
-        exact: With "auto", keep the global batches those of one worker (policy DATA) even where each
-            worker could read files of its own (FILE), which reads less and mixes the batches differently.
+        num_workers: Number of workers; by default the number of workers of the current strategy.
+        policy: "auto" chooses a policy; "file", "data", "hint" and "off" are TensorFlow's policies.
+        exact: With "auto", keep the global batches of a single worker (policy DATA), even if each worker
+            could read separate files. Policy FILE reads less, but its batches have other examples.
 
     Returns:
         The dataset with its auto-shard policy set. The choice and its reason are logged once.
 
     Raises:
         ArgumentError: An argument is not of the form above.
-        DataShardError: The policy asked for cannot work with this pipeline and number of workers.
+        DataShardError: The policy cannot work with this pipeline and number of workers.
 
     Example:
         >>> dataset = tfdistr.auto_shard(tf.data.TFRecordDataset("train.tfrecord"), num_workers=4)
@@ -73,7 +73,7 @@ def auto_shard(
 
 
 def choose_policy(files: int, workers: int, exact: bool = True) -> tuple[Any, str]:
-    """The policy for a pipeline that reads ``files`` files on ``workers`` workers, and the reason."""
+    """Return the policy for a pipeline that reads ``files`` files on ``workers`` workers, and the reason."""
     if workers == 1:
         return Policy.OFF, "one worker has all the data"
     if files == 0:
@@ -99,7 +99,7 @@ def check_files(files: int, workers: int) -> None:
 
 
 def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int) -> bool:
-    """Whether the user set a policy other than DATA, so that TensorFlow splits the dataset as it does."""
+    """Return whether the user set a policy other than AUTO or DATA, so that TensorFlow splits the dataset."""
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if num_workers == 1 or policy in (Policy.AUTO, Policy.DATA):
         return False
@@ -109,15 +109,15 @@ def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int) -> bool:
 
 
 def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -> tf.data.Dataset:
-    """The rows that worker ``index`` takes of each batch of ``dataset``.
+    """Take the rows of worker ``index`` from each batch of ``dataset``.
 
-    Every worker gets as many batches as the dataset has. A batch with fewer rows than workers leaves
-    some workers with an empty one. Rows stay in order: the workers' shares, one after the other, are
-    the global batch.
+    Every worker gets as many batches as the dataset has. If a batch has fewer rows than there are workers,
+    some workers get an empty batch. Rows stay in order: the workers' shares, one after the other, are the
+    global batch.
 
     Raises:
-        DataShardError: The pipeline shuffles without a seed, so that the workers would see different
-            orders, or an element is not a batch.
+        DataShardError: The pipeline shuffles without a seed, so that each worker would have another
+            order, or an element is not a batch.
     """
     if num_workers == 1:
         return dataset
@@ -146,19 +146,19 @@ def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
 
 
 def rows_of_worker(batches: tf.data.Dataset, num_workers: int, index: int) -> tf.data.Dataset:
-    """The rows that worker ``index`` takes of each batch."""
+    """Take the rows of worker ``index`` from each batch."""
     if num_workers == 1:
         return batches
 
     def rows(*batch: Any) -> Any:
-        # map() passes the components of a tuple one by one, anything else whole.
+        # map() passes the components of a tuple one by one, but other structures whole.
         return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], num_workers, index)
 
     return batches.map(rows)
 
 
 def take_rows(batch: Any, num_workers: int, index: int) -> Any:
-    """The rows of worker ``index`` in every tensor (dense, ragged or sparse) of a nested ``batch``."""
+    """Take the rows of worker ``index`` from every tensor (dense, ragged or sparse) of a nested ``batch``."""
 
     def rows(value: Any) -> Any:
         if isinstance(value, tf.SparseTensor):
@@ -173,18 +173,18 @@ def take_rows(batch: Any, num_workers: int, index: int) -> Any:
 
 
 def bounds(rows: Any, num_workers: int, index: int) -> tuple[Any, Any]:
-    """First row and end of worker ``index``'s share of ``rows`` rows: shares differ by at most one row."""
+    """Return the first row and the end of worker ``index``'s share. Shares differ by at most one row."""
     return rows * index // num_workers, rows * (index + 1) // num_workers
 
 
 def mark_share(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Mark a dataset as one worker's share, which the strategy hands to Keras as it is."""
+    """Mark a dataset as one worker's share. The strategy passes it to Keras unchanged."""
     _shares.add(dataset)
     return dataset
 
 
 def is_share(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset was made from one that ``mark_share`` marked."""
+    """Return whether ``mark_share`` marked a dataset, or a dataset from which it was made."""
     return any(node in _shares for node in _private.walk_pipeline(dataset))
 
 

@@ -1,9 +1,9 @@
-"""Which examples make which global batch: a function of (seed, pass, step) and of nothing else.
+"""The examples of each global batch. They depend on (seed, pass, step) and on nothing else.
 
-A pass uses every example once. Its batches have ``batch_size`` examples, but for the last one, which
-has what is left, or is dropped with ``drop_remainder``. Passes follow each other for as long as there
-are steps, each with an order of its own if the data is shuffled; no batch mixes two of them. An epoch
-is a pass, unless the user fixed its steps: then epochs go on where the one before ended.
+A pass uses every example once. Its batches have ``batch_size`` examples. The last batch has the examples
+that are left; with ``drop_remainder`` it is dropped if it is not full. Passes follow each other as long as
+there are steps. If the data is shuffled, each pass has another order. No batch has examples of two passes. An
+epoch is a pass, unless the user fixed its steps: then an epoch begins where the epoch before ended.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tfdistr.data.steps import steps_per_epoch
 
 @dataclass(frozen=True)
 class Order:
-    """The order in which ``examples`` examples are used, pass by pass, in global batches.
+    """The order of ``examples`` examples, pass by pass, in global batches.
 
     Attributes:
         examples: Number of examples; at least 1.
         batch_size: Examples of a global batch. The last batch of a pass may be smaller.
         seed: Seed of the shuffles.
-        shuffle: Whether each pass has an order of its own; otherwise the examples come as they are.
+        shuffle: Whether each pass has another random order; otherwise the examples keep their order.
         drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is left out.
 
     Raises:
@@ -41,7 +41,7 @@ class Order:
     drop_remainder: bool = False
 
     def __post_init__(self) -> None:
-        _ = self.batches  # refused now, not when the first batch is asked for
+        _ = self.batches  # raise the error now, not at the first batch
 
     @functools.cached_property
     def batches(self) -> int:
@@ -49,12 +49,12 @@ class Order:
         return steps_per_epoch(self.examples, self.batch_size, self.drop_remainder)
 
     def rows(self, step: tf.Tensor) -> tf.Tensor:
-        """Number of examples in global batch ``step``, a scalar int64 tensor."""
+        """Return the number of examples in global batch ``step``, a scalar int64 tensor."""
         left = self.examples - step % self.batches * self.batch_size
         return tf.minimum(tf.constant(self.batch_size, tf.int64), left)
 
     def examples_before(self, step: int, num_workers: int = 1, index: int = 0) -> int:
-        """Number of examples that worker ``index`` takes before global batch ``step``."""
+        """Return the number of examples that worker ``index`` takes before global batch ``step``."""
         first, end = bounds(self.batch_size, num_workers, index)
         last_first, last_end = bounds(int(self.rows(self.batches - 1)), num_workers, index)
         whole, batches = divmod(step, self.batches)
@@ -62,9 +62,9 @@ class Order:
         return int((whole * self.batches + batches) * (end - first) - whole * short)
 
     def indices(self, step: tf.Tensor, num_workers: int = 1, index: int = 0) -> tf.Tensor:
-        """Indices of the examples that worker ``index`` takes of global batch ``step``.
+        """Return the indices of the examples that worker ``index`` takes of global batch ``step``.
 
-        ``step`` counts on from pass to pass, and any step is found at once, without the ones before.
+        ``step`` counts on from pass to pass. The indices do not need the steps before.
 
         Args:
             step: Scalar int64 tensor.
@@ -74,32 +74,32 @@ class Order:
         Returns:
             An int64 tensor with one index for each of the worker's examples.
 
-        Source: the permutation is that of ``tf.random.experimental.index_shuffle``.
+        Source: the permutation is ``tf.random.experimental.index_shuffle``.
         """
         number, batch = step // self.batches, step % self.batches
         start = batch * self.batch_size
         first, end = bounds(self.rows(step), num_workers, index)
         if not self.shuffle or self.examples == 1:
             return tf.range(start + first, start + end)
-        # index_shuffle refuses an empty list, so a worker without rows looks one up and drops it.
+        # index_shuffle refuses an empty list, so a worker without rows looks up one index and drops it.
         positions = tf.range(start + first, start + tf.maximum(end, first + 1))
         seed = tf.stack([tf.constant(self.seed, tf.int64), number])
         shuffled = tf.random.experimental.index_shuffle(positions, seed, self.examples - 1)
         return shuffled[: end - first]
 
     def alike(self, step: int) -> int:
-        """Number of batches from ``step`` on that are of one size and of one pass."""
+        """Return the number of batches from ``step`` on that have the same size and are in the same pass."""
         batch = step % self.batches
         return max(min(self.batches, self.examples // self.batch_size) - batch, 1)
 
     def block(
         self, step: int, count: int, num_workers: int = 1, index: int = 0
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """What ``indices`` gives for the steps from ``step`` on, found together.
+        """Return the results of ``indices`` for the steps from ``step`` on, computed together.
 
         Args:
             step: Number of the first step.
-            count: Number of steps, at least 1. Steps that are not ``alike`` the first one are left out.
+            count: Number of steps, at least 1. Steps that are not ``alike`` the first step are left out.
             num_workers: Number of workers that share a batch.
             index: Index of the worker.
 

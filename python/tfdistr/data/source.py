@@ -1,4 +1,4 @@
-"""What ``x`` and ``y`` may be: arrays, data frames, descriptions of data sets, or functions."""
+"""The forms of ``x`` and ``y``: arrays, data frames, descriptions of data sets, or functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tree = Any  # an array, or tuples and dictionaries of arrays
 
 @dataclass(frozen=True)
 class Arrays:
-    """Examples in arrays: a tuple ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, as Keras takes them."""
+    """Examples in arrays: a tuple ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, as in Keras."""
 
     parts: tuple[Tree, ...]
 
@@ -30,18 +30,18 @@ Source = Arrays | Dataset | Callable[..., Any]
 
 
 def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
-    """Check what the user passed as data and bring it into one of three forms.
+    """Check the data of the user and bring it into one of three forms.
 
     Args:
-        x: Arrays (nested in tuples, lists or dictionaries), a data frame, what ``load_dataset()``
-            returned, or a function.
+        x: Arrays (nested in tuples, lists or dictionaries), a data frame, the result of
+            ``load_dataset()``, or a function.
         y: Arrays of targets; None unless ``x`` is arrays.
         sample_weight: One weight for each example; None unless ``x`` is arrays.
-        name: What the user knows ``x`` as.
+        name: The name of ``x`` for the user.
 
     Raises:
-        ArgumentError: ``x`` is none of these, arrays differ in length or hold no example, or targets
-            come beside data that brings its own.
+        ArgumentError: ``x`` has another form, arrays differ in length or hold no example, or there are
+            separate targets or weights for data that includes them.
     """
     if isinstance(x, Dataset) or callable(x):
         for label, value in (("y", y), ("sample_weight", sample_weight)):
@@ -72,7 +72,7 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
 
 
 def as_arrays(value: Any, name: str) -> Tree:
-    """A nested structure with NumPy arrays as leaves; lists become tuples, data frames arrays."""
+    """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
         return from_columns({str(column): value[column].to_numpy() for column in value.columns}, name)
     if isinstance(value, Mapping):
@@ -87,7 +87,7 @@ def as_arrays(value: Any, name: str) -> Tree:
         return tuple(as_arrays(part, name) for part in value)
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError) as error:  # bytes that are no text, among text; a part that is no array
+    except (TypeError, ValueError) as error:  # bytes that are not text, among text; a part that is no array
         raise ArgumentError(
             f"`{name}` must be what NumPy makes arrays of.",
             received=f"{type(value).__name__}: {error}",
@@ -106,12 +106,12 @@ def as_arrays(value: Any, name: str) -> Tree:
             received=odd,
             fix="Fill in or drop what is missing, and convert the rest to numbers or text.",
         )
-    # Rows are gathered from it: in Fortran order (R's) each row would be strewn over the whole array.
+    # Rows are gathered from it. In Fortran order (R's), each row would be spread over the whole array.
     return np.ascontiguousarray(array)
 
 
 def from_columns(columns: Mapping[str, Any], name: str = "x") -> Tree:
-    """The arrays of a data frame: one matrix if all columns are numbers, else a dictionary of columns."""
+    """Convert a data frame: to one matrix if all columns are numbers, else to a dictionary of columns."""
     arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
     if arrays and all(array.dtype.kind in "biuf" for array in arrays.values()):
         return np.stack([array.astype(np.float32) for array in arrays.values()], axis=1)
@@ -119,7 +119,7 @@ def from_columns(columns: Mapping[str, Any], name: str = "x") -> Tree:
 
 
 def leaves(tree: Tree, path: str = "") -> list[tuple[str, np.ndarray[Any, Any]]]:
-    """All arrays of a structure with the path of each, in TensorFlow's order (dictionaries by key)."""
+    """Return all arrays of a structure with their paths, in TensorFlow's order (dictionaries by key)."""
     if tree is None:
         return []
     if isinstance(tree, Mapping):
@@ -156,7 +156,7 @@ def _is_numbers(values: Sequence[Any]) -> bool:
 
 
 def _not_data(array: np.ndarray[Any, Any]) -> str:
-    """What is in the array that TensorFlow has no type for; empty if nothing is."""
+    """Describe the part of the array for which TensorFlow has no type; empty if there is none."""
     if array.dtype.kind == "O":
         return next((repr(value) for value in array.flat if not isinstance(value, str | bytes)), "")
     return "" if array.dtype.kind in "biufcSU" else f"an array of {array.dtype}"

@@ -1,14 +1,14 @@
-"""Steps of an epoch: what follows from the number of examples and the batch.
+"""The steps of an epoch, from the number of examples and the batch size.
 
-How an epoch is counted, here and in ``distributed_fit()``:
+The rules for an epoch, here and in ``distributed_fit()``:
 
-* ``batch_size`` is the **global** batch. The workers share each batch, so their number changes neither the
-  number of steps nor which examples a step uses.
-* An epoch is one pass over the examples. Its last batch has what is left, or is dropped with
-  ``drop_remainder``; with shuffling, other examples are dropped in every epoch.
-* With ``steps_per_epoch`` the data is repeated and an epoch ends after so many steps. Passes go on over the
-  ends of epochs, but no batch has examples of two passes: each pass ends with a shorter batch, or with
-  ``drop_remainder`` with its last full one.
+* ``batch_size`` is the size of the **global** batch. The workers share each batch, so their number changes
+  neither the number of steps nor the examples of a step.
+* An epoch is one pass over the examples. Its last batch has the examples that are left; ``drop_remainder``
+  drops it if it is not full. With shuffling, other examples are dropped in every epoch.
+* With ``steps_per_epoch`` the data is repeated, and an epoch ends after this number of steps. Passes go on
+  over the ends of epochs, but no batch has examples of two passes: each pass may end with a shorter batch.
+  With ``drop_remainder`` it ends with its last full batch.
 * ``drop_remainder`` is for training; validation uses every example.
 """
 
@@ -19,23 +19,23 @@ from tfdistr.errors import ArgumentError
 
 
 def steps_per_epoch(n_examples: int, batch_size: int, drop_remainder: bool = False) -> int:
-    """Number of steps in one pass over the examples, with any number of workers.
+    """Compute the number of steps in one pass over the examples, for any number of workers.
 
-    The formula ``len(x) // batch_size * num_workers``, which can be read elsewhere, is wrong. Every step uses
-    one global batch, of which each worker has a part. With 1,000 examples, a global batch of 256 and 4
-    workers an epoch has 4 steps; the formula gives 12, in which every example is used three times. Where
-    ``batch_size`` is meant for each worker, at 64, it gives 60 steps for a pass of 4.
+    Some texts use the formula ``len(x) // batch_size * num_workers``, which is wrong. Every step uses one
+    global batch, and each worker has a part of it. With 1,000 examples, a global batch of 256 and 4 workers,
+    an epoch has 4 steps. The formula gives 12, in which every example is used three times. If ``batch_size``
+    is the batch of each worker, 64, the formula gives 60 steps for a pass of 4.
 
     Args:
         n_examples: Number of examples.
-        batch_size: Examples of a **global** batch. Multiply what each worker has by the number of workers.
+        batch_size: Examples of a **global** batch: the batch of each worker times the number of workers.
         drop_remainder: Whether a last batch that is not full is dropped.
 
     Returns:
         The number of batches: rounded up, or down with ``drop_remainder``.
 
     Raises:
-        ArgumentError: An argument is not of the form above, or there would be no step at all.
+        ArgumentError: An argument is not of the form above, or there would be no step.
 
     Example:
         >>> tfdistr.steps_per_epoch(1000, 256), tfdistr.steps_per_epoch(1000, 256, drop_remainder=True)

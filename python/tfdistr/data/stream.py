@@ -1,4 +1,4 @@
-"""Examples that have to be read in order: pass after pass, each worker's own, and batches of these."""
+"""Examples that must be read in order: passes, the examples of each worker, and their batches."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tfdistr.data.random_access import batched, is_ragged, keep_spec, no_rows
 from tfdistr.data.shard import bounds
 from tfdistr.data.shuffle_order import Order
 
-#: Makes the dataset of a pass, given its number.
+#: Makes the dataset of a pass from its number.
 Pass = Callable[[tf.Tensor], tf.data.Dataset]
 
 
 def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1) -> tf.data.Dataset:
-    """Pass after pass, from number ``first`` on, each iterator by itself; an empty pass is the last.
+    """Join the passes from number ``first`` on. Each iterator counts separately. An empty pass is the last.
 
     Args:
-        one_pass: Makes the dataset of a pass, given its number.
+        one_pass: Makes the dataset of a pass from its number.
         first: Number of the first pass.
-        count: Asked for the number of passes when an iterator starts; -1 for no end.
+        count: Returns the number of passes when an iterator starts; -1 for no end.
     """
     new, numbers = itertools.count(), dict[int, int]()  # the next pass of each iterator
 
@@ -43,7 +43,7 @@ def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1
 
 
 def one_pass_each_time(one_pass: Pass) -> tf.data.Dataset:
-    """A dataset that ends after a pass, and then begins the next one when it is read again."""
+    """Make a dataset that ends after a pass, and begins the next pass when it is read again."""
     ended = itertools.count(1)
     number = [0]
 
@@ -52,12 +52,12 @@ def one_pass_each_time(one_pass: Pass) -> tf.data.Dataset:
         return 0
 
     current = _once(lambda: _ask(lambda: number[0])).flat_map(one_pass).prefetch(tf.data.AUTOTUNE)
-    # Read after the last element of the pass: an iterator that is left before has not ended it.
+    # Read after the last element of the pass: an iterator that stops before does not end the pass.
     return current.concatenate(_once(lambda: _ask(end)).flat_map(current.take))
 
 
 def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor) -> tf.data.Dataset:
-    """A dataset in the order of pass ``number``, shuffled over ``buffer`` elements."""
+    """Shuffle a dataset over ``buffer`` elements, in the order of pass ``number``."""
     seeds = tf.stack([tf.constant(seed, tf.int64), number])
     own = tf.random.stateless_uniform([], seeds, minval=None, maxval=None, dtype=tf.int64)
     return dataset.shuffle(buffer, seed=own, reshuffle_each_iteration=False)
@@ -66,7 +66,7 @@ def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor
 def own_examples(
     dataset: tf.data.Dataset, order: Order, num_workers: int, index: int, skipped: Any
 ) -> tf.data.Dataset:
-    """Of one pass over the examples, those of worker ``index``, without the batches before ``skipped``."""
+    """Take the examples of worker ``index`` from one pass, without the batches before ``skipped``."""
     size = tf.constant(order.batch_size, tf.int64)
 
     def own(position: tf.Tensor, *_: Any) -> tf.Tensor:
@@ -82,9 +82,9 @@ def own_examples(
 def in_batches(
     examples: tf.data.Dataset, order: Order, num_workers: int, index: int, start: int, end: int | None = None
 ) -> tf.data.Dataset:
-    """Batches of the examples that worker ``index`` has of the global steps from ``start`` on, one for each.
+    """Make the batch of worker ``index`` for each global step from ``start`` on.
 
-    With ``end``, the step after the last one, the examples are read to their end, which a cache needs.
+    With ``end``, the step after the last step, the examples are read to their end. A cache needs this.
     """
 
     def rows(step: tf.Tensor) -> tf.Tensor:
@@ -95,7 +95,7 @@ def in_batches(
     steps = tf.data.Dataset.counter(start) if end is None else tf.data.Dataset.range(start, end)
     step_of_each = steps.flat_map(lambda step: tf.data.Dataset.from_tensors(step).repeat(rows(step)))
     batches = (
-        tf.data.Dataset.zip(examples, step_of_each)  # the examples first: their end is to be seen
+        tf.data.Dataset.zip(examples, step_of_each)  # the examples come first, so that their end is read
         .group_by_window(
             lambda _, step: step,
             lambda _, group: batched(group, order.batch_size, ragged),
@@ -105,7 +105,7 @@ def in_batches(
     )
     if int(rows(tf.constant(0, tf.int64))) and int(rows(tf.constant(order.batches - 1, tf.int64))):
         return batches
-    # Batches without rows stand where this worker's share of a small batch is empty.
+    # If this worker's share of a small batch is empty, it gets a batch without rows.
     empty = tf.data.Dataset.from_tensors(0).map(lambda _: no_rows(batches.element_spec)).repeat()
     choices = steps.map(lambda step: tf.cast(rows(step) == 0, tf.int64)).concatenate(
         tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
@@ -114,7 +114,7 @@ def in_batches(
 
 
 def count(dataset: tf.data.Dataset) -> int:
-    """Number of examples, found by reading all."""
+    """Count the examples by reading all of them."""
     return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
 
 
@@ -123,7 +123,7 @@ def _once(value: Callable[[], Any]) -> tf.data.Dataset:
 
 
 def _ask(function: Callable[..., int], *arguments: tf.Tensor) -> tf.Tensor:
-    """What a Python function says when an iterator comes to this point."""
+    """Call a Python function when an iterator comes to this point."""
     answer = tf.numpy_function(function, arguments, tf.int64)
     answer.set_shape([])
     return answer

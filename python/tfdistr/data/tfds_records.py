@@ -23,9 +23,9 @@ Decode = Callable[[tf.Tensor], Any]
 
 
 def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
-    """The examples of a prepared data set; None if its files can only be read in order.
+    """Return the examples of a prepared data set; None if its files can only be read in order.
 
-    What fits into memory is kept in ``memory`` once it is decoded.
+    If the data set fits into memory, decoded examples stay in ``memory``.
     """
     if described.name == "digits":
         return None
@@ -45,33 +45,33 @@ def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
 
 
 class Kept:
-    """Decoded examples of equal shape that stay in memory; each is decoded when it is asked for first.
+    """Decoded examples of equal shape that stay in memory. Each is decoded when it is first needed.
 
-    Several workers may keep them in common: who decodes an example writes it, then notes that it is
-    there. Two may do so at a time, for they write the same.
+    Several workers may share them: a worker that decodes an example writes it, then notes that it is there.
+    Two workers may do this at the same time, because they write the same values.
 
     Args:
         records: The records of all examples.
-        decode: Makes an example of a record, always the same.
+        decode: Makes an example from a record. The same record must always give the same example.
         specs: The types of the examples and of batches of them.
-        memory: Where they are kept.
+        memory: The memory for the examples.
     """
 
     def __init__(self, records: Records, decode: Decode, specs: Specs, memory: HostMemory) -> None:
         self._records, self._decode, self._specs, self._memory = records, decode, specs, memory
         leaves = tf.nest.flatten(specs.example)
-        # Floating-point numbers in Keras's type, as those of arrays.
+        # Floating-point numbers have Keras's type, as they do in arrays.
         floatx = keras.config.floatx()
         kinds = [np.dtype(floatx if s.dtype.is_floating else s.dtype.as_numpy_dtype) for s in leaves]
         self._types = [tf.as_dtype(kind) for kind in kinds]
         examples = [((len(records), *s.shape), kind) for s, kind in zip(leaves, kinds, strict=True)]
         self._noted, *self._arrays = memory.arrays([((len(records),), np.dtype(bool)), *examples])
-        # The notes that this worker has read: what they tell of can be taken without the lock.
+        # The notes that this worker has read: it can read their examples without the lock.
         self._known = np.zeros(len(records), bool)
         self._decoded = tf.function(self._decode_all, input_signature=[tf.TensorSpec([None], tf.int64)])
 
     def batch(self, indices: tf.Tensor) -> Any:
-        """The batch of an int64 vector of indices."""
+        """Return the batch of an int64 vector of indices."""
         missing, *kept = tf.numpy_function(self._look, [indices], [tf.int64, *self._types])
         parts = tf.cond(tf.size(missing) > 0, lambda: self._fill(indices, missing), lambda: kept)
         for part, array in zip(parts, self._arrays, strict=True):
@@ -79,7 +79,7 @@ class Kept:
         return self._packed(parts)
 
     def take(self, indices: np.ndarray[Any, Any]) -> Any:
-        """The same in NumPy arrays."""
+        """Return the batch of a NumPy vector of indices, in NumPy arrays."""
         missing = self._missing(indices)
         if missing.size:
             with tf.device("CPU:0"):
@@ -95,7 +95,7 @@ class Kept:
         return [array.take(indices, axis=0) for array in self._arrays]
 
     def _missing(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which of the examples are not decoded."""
+        """Return the indices of the examples that are not decoded."""
         if not self._known[indices].all():
             with self._memory.lock():
                 self._known |= self._noted
@@ -109,7 +109,7 @@ class Kept:
             self._noted[indices] = True
 
     def _look(self, indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        """Which of the examples are not decoded; and all of them if there is none."""
+        """Return the indices of the examples that are not decoded. If there are none, also return all."""
         missing = self._missing(indices)
         return [missing, *self._rows(indices[:0] if missing.size else indices)]
 

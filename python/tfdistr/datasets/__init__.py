@@ -1,4 +1,4 @@
-"""Data sets by name: the one that comes with the package, and those of TensorFlow Datasets."""
+"""Data sets by name: the data set of this package, and the data sets of TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _DIGITS_SPLITS = {"all": slice(None), "train": slice(0, 1437), "test": slice(143
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set by name, which each worker opens for itself. ``load_dataset()`` makes one.
+    """A data set by name. Each worker opens it separately. ``load_dataset()`` makes one.
 
     Attributes:
         name: "digits", or the name of a TensorFlow data set.
-        split: Which part of it.
+        split: The part of the data set.
         data_dir: Folder of the TensorFlow data sets; None for the default one.
-        supervised: Examples are pairs (input, label) rather than dictionaries of all features.
+        supervised: Whether examples are pairs (input, label); otherwise dictionaries of all features.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Dataset:
     supervised: bool = True
 
     def arrays(self) -> Any:
-        """All examples as NumPy arrays: ``(x, y)``, or a dictionary if not ``supervised``.
+        """Return all examples as NumPy arrays: ``(x, y)``, or a dictionary if not ``supervised``.
 
         Raises:
-            ArgumentError: The data set cannot be held as arrays (unequal shapes, or too large).
+            ArgumentError: The examples have unequal shapes, or are too large for arrays.
 
         Example:
             >>> x, y = tfdistr.load_dataset("digits", "test").arrays()
@@ -64,7 +64,7 @@ class Dataset:
         return tfds.as_numpy(self._read(batch_size=-1))
 
     def dataset(self) -> tf.data.Dataset:
-        """The examples, not batched, in a fixed order, as a ``tf.data.Dataset``."""
+        """Return the examples, not batched, in a fixed order, as a ``tf.data.Dataset``."""
         import tensorflow as tf
 
         if self.name == "digits":
@@ -72,21 +72,21 @@ class Dataset:
         return self._read()
 
     def fits_in_memory(self) -> bool:
-        """Whether all decoded examples fit into ``IN_MEMORY_BYTES``, as far as the features tell."""
+        """Return whether all decoded examples fit into ``IN_MEMORY_BYTES``; False if a size is not known."""
         if self.name == "digits":
             return True
         info = self.builder().info
         sizes: list[int] = []
         for feature in _leaves(info.features.get_tensor_info()):
             kind = np.dtype(feature.np_dtype)
-            if None in feature.shape or kind.hasobject:  # text has no size of its own
+            if None in feature.shape or kind.hasobject:  # text has no fixed size
                 return False
             sizes.append(int(np.prod(feature.shape, dtype=np.int64)) * kind.itemsize)
         size = int(info.splits[self.split].num_examples) * sum(sizes)
         return size <= IN_MEMORY_BYTES
 
     def decode(self, record: tf.Tensor) -> Any:
-        """The example of a record of the files, a scalar string tensor, as ``dataset()`` gives it."""
+        """Decode a record of the files, a scalar string tensor, to an example as in ``dataset()``."""
         import tensorflow as tf
 
         info = self.builder().info
@@ -96,7 +96,7 @@ class Dataset:
         return tf.nest.map_structure(lambda key: features[key], info.supervised_keys)
 
     def builder(self) -> Any:
-        """What TensorFlow Datasets reads the data set with."""
+        """Return the builder of TensorFlow Datasets that reads the data set."""
         import tensorflow_datasets as tfds
 
         return tfds.builder(self.name, data_dir=self.data_dir)
@@ -114,15 +114,16 @@ class Dataset:
 def load_dataset(
     name: str, split: str = "train", *, data_dir: str | None = None, supervised: bool = True
 ) -> Dataset:
-    """Describe a data set, to be passed to ``distributed_fit()``; every worker opens it for itself.
+    """Describe a data set for ``distributed_fit()``. Every worker opens it separately.
 
     Args:
         name: "digits" (1,797 images of 8 × 8 pixels, part of this package), or the name of a data set
             of TensorFlow Datasets that is prepared in ``data_dir``.
         split: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
-            knows, such as "train[:10%]", of the others.
-        data_dir: Folder of the prepared data sets; by default that of TensorFlow Datasets.
-        supervised: Examples are pairs (input, label); otherwise dictionaries of all features.
+            knows, such as "train[:10%]", of other data sets.
+        data_dir: Folder of the prepared data sets; by default the folder of TensorFlow Datasets.
+        supervised: Whether examples are pairs (input, label); otherwise they are dictionaries of all
+            features.
 
     Returns:
         A ``Dataset`` with ``.dataset()`` (a ``tf.data.Dataset``) and ``.arrays()``.
@@ -153,7 +154,7 @@ def load_dataset(
 
 
 def _check_prepared(described: Dataset) -> None:
-    """Find out now, not in every worker, that a data set or a split is not there."""
+    """Raise the error for a missing data set or split here, and not in every worker."""
     import tensorflow_datasets as tfds
 
     where = described.data_dir or "the default folder of TensorFlow Datasets"

@@ -1,4 +1,4 @@
-"""The records of a data set of TensorFlow Datasets by index: serialized examples, not decoded."""
+"""The records of a data set of TensorFlow Datasets by index. Records are serialized examples, not decoded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Records(Protocol):
 
 
 class TFRecordFile:
-    """Records of one TFRecord file. Where they begin is found when the first one is asked for.
+    """Records of one TFRecord file. The first read finds the positions of all records.
 
-    A record is its length (8 bytes), a checksum of that (4), the data, and a checksum of the data (4).
+    A record is its length (8 bytes), a checksum of the length (4), the data, and a checksum of the data (4).
 
     Args:
         path: The file.
-        records: How many records it must hold.
+        records: Number of records that the file must hold.
     """
 
     def __init__(self, path: str, records: int) -> None:
@@ -63,16 +63,16 @@ class TFRecordFile:
         return extents
 
     def read(self, number: int) -> bytes:
-        """The data of a record."""
+        """Return the data of a record."""
         position, length = self._extents[number].tolist()
         return os.pread(self._file.fileno(), length, position)
 
 
 class TFRecords:
-    """Records of a split of TFRecord files: of each file, some after each other.
+    """Records of a split of TFRecord files. The split has some consecutive records of each file.
 
     Args:
-        parts: For each part, the file, the number of its first record there and how many there are.
+        parts: For each part: the file, the number of its first record in the file, the number of records.
     """
 
     def __init__(self, parts: Sequence[tuple[TFRecordFile, int, int]]) -> None:
@@ -83,7 +83,7 @@ class TFRecords:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def __getitems__(self, indices: Sequence[int]) -> list[bytes]:
-        """The records with these indices."""
+        """Return the records with these indices."""
         numbers = np.searchsorted(self._ends, indices, side="right")
         starts = np.concatenate([[0], self._ends])[numbers]
         found = []
@@ -94,14 +94,14 @@ class TFRecords:
 
 
 def open_records(builder: Any, split: str) -> tuple[Records | None, str]:
-    """The records of a split of a prepared data set, in the order in which ``as_dataset`` reads its files.
+    """Open the records of a split of a prepared data set, in the order of the files in ``as_dataset``.
 
     Args:
         builder: The builder of TensorFlow Datasets.
         split: A split, or a part of one.
 
     Returns:
-        The records, or None if they can only be read in order; and how they are read, in words.
+        The records, or None if they can only be read in order; and a text that says how they are read.
     """
     info = builder.info
     kind = info.file_format.value if info.file_format else "unknown"
