@@ -2,8 +2,8 @@
 #'
 #' The result is the same as with one worker. With `cluster`, the call starts, watches and ends the
 #' workers. Without `cluster`, it joins the cluster that the environment variable TF_CONFIG describes, as the
-#' task in TF_CONFIG: make the same call in every process of the cluster (see [tf_config()]). With neither,
-#' the model is trained in this process.
+#' task in TF_CONFIG, or the ranks that `mpiexec` has started: make the same call in every process of the
+#' cluster (see [tf_config()]). With neither, the model is trained in this process.
 #'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
@@ -172,16 +172,16 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   if (is_r_function(placement)) {
     options$placement <- part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
   }
-  scratch <- NULL
-  on.exit(unlink(scratch, recursive = TRUE), add = TRUE)
+  scratch <- new.env()
+  on.exit(unlink(scratch$folder, recursive = TRUE), add = TRUE)
   before_start <- function(seed, run_dir) {
     functions <- list(
       model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
     )
     save_functions(Filter(is_r_function, functions), seed, run_dir)
-    scratch <<- file.path(run_dir, "tmp")
-    dir.create(scratch, showWarnings = FALSE) # a run that continues has it already
-    worker_env(scratch)
+    scratch$folder <- file.path(run_dir, "tmp")
+    dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
+    worker_env(scratch$folder)
   }
   if (is.null(cluster)) {
     say_if_session()

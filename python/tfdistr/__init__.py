@@ -1,7 +1,7 @@
 """tfdistr: one call trains a Keras 3 model on one or many workers, with the result of one.
 
-Names are loaded when they are first used: ``import tfdistr`` does not start TensorFlow, so that a
-launcher can set the environment of its workers, and a strategy can be made first.
+A name is loaded when it is first used: ``import tfdistr`` does not start TensorFlow. So a launcher can set
+the environment of its workers, and a strategy can be made, before TensorFlow starts.
 """
 
 from __future__ import annotations

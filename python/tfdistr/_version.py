@@ -1,3 +1,3 @@
-"""The version, which is also that of the R package."""
+"""The version of this package and of the R package."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""The door to the core for R: all that the R package calls, and nothing else.
+"""The names of the core that the R package calls, and nothing else.
 
-R imports this module once, so that the modules behind it may move. A name is loaded when R first asks for it:
-``library(tfdistr)`` starts no TensorFlow, and neither does the fork server of R before it may.
+R imports only this module, so that the modules behind it may move. A name is loaded when R first uses it:
+``library(tfdistr)`` does not start TensorFlow, and the fork server of R does not start it too early.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from tfdistr._version import __version__ as __version__
 
-#: The module of each name, with ":" and its name there if that is another one. What these do is said there.
+#: The module of each name. After ":" comes the name in that module, if it differs. The module documents it.
 NAMES = {
     # For the users of both languages
     "ClusterPlan": "cluster.config",
@@ -44,7 +44,7 @@ NAMES = {
     "Named": "_utils.foreign",
     "from_columns": "data.source",
     "run_fit": "jobs.run",
-    # What R functions take along to the workers
+    # The values that R functions take to the workers
     "check_own": "_utils.trusted_files",
     "load_value": "_utils.pickles",
     "save_value": "_utils.pickles",

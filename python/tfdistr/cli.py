@@ -1,4 +1,4 @@
-"""The command ``tfdistr``: what a cluster that is started by hand needs in each of its processes."""
+"""The command ``tfdistr``, for clusters whose processes a user starts by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def main() -> NoReturn:
     status = run()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Past the interpreter's end: TensorFlow's server has threads that cannot be ended.
+    # TensorFlow's server has threads that cannot be ended: leave without the interpreter's shutdown.
     os._exit(status)
 
 
@@ -141,13 +141,13 @@ def _serve(parsed: argparse.Namespace) -> int:
 def server_config(
     task_type: str | None, index: int | None, file: str | None, hosts: dict[str, str | None]
 ) -> ClusterConfig:
-    """The task of a process, and its cluster: from a file, from lists of addresses, or from TF_CONFIG.
+    """The cluster and the task of a process: from a file, from lists of addresses, or from TF_CONFIG.
 
     Args:
-        task_type: The job of the process; by default as TF_CONFIG or the file says.
-        index: Its index; the same.
+        task_type: The job of the process; by default, the job in TF_CONFIG or in the file.
+        index: The index of the process in its job; by default, the index in TF_CONFIG or in the file.
         file: A JSON file.
-        hosts: For each job, addresses with commas between them.
+        hosts: The addresses of each job, separated by commas.
 
     Raises:
         ArgumentError: There is no cluster, or more than one, or the file cannot be read.

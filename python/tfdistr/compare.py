@@ -27,12 +27,12 @@ COLUMNS = ("strategy", "workers", "seconds_per_epoch", "examples_per_second", "l
 
 @dataclass(frozen=True)
 class Run:
-    """A strategy that is to be tried, on a number of workers.
+    """One training run of a comparison: a strategy on a number of workers.
 
     Attributes:
-        strategy: Its name.
+        strategy: The name of the strategy.
         workers: Number of workers.
-        options: What it takes.
+        options: The options of the strategy.
     """
 
     strategy: str
@@ -41,13 +41,13 @@ class Run:
 
     @property
     def ps(self) -> int:
-        """How many parameter servers it gets."""
+        """Number of parameter servers of the run."""
         return KINDS[self.strategy].ps
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a run; ``Comparison`` says what the fields are."""
+    """The measurement of a run; ``Comparison`` describes the fields."""
 
     strategy: str
     workers: int
@@ -59,13 +59,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``compare_strategies()`` has measured.
+    """The measurements of ``compare_strategies()``.
 
     Attributes:
-        rows: For each strategy and number of workers: ``strategy``, ``workers``, ``seconds_per_epoch`` (the
-            median of the epochs but the first, in which TensorFlow compiles the step),
-            ``examples_per_second`` in such an epoch, ``loss`` (of the last epoch), and ``error``, why there
-            is none of these.
+        rows: One row for each strategy and number of workers. ``seconds_per_epoch`` is the median over all
+            epochs but the first, in which TensorFlow compiles the step. ``examples_per_second`` is the speed
+            in such an epoch. ``loss`` is the loss of the last epoch. ``error`` says why these are missing.
+            The other fields are ``strategy`` and ``workers``.
     """
 
     rows: tuple[Measured, ...]
@@ -126,18 +126,19 @@ def compare_strategies(
     env: Mapping[str, str] | None = None,
     **arguments: Any,
 ) -> Comparison:
-    """Train a model with several strategies and numbers of workers, one after the other, and measure.
+    """Train a model with several strategies and numbers of workers, one after the other, and measure the
+    speed.
 
-    Each run has processes of its own on this machine; nothing of one is left in the next.
+    Each run starts new processes on this machine, so that no run affects the next.
 
     Args:
         model: Function without arguments that builds and compiles the model.
         x: Inputs, as for ``distributed_fit()``.
         y: Targets, where ``x`` is arrays.
-        strategies: Names of strategies, or a dictionary with the options of each by its name.
-        workers: The number of workers, or several numbers to be tried. A strategy that trains in one process
-            is tried with one; one with parameter servers gets one of these beside the workers.
-        epochs: Number of epochs, at least 2: the first one is not measured.
+        strategies: Names of strategies, or a dictionary of options by the name of the strategy.
+        workers: The number of workers, or several numbers. A strategy that trains in one process runs with
+            one worker only. A strategy with parameter servers gets one parameter server beside the workers.
+        epochs: Number of epochs, at least 2: the first epoch is not measured.
         env: Environment variables for the workers.
         arguments: Further arguments of ``distributed_fit()``, such as ``batch_size``.
 
@@ -163,7 +164,7 @@ def compare_strategies(
                     **{"verbose": 0} | arguments, **run.options,
                 )  # fmt: skip
                 rows.append(measured(run, fit))
-            except ArgumentError:  # which the other runs would meet, too
+            except ArgumentError:  # the other runs would fail, too
                 raise
             except TfdistrError as error:
                 rows.append(Measured(run.strategy, run.workers, error=str(error)))
@@ -171,14 +172,15 @@ def compare_strategies(
 
 
 def check(epochs: Any, arguments: Iterable[str]) -> None:
-    """Check what each run of a comparison gets.
+    """Check the arguments that all runs of a comparison share.
 
     Args:
         epochs: Number of epochs.
         arguments: Names of the further arguments of ``distributed_fit()``.
 
     Raises:
-        ArgumentError: There are too few epochs, or the comparison has an argument of its own for that.
+        ArgumentError: There are too few epochs, or ``compare_strategies()`` sets one of these arguments
+            itself.
     """
     whole("epochs", epochs, minimum=2)
     fixed = [name for name in arguments if name in ("cluster", "strategy", "run_dir")]
@@ -191,10 +193,10 @@ def check(epochs: Any, arguments: Iterable[str]) -> None:
 
 
 def plan(strategies: Any, workers: Any) -> list[Run]:
-    """The runs of a comparison, in their order.
+    """The runs of a comparison, in order.
 
     Raises:
-        ArgumentError: There is no such strategy, it has no such option, or a number is not one of workers.
+        ArgumentError: A strategy or an option does not exist, or a number of workers is not valid.
     """
     named = strategies if isinstance(strategies, Mapping) else {name: {} for name in _listed(strategies)}
     numbers = sorted({whole("workers", number) for number in _listed(workers)})
@@ -214,12 +216,12 @@ def plan(strategies: Any, workers: Any) -> list[Run]:
 
 
 def measured(run: Run, fit: FitResult) -> Measured:
-    """What a run has shown."""
+    """The measurement of a run."""
     assert fit.run_dir is not None
     events = EventReader(fit.run_dir, len(fit.workers)).poll()
     seconds: dict[int, float] = {}
     for event in events:
-        if event["event"] == "epoch_end":  # of several workers the slowest counts
+        if event["event"] == "epoch_end":  # the slowest worker counts
             seconds[event["epoch"]] = max(seconds.get(event["epoch"], 0.0), event["seconds"])
     per_epoch = statistics.median([seconds[epoch] for epoch in sorted(seconds)[1:]] or seconds.values())
     examples = next((event.get("examples") for event in events if event["event"] == "train_begin"), None)

@@ -1,4 +1,4 @@
-"""``doctor()``: what would keep a cluster from starting, as it is seen from this machine, and what to do."""
+"""``doctor()``: finds what keeps a cluster from starting, as seen from this machine, and says what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.mpi_cluster import check_hosts
 from tfdistr.launch.mpiexec import find_mpiexec
 
-#: Seconds that clocks may differ by; logs of several workers could not be compared then.
+#: Clocks may differ by this many seconds. With a larger difference, logs of several workers do not compare.
 CLOCKS = 2.0
 _OK, _BAD, _NONE = "ok", "FAIL", "-"
 _RETICULATE = (1, 41)
@@ -48,17 +48,17 @@ _THERE = (
     "import json, time; from importlib.metadata import distributions as d; "
     'print(json.dumps([time.time(), next((p.version for p in d() if p.name == "tfdistr"), "")]))'
 )
-#: Seconds that TensorFlow may take to import, from a disk that is slow.
+#: Seconds that the import of TensorFlow may take, also from a slow disk.
 _IMPORT = 120.0
 
 
 class Row(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        check: What.
-        status: "ok", "FAIL", or "-" where it could not be checked or does not matter.
-        found: What was found.
+        check: What was checked.
+        status: "ok", "FAIL", or "-" where the check was not possible or does not matter.
+        found: The observation.
         fix: What to do; "" if nothing.
     """
 
@@ -70,17 +70,17 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What ``doctor()`` has found.
+    """The results of ``doctor()``.
 
     Attributes:
-        rows: One for each thing that was looked at.
+        rows: One row for each check.
     """
 
     rows: Sequence[Row]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing has failed."""
+        """Whether no check failed."""
         return all(row.status != _BAD for row in self.rows)
 
     def columns(self) -> dict[str, list[str]]:
@@ -98,7 +98,7 @@ class Diagnosis:
         """The rows as text.
 
         Args:
-            color: Whether those that failed are red, by the codes of terminals.
+            color: Whether the rows of failed checks are red (ANSI escape codes).
         """
         widths = [max(len(row[i]) for row in self.rows) for i in range(2)]
         lines = []
@@ -119,18 +119,18 @@ def doctor(
     timeout: float = 20.0,
     rscript: str | None = None,
 ) -> Diagnosis:
-    """Look, from this machine, for what would keep a cluster from starting.
+    """Check, from this machine, what would keep a cluster from starting.
 
-    It looks at the form of TF_CONFIG, at whether the names of all tasks resolve, whether the port of this
-    task is free and those of its peers can be reached, the clocks, the versions of all that matters, the
-    GPUs, R and reticulate. Nothing is changed, TensorFlow is not imported into this process, and no check
-    takes longer than ``timeout`` (the import of TensorFlow, in a process of its own, may take 2 minutes).
-    Start it on each machine; workers that wait for their peers answer, too.
+    It checks the form of TF_CONFIG, whether the names of all tasks resolve, whether the port of this task is
+    free, whether the ports of its peers can be reached, the clocks, the versions of the packages that matter,
+    the GPUs, R and reticulate. It changes nothing and does not import TensorFlow into this process. No check
+    takes longer than ``timeout``, except the import of TensorFlow in a separate process (at most 2 minutes).
+    Run it on each machine. Workers that wait for their peers answer it, too.
 
     Args:
-        config: The cluster: TF_CONFIG as text, as a mapping or as a ``ClusterConfig``; by default the
-            environment variable.
-        hosts: Instead, hosts for ``mpi_cluster()``, which must let this user in by ssh.
+        config: The cluster: TF_CONFIG as text, as a mapping or as a ``ClusterConfig``; by default, the
+            environment variable TF_CONFIG.
+        hosts: Hosts for ``mpi_cluster()``, instead of ``config``. They must let this user in by ssh.
         timeout: Seconds that each check may take.
         rscript: The path of Rscript; by default the one on PATH.
 
@@ -266,13 +266,13 @@ def _is_here(place: str) -> bool:
 
 
 def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What a coroutine gives, also where the caller's thread has a loop that runs."""
+    """The result of a coroutine, also where an event loop runs in the caller's thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work()).result()
 
 
 def _host(host: str, timeout: float) -> list[Row]:
-    """A host of mpi_cluster(): whether ssh lets this user in, and whether this Python is there."""
+    """Check a host of mpi_cluster(): whether ssh lets this user in, and whether this Python is there."""
     check = f"host {host}"
     began = time.time()
     said = _run(
@@ -343,7 +343,7 @@ def _mpi(timeout: float) -> list[Row]:
 
 
 def _gpus(timeout: float) -> list[Row]:
-    """The GPUs that there are, and those that TensorFlow sees; it is asked in a process of its own."""
+    """The GPUs of this machine, and the GPUs that TensorFlow sees in a separate process."""
     there = visible_gpus({})
     said = _run([sys.executable, "-c", _TENSORFLOW], max(timeout, _IMPORT))
     if said.failure:
@@ -387,7 +387,7 @@ class _Said(NamedTuple):
 
 
 def _run(command: Sequence[str], timeout: float) -> _Said:
-    """Run a program; what it printed, or why it failed."""
+    """Run a program; return its output, or why it failed."""
     quiet = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     try:
         ended = subprocess.run(
@@ -406,10 +406,10 @@ def _run(command: Sequence[str], timeout: float) -> _Said:
 
 
 def read_config(file: str) -> str:
-    """The TF_CONFIG of a file.
+    """The TF_CONFIG in a file.
 
     Raises:
-        ArgumentError: It cannot be read.
+        ArgumentError: The file cannot be read.
     """
     try:
         return Path(file).read_text(encoding="utf-8")

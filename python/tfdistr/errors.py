@@ -1,7 +1,7 @@
 """The errors that tfdistr raises.
 
-Each message states the rule, then what was received, then the fix. In R they
-arrive as conditions of class ``tfdistr_error_<kind>`` and ``tfdistr_error``.
+Each message states the rule, then the value that was received, then the fix. In R the errors are conditions
+of the classes ``tfdistr_error_<kind>`` and ``tfdistr_error``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-#: How the message begins that a worker which failed leaves to its peers.
+#: The message that a failed worker leaves for its peers begins with this text.
 PEER_MARK = "tfdistr: failure of"
 
-#: The exit status of a job that was told to end, and has saved what it has (EX_TEMPFAIL of sysexits.h).
+#: The exit status of a job that was told to end and has saved a checkpoint (EX_TEMPFAIL of sysexits.h).
 STOPPED_STATUS = 75
 
 
@@ -21,8 +21,8 @@ class TfdistrError(Exception):
 
     Args:
         message: The rule that was broken.
-        received: What came instead; shown after the rule.
-        fix: What the user can do about it; shown last.
+        received: The value that was received; shown after the rule.
+        fix: What the user can do; shown last.
 
     Example:
         >>> print(TfdistrError("`epochs` must be at least 1.", received=0, fix="Pass epochs=1."))
@@ -52,7 +52,7 @@ class ArgumentError(TfdistrError, ValueError):
 
 
 class ClusterConfigError(TfdistrError, ValueError):
-    """A TF_CONFIG, or what one is to be built from, is not valid."""
+    """A TF_CONFIG, or the input for building one, is not valid."""
 
     kind = "cluster_config"
 
@@ -61,8 +61,8 @@ class ClusterStartError(TfdistrError, RuntimeError):
     """The workers of a cluster could not be started or did not find each other.
 
     Attributes:
-        worker: Index of a worker that did not come, where that is known.
-        host: The machine on which it was to run.
+        worker: Index of a worker that did not come, if known.
+        host: The machine of that worker.
     """
 
     kind = "cluster_start"
@@ -71,28 +71,28 @@ class ClusterStartError(TfdistrError, RuntimeError):
 
 
 class DataShardError(TfdistrError, ValueError):
-    """A dataset cannot be split over the workers in the way that was asked for."""
+    """A dataset cannot be split over the workers in the requested way."""
 
     kind = "data_shard"
 
 
 class JobMismatchError(TfdistrError, ValueError):
-    """The workers were told to run different jobs: another model, number of epochs, package version, ..."""
+    """The workers are about to run different jobs: another model, number of epochs, package version, ..."""
 
     kind = "job_mismatch"
 
 
 class CheckpointError(TfdistrError, RuntimeError):
-    """A checkpoint is torn, or not one of this run."""
+    """A checkpoint is torn, or belongs to another run."""
 
     kind = "checkpoint"
 
 
 class JobStoppedError(TfdistrError, SystemExit):
-    """The job was told to end (SIGTERM), and has saved a checkpoint from which it can go on.
+    """The job was told to end (SIGTERM). It has saved a checkpoint, from which it can go on.
 
-    A script that does not catch it ends with the exit status ``STOPPED_STATUS``, 75, which tells schedulers
-    to try again later.
+    A script that does not catch the error ends with the exit status ``STOPPED_STATUS``, 75. This status tells
+    schedulers to try again later.
     """
 
     kind = "job_stopped"
@@ -112,14 +112,14 @@ class WorkerFailedError(TfdistrError, RuntimeError):
     """A worker of the job failed; the other workers were stopped.
 
     Attributes:
-        worker: Index of the worker that failed first; the first of a host that was lost. None where it is
-            not one of the workers that failed, or not known.
-        host: The machine it ran on, or on which something was lost; "unknown" where it is not.
-        pid: Its process id.
-        exit_code: Its exit status; negative for a signal (-9 is SIGKILL); None if it was alive.
-        traceback: Its own traceback (Python) or call stack (R), as text; None if it left none.
-        log: Path of the file with its output.
-        workers: What became of each worker, where a launcher knows.
+        worker: Index of the worker that failed first. If a host was lost, it is the first worker of that
+            host. None if no worker failed, or if the index is not known.
+        host: The machine of the worker, or the machine that lost something; "unknown" if it is not known.
+        pid: The process id of the worker.
+        exit_code: The exit status of the worker; negative for a signal (-9 is SIGKILL); None if it was alive.
+        traceback: The traceback (Python) or call stack (R) of the worker, as text; None if it left none.
+        log: Path of the file with the output of the worker.
+        workers: The final state of each worker, if a launcher knows it.
     """
 
     kind = "worker_failed"
@@ -149,6 +149,6 @@ class WorkerFailedError(TfdistrError, RuntimeError):
 
 
 def how_to_go_on(run_dir: object) -> str:
-    """What a user can do who has a job in ``run_dir`` that was told to end."""
+    """How a user continues the job in ``run_dir``, which was told to end."""
     folder = f", run_dir={str(run_dir)!r}" if run_dir is not None else ""
     return f"Go on with the same call{folder} and resume=True."

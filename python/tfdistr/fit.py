@@ -53,98 +53,101 @@ def distributed_fit(
 ) -> FitResult:
     """Train a Keras 3 model on one or many workers, with the result that one worker would give.
 
-    With ``cluster``, the workers are started, watched and ended. Without it, the call joins the
-    cluster that the environment variable TF_CONFIG describes, as the task that it names, or the ranks
-    that ``mpiexec`` has started: make the same call in every process of the cluster. With neither, the
-    model is trained in this process.
+    With ``cluster``, this call starts, watches and ends the workers. Without ``cluster``, the call joins the
+    cluster that the environment variable TF_CONFIG describes, as the task that it names, or the ranks that
+    ``mpiexec`` has started. Make the same call in every process of the cluster. Without any of these, this
+    process trains the model.
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every
             worker, inside the strategy's scope.
-        x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the
-            examples), a data frame, what ``load_dataset()`` returned, or a function. The function is
-            called as ``x(ctx)`` (or ``x()``) in every worker and returns a ``tf.data.Dataset`` of
-            examples, not batched, which tfdistr shuffles, batches and splits; see ``WorkerContext``. What
-            can be looked up by its index (arrays, data sets, pipelines of tensors) is read and decoded by
-            the worker that uses it only.
-        y: Targets, where ``x`` is arrays.
+        x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the examples),
+            a data frame, the result of ``load_dataset()``, or a function. The function is called as
+            ``x(ctx)`` (or ``x()``) in every worker and returns a ``tf.data.Dataset`` of single examples, not
+            of batches. tfdistr shuffles, batches and splits it; see ``WorkerContext``. If examples can be
+            looked up by their index (arrays, data sets, pipelines of tensors), only the worker that uses an
+            example reads and decodes it.
+        y: Targets, if ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
-            "parameter_server" (for ``local_cluster(workers=2, ps=1)``, or for the chief that TF_CONFIG
-            describes, where `tfdistr server` runs the others), or "model_parallel" (the layers of one model
-            are on several devices, or on the workers of a cluster).
+            "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
+            workers of a cluster). "parameter_server" needs ``local_cluster(workers=2, ps=1)``, or a TF_CONFIG
+            that makes this process the chief, while `tfdistr server` runs the other tasks.
         batch_size: Examples in a **global** batch: the number of workers does not change the result.
-            None if the function ``x`` returns batches (of the global size) already.
+            None if the function ``x`` already returns batches (of the global size).
         per_worker_batch_size: Examples in each worker's batch, instead of ``batch_size``: the global
             batch grows with the number of workers.
         epochs: Number of epochs.
-        steps_per_epoch: Steps of an epoch; by default as many as one pass over the data has. With it,
-            the data repeats as often as needed.
+        steps_per_epoch: Steps of an epoch; by default, the steps of one pass over the data. If it is set, the
+            data repeats as often as needed.
         validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
-        validation_steps: Steps of a validation; by default one pass.
-        validation_batch_size: Examples in a global batch of the validation; by default as in the training.
-        callbacks: List of Keras callbacks, or a function that returns one in each worker. Those that
-            write, and those that ``chief_only()`` marked, run on the chief only; if one on any worker
-            stops the training, all stop.
-        class_weight: Weight in the loss of each class, by its number.
-        sample_weight: Weight in the loss of each example, where ``x`` is arrays.
-        seed: Seed of the initial weights, the order of the examples and random layers; drawn if None.
+        validation_steps: Steps of a validation; by default, one pass.
+        validation_batch_size: Examples in a global batch of the validation; by default, as in training.
+        callbacks: List of Keras callbacks, or a function that returns a list in each worker. Callbacks that
+            write, and callbacks marked by ``chief_only()``, run on the chief only. If a callback on any
+            worker stops the training, all workers stop.
+        class_weight: Weight of each class in the loss, by the number of the class.
+        sample_weight: Weight of each example in the loss, if ``x`` is arrays.
+        seed: Seed of the initial weights, the order of the examples and the random layers; random if None.
         shuffle: Whether each epoch has its own order of the training examples.
-        drop_remainder: Whether the last batch of each pass over the training data is dropped where it is not
+        drop_remainder: Whether the last batch of each pass over the training data is dropped if it is not
             full; see ``steps_per_epoch()``.
-        scale_learning_rate: "linear" multiplies the learning rate by the number of workers, "sqrt" by
-            its square root, "none" leaves it; for use with ``per_worker_batch_size``.
+        scale_learning_rate: "linear" multiplies the learning rate by the number of workers, "sqrt" by the
+            square root of that number, "none" leaves it; for use with ``per_worker_batch_size``.
         warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled
             value; see ``WarmUp``.
-        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" (``mpiexec``
-            starts the workers of ``cluster``; without one it is for a script that ``mpiexec`` or ``srun`` has
-            started), or "auto": MPI where it can be used (mpi4py and its mpiexec are there, the workers
-            see no GPU), else what TensorFlow chooses. The result says what was used.
-        gradient_dtype: What the gradients are sent as between workers: "float32", or "bfloat16", which halves
-            the bytes and rounds each gradient to 8 significant bits.
+        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" or "auto". With
+            "mpi", ``mpiexec`` starts the workers of ``cluster``; without ``cluster``, the script must run
+            under ``mpiexec`` or ``srun``. "auto" is MPI if it can be used (mpi4py and its mpiexec are
+            installed, the workers see no GPU), else the choice of TensorFlow. The result names the
+            communication.
+        gradient_dtype: The type of the gradients between workers: "float32", or "bfloat16", which halves the
+            bytes and rounds each gradient to 8 significant bits.
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
-        run_dir: Folder for logs and exchange; by default a temporary one (for ``mpi_cluster()`` in the
-            working directory, for all hosts must see it), removed at exit unless the job failed.
-        checkpoint_every: How often to write a checkpoint into ``run_dir``: after so many steps, or "epoch". A
-            checkpoint has all that the training consists of, so that what goes on from it ends with the same
-            bits. None for never, or, with ``max_restarts`` or ``resume``, for "epoch".
-        resume: Whether to go on with the run that is in ``run_dir``, which failed, was cancelled or told to
-            end, or had fewer epochs. It must be one of the same job. If the folder is new or empty, the job
-            begins; if the run is complete, its result is returned.
-        max_restarts: How often to start all workers of ``cluster`` again, from the last checkpoint, after one
-            has failed. Restarts after which there was a newer checkpoint do not count.
-        min_workers: With how few workers the job may go on when ``max_restarts`` is used up: without the one
-            that failed then, and with the same global batch. None to give up instead.
-        start_timeout: Seconds within which all workers must have come; by default what ``cluster`` says, or
-            300.
-        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone: one that is
-            halted, or whose machine or network has failed. The processes of a job must have the same.
-        step_timeout: Seconds without a step, of training or validation, after which a worker fails with what
-            its main thread is at. It counts what comes before the first step, callbacks and checkpoints, too.
-            None for no limit.
-        options: What the strategy takes: ``devices`` of "mirrored", such as ``["gpu:0", "gpu:1"]`` (by
-            default all GPUs); ``device`` of "one_device"; ``update`` of "parameter_server", "async" (each
-            worker takes whole batches, and its gradient is applied when it comes) or "sync" (each batch
-            is split over the workers, and the mean of their gradients is applied once), and with "sync"
-            ``replicas_to_aggregate``, with how many workers' gradients a step is made; ``placement`` of
-            "model_parallel", such as ``{"dense_1": "worker 0", "dense_2": "worker 1"}``; see
-            ``ModelParallelStrategy``.
+        run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless
+            the job failed. For ``mpi_cluster()`` it is in the working directory, because all hosts must see
+            it.
+        checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
+            checkpoint has the whole state of the training, so that a run that goes on from it ends with the
+            same bits. None means never; with ``max_restarts`` or ``resume`` it means "epoch".
+        resume: Whether to go on with the run in ``run_dir``, which failed, was cancelled, was told to end, or
+            had fewer epochs. It must be a run of the same job. If the folder is new or empty, the job begins.
+            If the run is complete, its result is returned.
+        max_restarts: How often to restart all workers of ``cluster`` from the last checkpoint after a worker
+            has failed. A restart that led to a newer checkpoint does not count.
+        min_workers: The lowest number of workers with which the job may go on when ``max_restarts`` is used
+            up. It then goes on without the failed worker, and with the same global batch. None to give up.
+        start_timeout: Seconds within which all workers must have come; by default, the value of ``cluster``,
+            or 300.
+        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone: a worker that
+            is halted, or whose machine or network has failed. All processes of a job must have the same
+            value.
+        step_timeout: Seconds without a step, of training or validation, after which a worker fails. The error
+            shows what its main thread is doing. Callbacks, checkpoints and all work before the first step
+            count, too. None for no limit.
+        options: The options of the strategy: ``devices`` of "mirrored", such as ``["gpu:0", "gpu:1"]`` (by
+            default all GPUs); ``device`` of "one_device"; ``update`` and ``replicas_to_aggregate`` of
+            "parameter_server"; ``placement`` of "model_parallel", such as
+            ``{"dense_1": "worker 0", "dense_2": "worker 1"}``; see ``ModelParallelStrategy``. With the update
+            "async", each worker takes whole batches, and its gradient is applied when it arrives. With
+            "sync", each batch is split over the workers, and the mean of their gradients is applied once;
+            ``replicas_to_aggregate`` is the number of workers whose gradients make a step.
 
     Returns:
         A ``FitResult`` with ``history``, ``metrics``, ``model``, ``params``, ``workers`` and ``run_dir``.
-        ``params["communication"]`` is what was used: "mpi", "ring", "nccl", or "none" for one worker and for
-        strategies whose workers exchange no gradients.
+        ``params["communication"]`` is the communication of the run: "mpi", "ring", "nccl", or "none" for one
+        worker and for strategies whose workers exchange no gradients.
 
     Raises:
         ArgumentError: An argument is not of the form above.
         ClusterConfigError: TF_CONFIG is not valid.
         ClusterStartError: The workers did not find each other.
         DataShardError: The data cannot be split over the workers.
-        WorkerFailedError: A worker failed; it names the worker and holds its traceback and log.
+        WorkerFailedError: A worker failed; the error names the worker and holds its traceback and log.
         JobStoppedError: With checkpoints: this process or a worker got SIGTERM, with which Slurm and
-            Kubernetes say that they will end it. A checkpoint was written after the step that was being made.
-            A script that does not catch the error ends with exit status 75.
+            Kubernetes announce a preemption. A checkpoint was written after the current step. A script that
+            does not catch the error ends with exit status 75.
 
     Example:
         >>> def model():
@@ -163,7 +166,7 @@ def distributed_fit(
         return run_fit(Caller(display.event), **arguments)
     except JobStoppedError as stopped:
         display.close()
-        print(stopped, file=sys.stderr)  # where nobody catches it, Python ends without a word
+        print(stopped, file=sys.stderr)  # if nobody catches it, Python ends without a message
         raise
     finally:
         display.close()

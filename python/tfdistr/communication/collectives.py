@@ -117,7 +117,7 @@ class Collectives(ABC):
     def exchange(self, text: str) -> list[str]:
         """Return the ``text`` of each worker, in the order of the workers. Not for use in a graph.
 
-        It waits for all workers, and logs the worker for which it waits.
+        It waits for all workers. TensorFlow's collectives log the worker for which they wait.
 
         Raises:
             tf.errors.AbortedError: A worker has reported that it failed.
@@ -125,7 +125,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def text_of_chief(self, text: str) -> str:
-        """Return the ``text`` of worker 0, like ``exchange``. Worker 0 need not wait for the others."""
+        """Return the ``text`` of worker 0, like ``exchange``. Worker 0 waits for the others by MPI only."""
 
     @abstractmethod
     def barrier(self, name: str, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""What carries the collectives of a cluster that is to be started: MPI, or TensorFlow's own."""
+"""Choosing the backend of the collectives of a cluster: MPI, or TensorFlow's own collectives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launch
 
 @dataclass(frozen=True)
 class Backend:
-    """What carries the collectives.
+    """The backend of the collectives.
 
     Args:
-        communication: "mpi", "ring", "nccl", or "auto" where it is left to TensorFlow.
-        cluster: What starts the workers.
-        reason: Why it is this one.
+        communication: "mpi", "ring", "nccl", or "auto", which leaves the choice to TensorFlow.
+        cluster: The cluster that starts the workers.
+        reason: Why this backend was chosen.
     """
 
     communication: str
@@ -39,14 +39,14 @@ class Backend:
 
 
 def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
-    """What carries the collectives of ``cluster`` where the user asked for ``communication``.
+    """Choose the backend of ``cluster`` for the ``communication`` that the user has passed.
 
-    MPI is chosen for "auto" where it can be used: mpi4py, its library and mpiexec are there, and the workers
-    see no GPU, between which NCCL is faster.
+    "auto" chooses MPI if mpi4py, its library and mpiexec are there, and the workers see no GPU: NCCL is
+    faster between GPUs.
 
     Raises:
-        ArgumentError: The cluster is one of MPI, and another communication was asked for.
-        ClusterStartError: MPI was asked for, and is not there.
+        ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi".
+        ClusterStartError: MPI is needed, and is not there.
     """
     if isinstance(cluster, MpiCluster):
         if communication not in ("auto", "mpi"):
@@ -76,12 +76,12 @@ def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Ba
 
 
 def backend_path(run_dir: str | os.PathLike[str]) -> Path:
-    """The file of the run directory that says what was chosen, and why."""
+    """The file of the run directory with the backend and the reason for it."""
     return Path(run_dir) / "backend.txt"
 
 
 def _check_mpi() -> None:
-    """See that mpi4py, its library and the library's own launcher are there."""
+    """Check that mpi4py, its library and the launcher of that library are there."""
     received = None
     if find_spec("mpi4py") is None:
         received = "no mpi4py"
@@ -94,7 +94,7 @@ def _check_mpi() -> None:
     mpiexec = find_mpiexec()
     if mpiexec is None:
         raise no_launcher()
-    command_line(mpiexec, version_of(mpiexec), 1)  # which refuses launchers that are not known
+    command_line(mpiexec, version_of(mpiexec), 1)  # refuses an unknown launcher
     launcher = family(version_of(mpiexec))
     if launcher != _family_of_library(library):
         raise ClusterStartError(
@@ -109,12 +109,12 @@ _NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 
 
 def _family_of_library(version: str) -> str:
-    return "openmpi" if "Open MPI" in version else "mpich"  # and those that are made of it
+    return "openmpi" if "Open MPI" in version else "mpich"  # or a library derived from MPICH
 
 
 @lru_cache(maxsize=2)
 def _library(python: str) -> tuple[str, str | None]:
-    """What the library of MPI says of itself in its first line, and why it cannot be loaded if so."""
+    """The first line of the version text of the MPI library, and the error if it cannot be loaded."""
     try:
         ended = subprocess.run([python, "-c", PRINT_LIBRARY], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:

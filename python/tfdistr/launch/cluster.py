@@ -1,4 +1,4 @@
-"""What the launcher asks of a cluster."""
+"""The interface of a cluster for the launcher."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tfdistr.launch.roles import Role, equal_workers
 
 
 class Cluster(Protocol):
-    """What can start the processes of a job.
+    """A cluster, which starts the processes of a job.
 
     Attributes:
         workers: The number of its processes.
-        follow: Whether to show what they print.
-        start_timeout: Seconds until each must be ready.
-        tasks: The task of each process, where they have different ones.
-        roles: What each process is there for.
+        follow: Whether to show the output of the processes.
+        start_timeout: Seconds until each process must be ready.
+        tasks: The task of each process, if the tasks are different.
+        roles: The role of each process.
     """
 
     @property
@@ -41,19 +41,19 @@ class Cluster(Protocol):
         """Start a process whose role says that it can be replaced."""
 
     def without(self, worker: int, min_workers: int) -> Cluster | None:
-        """A cluster like this one without a worker that was lost; on other hosts, without its host.
+        """This cluster without a lost worker; on other hosts, without the host of that worker.
 
         Args:
             worker: The index of the worker.
-            min_workers: How many must be left.
+            min_workers: The least number of workers that must be left.
 
         Returns:
-            The cluster, or None if too few would be left.
+            The cluster, or None if too few workers would be left.
         """
 
 
 class EqualWorkers:
-    """What clusters have in common whose processes are workers that all need each other."""
+    """The base of clusters whose processes are workers that all need each other."""
 
     tasks: Sequence[Task] = ()
 
@@ -64,9 +64,9 @@ class EqualWorkers:
 
     @property
     def roles(self) -> Sequence[Role]:
-        """All have the same."""
+        """The roles of the workers, which are equal."""
         return equal_workers(self.workers)
 
     def start_again(self, index: int, run_dir: Path) -> Worker:
-        """None can be replaced alone."""
+        """Not possible: no worker can be replaced alone."""
         raise NotImplementedError

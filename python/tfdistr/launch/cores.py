@@ -1,8 +1,7 @@
-"""Which cores of its machine each worker runs on.
+"""The cores on which each worker runs.
 
-Workers that share all cores get into each other's way: each of them would start a thread for every core.
-A launcher tells each worker which share of its machine's cores it has; the worker takes it before TensorFlow
-starts.
+Workers that share all cores disturb each other: each worker would start a thread for every core. The launcher
+gives each worker a share of the cores of its machine. The worker takes its share before TensorFlow starts.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def check_cores(workers: int, cores_per_worker: Any) -> int | None:
-    """``cores_per_worker``, if this machine has as many cores for so many workers; None for a fair share.
+    """Check ``cores_per_worker``, which is None for a fair share, against the cores of this machine.
 
     Raises:
-        ArgumentError: It has not.
+        ArgumentError: This machine has too few cores.
     """
     cores = optional_whole("cores_per_worker", cores_per_worker)
     _check_enough(workers, cores or 0, len(usable_cores()))
@@ -41,18 +40,18 @@ def _check_enough(workers: int, each: int, available: int) -> None:
 
 
 def share_of(index: int, workers: int, cores_per_worker: int | None) -> dict[str, str]:
-    """The environment variable that tells one of the workers on a machine its share of the cores."""
+    """The environment variable with the share of the cores of worker ``index`` on a machine."""
     return {_SHARE: f"{index} {workers} {cores_per_worker or 0}"}
 
 
 def take_cores() -> list[int]:
-    """Keep this worker to its share of the cores, with as many threads, before TensorFlow starts.
+    """Bind this worker to its share of the cores, with as many threads, before TensorFlow starts.
 
     Returns:
-        The cores; all that can be used if nobody has shared them out.
+        The cores; all usable cores if no launcher has set a share.
 
     Raises:
-        ArgumentError: This machine has not as many.
+        ArgumentError: This machine has too few cores.
     """
     usable = usable_cores()
     if _SHARE not in os.environ:
@@ -63,7 +62,7 @@ def take_cores() -> list[int]:
     own = [usable[(index * each + core) % len(usable)] for core in range(each)]
     for name in _POOLS:
         os.environ.setdefault(name, str(len(own)))
-    # Also the threads that R or a library has started already.
+    # R or a library may have started threads already: they are bound, too.
     with contextlib.suppress(OSError, AttributeError):  # not on macOS
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), own)

@@ -1,33 +1,33 @@
-"""What a worker tells its launcher: JSON lines in a file of the run directory.
+"""The events that a worker reports to its launcher: JSON lines in a file of the run directory.
 
-A file, because it works alike for workers in Python and in R, needs no connection, outlives both
-sides, and can be read afterwards: ``RUN_DIR/workers/<index>/events.jsonl``. Each line is an object
-with "event" (the kind), "time" (seconds since 1970, UTC) and the fields of that kind:
+The file is ``RUN_DIR/workers/<index>/events.jsonl``. A file works alike for workers in Python and in R, needs
+no connection, outlives both processes, and can be read afterwards. Each line is an object with "event" (the
+kind), "time" (seconds since 1970, UTC) and the fields of that kind:
 
 =============  ==============================================================================
 started        pid, host
 ready          (none): the worker has joined its cluster
-train_begin    epochs: int; steps: int a epoch, and examples: int a epoch, or null if that is not known
+train_begin    epochs: int; steps and examples of an epoch: int, or null if the number is not known
 epoch_begin    epoch: int, counted from 0 as in Keras
 batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
 epoch_end      epoch; metrics; seconds
-worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed: of the
-               chief of parameter servers
-checkpoint     epoch, step: where the training is; seconds: how long it took to save that
-unsaved        (none): the job cannot have checkpoints, so nothing is saved if it is told to end
+worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed. Only the
+               chief of parameter servers writes this event
+checkpoint     epoch, step: the position of the training; seconds: the duration of the save
+unsaved        (none): the job cannot have checkpoints, so a preemption saves nothing
 warning        message: what the user should know
 done           seconds
-stopped        message, fix: the job was told to end, and has saved what it has
+stopped        message, fix: the job was told to end, and has saved a checkpoint
 failed         error_type, message, traceback (text or null), language ("python" or "r"),
                peer: true if the error only says that another worker is gone
 =============  ==============================================================================
 
-The launcher adds some, for whoever displays the job: ``log`` (worker, line), ``restart`` (worker,
-reason) when all workers are started again because of that one, and ``replaced`` (worker, reason) when
-another process takes the place of that one.
+The launcher adds events for the display of the job: ``log`` (worker, line), ``restart`` (worker, reason) if
+all workers are started again because of that worker, and ``replaced`` (worker, reason) if another process
+replaces that worker.
 
-JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf", and
-within ``metrics`` the reader makes them floats again.
+JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf". In ``metrics``
+the reader converts them to floats again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
-    """Where worker `index` writes its events."""
+    """The path of the file with the events of worker `index`."""
     return Path(run_dir) / "workers" / str(index) / "events.jsonl"
 
 
@@ -71,12 +71,12 @@ class EventWriter:
         """Append one event.
 
         Args:
-            kind: Its kind, as listed above.
-            **fields: Its fields. NumPy scalars and arrays and tensors become numbers and lists;
-                what JSON has no form for becomes text.
+            kind: Its kind, as in the table above.
+            **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
+                a value without a form in JSON becomes text.
         """
         event = {"event": kind, "time": time.time(), **_plain(fields)}
-        # One call, so that a line is whole whoever else appends, and there if the process is killed next.
+        # One call: the line stays whole if others append, and is there if this process is killed next.
         os.write(self._file, json.dumps(event, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class EventReader:
 
     Args:
         run_dir: The directory of the run.
-        workers: How many workers it has.
+        workers: The number of its workers.
 
     Example:
         >>> [event["event"] for event in EventReader(run_dir, workers=1).poll()]
@@ -135,7 +135,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Make a value of what JSON has: numbers, text, lists, objects."""
+    """Convert a value to the types of JSON: numbers, text, lists, objects."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()  # lone surrogates could not be printed
     if value is None or isinstance(value, bool | int):
@@ -150,7 +150,7 @@ def _plain(value: Any) -> Any:
         return _plain(value.numpy())
     if hasattr(value, "tolist"):  # a NumPy array or scalar
         plain = value.tolist()
-        if type(plain) is not type(value):  # a bfloat16 gives itself
+        if type(plain) is not type(value):  # tolist() of a bfloat16 returns the bfloat16
             return _plain(plain)
     try:
         return _plain(float(value))

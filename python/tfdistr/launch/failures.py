@@ -1,4 +1,4 @@
-"""What went wrong with a worker, which worker was the first, and how that is said."""
+"""The failures of workers, their root cause, and its error."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tfdistr.errors import WorkerFailedError
 from tfdistr.launch.process import Worker
 
 _LOG_LINES = 20
-#: Signals that a worker gets for its own fault, or from outside: never because another worker failed.
+#: Signals for an error of the worker itself, or from outside: never because another worker failed.
 _FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
 class Cause(IntEnum):
-    """How likely a failure is the first one, from which the others followed; lower is likelier."""
+    """The kind of a failure. A lower kind is more likely the root cause, from which the others followed."""
 
-    OWN = 0  # an error of its own, or a signal that no peer's failure brings about
-    EXIT = 1  # it ended without saying why
-    PEER = 2  # it said that another worker is gone
+    OWN = 0  # an error of the worker itself, or a signal that the failure of a peer does not cause
+    EXIT = 1  # the worker ended without a report
+    PEER = 2  # the worker reported that another worker is gone
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Failure:
     """A worker's failure.
 
     Args:
-        worker: Its index.
-        time: When it failed, or when that was seen; seconds since 1970.
-        cause: What kind of failure.
-        event: What it reported, if it did (see `tfdistr.launch.events`, "failed").
-        exit_code: Its exit status or minus the signal that ended it; None while it runs.
-        silence: Seconds for which it gave no sign of life, if that was it.
+        worker: The index of the worker.
+        time: The time of the failure, or of its detection; seconds since 1970.
+        cause: The kind of the failure.
+        event: The report of the worker, if there is one (see `tfdistr.launch.events`, "failed").
+        exit_code: The exit status, or minus the signal that ended the worker; None while it runs.
+        silence: Seconds without a sign of life, if the worker failed by silence.
     """
 
     worker: int
@@ -48,49 +48,49 @@ class Failure:
 
     @classmethod
     def reported(cls, event: Mapping[str, Any], exit_code: int | None) -> Failure:
-        """Make one of what a worker reported."""
+        """The failure that a worker reported."""
         cause = Cause.PEER if event.get("peer") else Cause.OWN
         return cls(event["worker"], event["time"], cause, event, exit_code)
 
     @classmethod
     def exited(cls, worker: int, time: float, exit_code: int) -> Failure:
-        """Make one of an end that the worker did not explain."""
+        """The failure of a worker that ended without a report."""
         cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
         return cls(worker, time, cause, exit_code=exit_code)
 
     @classmethod
     def halted(cls, worker: int, time: float) -> Failure:
-        """Make one of a worker that a signal halted, so that its peers lost it."""
+        """The failure of a worker that a signal halted, so that its peers lost it."""
         return cls(worker, time, Cause.OWN)
 
     @classmethod
     def silent(cls, worker: int, time: float, seconds: float) -> Failure:
-        """Make one of a worker that gives no sign of life."""
+        """The failure of a worker that gives no sign of life."""
         return cls(worker, time, Cause.OWN, silence=seconds)
 
     @property
     def port_in_use(self) -> bool:
-        """Whether the worker's port was taken by another process before it came to listen there."""
+        """Whether another process took the port of the worker before the worker listened there."""
         event = self.event or {}
         return PORT_IN_USE in str(event.get("message", ""))
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:
-    """Choose the failure from which the others followed: of the likeliest kind, the first by time."""
+    """The failure from which the others followed: the earliest failure of the likeliest kind."""
     return min(failures, key=lambda failure: (failure.cause, failure.time))
 
 
 def worker_failed_error(
     failure: Failure, process: Worker, *, title: str, done: bool, attempts: int = 1
 ) -> WorkerFailedError:
-    """Say what happened to a worker, with its own traceback, or else the end of its output.
+    """The error for a failed worker, with its traceback, or else the end of its output.
 
     Args:
-        failure: What happened.
+        failure: The failure.
         process: The worker's process.
-        title: How the worker is named, such as "Worker 1 of 3".
-        done: Whether it had reported that its work is done.
-        attempts: How often the workers were started, for a port that was in use each time.
+        title: The name of the worker in the message, such as "Worker 1 of 3".
+        done: Whether the worker had reported that its work is done.
+        attempts: How often the workers were started, if a port was in use each time.
     """
     event = failure.event or {}
     traceback = str(event.get("traceback") or "").strip("\n") or None
@@ -125,7 +125,7 @@ def worker_failed_error(
 def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str | None]:
     message = str(event.get("message", "")).strip()
     if traceback and message in traceback:
-        message = message.partition("\n")[0]  # all of it follows
+        message = message.partition("\n")[0]  # the traceback has the whole message
     what = ": ".join(filter(None, (str(event.get("error_type", "")), message)))
     if event.get("peer"):
         return f"lost another worker, and no worker reported an error of its own: {what}", None
@@ -133,7 +133,7 @@ def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str
 
 
 def what_ended(exit_code: int | None) -> str:
-    """How a process ended that did not say why."""
+    """The text for the end of a process that reported no error."""
     return _unexplained(exit_code, done=False)[0]
 
 

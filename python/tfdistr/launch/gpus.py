@@ -1,4 +1,4 @@
-"""The GPUs of NVIDIA that processes of this machine see; TensorFlow is not asked, which would take them."""
+"""The NVIDIA GPUs that processes of this machine see. TensorFlow is not asked: it would take the GPUs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_gpu_each(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs for as many workers.
+    """The visible GPUs, one for each worker.
 
     Raises:
-        ArgumentError: There is none.
+        ArgumentError: There is no visible GPU.
     """
     gpus = visible_gpus(env)
     if not gpus:

@@ -1,11 +1,11 @@
-"""Ends a worker, and what it has started, when the process that started the worker is gone.
+"""Ends a worker and its process group when the process that started the worker is gone.
 
     python group_reaper.py PARENT_PID GROUP JOB
 
-The kernel ends the worker itself then (see ``die_with_parent``), but not the rest of its process group. Where
-the worker was a rank of the job JOB of MPI, what it leaves in /dev/shm is removed, too.
+The kernel then ends the worker itself (see ``die_with_parent``), but not the rest of its process group. If
+the worker was a rank of the MPI job JOB, the names that the job leaves in /dev/shm are removed, too.
 
-It is run by its path and uses the standard library only, so that it is there at once.
+The script is run by its path and uses the standard library only, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MPI_NAMES = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir,
 
 
 def main(parent: int, group: int, job: str) -> None:
-    """Wait until ``parent``, which has started this process, is gone, and kill the process group then."""
+    """Wait until ``parent``, which has started this process, is gone; then kill the process group."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)

@@ -26,17 +26,17 @@ from tfdistr.launch.warm.servers import warm_start
 
 _HOST = "127.0.0.1"
 _OWN = ("TF_CONFIG", PARENT)
-#: Said only if the user's environment does not: what TensorFlow and gRPC print at the start hides errors.
+#: Only for variables that the user has not set: the start messages of TensorFlow and gRPC hide errors.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
-#: On one machine no worker need listen on the network. Those of MPICH would, at an interface's own address,
-#: through UCX or, where that is chosen, libfabric. What the environment says is for jobs of several machines.
+#: On one machine no worker needs to listen on the network. Workers with MPICH would listen at the address of
+#: an interface, by UCX or libfabric. The variables of the environment are for jobs on several machines.
 BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
-#: The program of a Python worker; the run directory and its index follow.
+#: The program of a Python worker; the run directory and the index of the worker follow.
 WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
 
 
 def check_env(env: Any) -> dict[str, str]:
-    """``env``, if it maps names of environment variables to text. No error shows a value."""
+    """Check that ``env`` maps names of environment variables to text. No error shows a value."""
     if env is not None and not isinstance(env, Mapping):
         raise ArgumentError(
             "`env` must map the names of environment variables to their values.",
@@ -67,17 +67,17 @@ def check_env(env: Any) -> dict[str, str]:
 
 @attrs.frozen
 class LocalCluster(EqualWorkers):
-    """Workers on this machine, each a process of its own. Made by `local_cluster`, which see."""
+    """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
     workers: int = argument(whole, "workers", default=2)
-    env: Mapping[str, str] | None = attrs.field(  # which may hold secrets
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
         default=None, converter=check_env, hash=False, repr=False
     )
     follow: bool = argument(flag, "follow", default=False)
     start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
     cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
     ps: int = argument(whole, "ps", default=0, minimum=0)
-    gpus: tuple[str, ...] = ()  # that of each worker; none if all see all
+    gpus: tuple[str, ...] = ()  # the GPU of each worker; empty if all see all
     warm: bool = argument(flag, "warm", default=True)
 
     def __attrs_post_init__(self) -> None:
@@ -87,16 +87,16 @@ class LocalCluster(EqualWorkers):
         """Start every worker once, on ports that are free now.
 
         Args:
-            command: The program of a worker and its arguments, to which two are added: `run_dir` and the
-                index of the worker.
+            command: The program of a worker and its arguments; `run_dir` and the index of the worker are
+                added.
             run_dir: The directory of the run.
 
         Returns:
-            The workers in order; whoever called has to `stop` them.
+            The workers in the order of their indices; the caller has to `stop` them.
 
         Raises:
-            ClusterStartError: If there are too few ports, or the program cannot be started. None is
-                left running then.
+            ClusterStartError: If there are too few ports, or the program cannot be started. Then no
+                worker is left running.
         """
         plan = tf_config(worker=[f"{_HOST}:{port}" for port in free_ports(self.workers)])
         return launch(
@@ -112,7 +112,7 @@ class LocalCluster(EqualWorkers):
         config: ClusterConfig,
         env: Mapping[str, str],
     ) -> WorkerProcess:
-        """Start one process of the cluster, with environment variables of its own."""
+        """Start one process of the cluster, with its own environment variables."""
         whole = {**os.environ, **env, PARENT: str(os.getpid()), **config.to_env()}
         loopback = keep_to_loopback(whole)
         loopback.warn([split_address(each)[1] for addresses in config.jobs.values() for each in addresses])
@@ -133,31 +133,31 @@ class LocalCluster(EqualWorkers):
             ) from error
 
     def environment(self, index: int) -> dict[str, str]:
-        """The environment variables of worker ``index`` that this process does not have."""
+        """The environment variables of worker ``index`` that are added to the variables of this process."""
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
         return {**self.common_environment(), **share, **own}
 
     def without(self, worker: int, min_workers: int) -> LocalCluster | None:
-        """A cluster without a worker that was lost; None if fewer than ``min_workers`` would be left."""
+        """This cluster without a lost worker; None if fewer than ``min_workers`` workers would be left."""
         if self.workers - 1 < min_workers:
             return None
         gpus = tuple(gpu for place, gpu in enumerate(self.gpus) if place != worker)
         return attrs.evolve(self, workers=self.workers - 1, gpus=gpus)
 
     def common_environment(self) -> dict[str, str]:
-        """Those of them that all processes have."""
+        """The environment variables that all processes of the cluster have."""
         return {**worker_defaults(), **BY_MEMORY, **(self.env or {})}
 
     def warm_up(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        """Start what forks the workers in the background, if they are to start warm.
+        """Start the fork server of the workers in the background, if they start warm.
 
         Args:
             command: The program of a worker and its arguments.
-            env: Environment variables of workers of this language, before which those of the user come.
+            env: Environment variables of workers of this language; the variables of the user override them.
         """
         whole = {**os.environ, **(env or {}), **self.environment(0)}
-        with contextlib.suppress(TfdistrError):  # the job that this is for raises it
+        with contextlib.suppress(TfdistrError):  # the job raises the error later
             if self.warm:
                 warm_start(command, whole, keep_to_loopback(whole))
 
@@ -174,32 +174,33 @@ def local_cluster(
 ) -> LocalCluster:
     """Describe a cluster of worker processes on this machine.
 
-    No worker is started yet. The workers listen on ports that are chosen when they start, talk to each other
-    over the loopback address, and end with the process that started them. Other machines do not reach them,
-    nor anything else that listens in their processes: see SECURITY.md, also for how to change that.
+    No worker is started yet. The workers listen on ports that are chosen at their start, communicate over the
+    loopback address, and end with the process that started them. Other machines reach neither the workers nor
+    other servers in their processes. SECURITY.md says more, and how to change that.
 
     Args:
-        workers: How many; the number must be whole and at least 1. With "gpus" one for each GPU that this
-            process sees (or ``env`` lets see), which sees that one only.
-        ps: How many parameter servers beside them, for ``strategy="parameter_server"``. A process that is the
-            chief is then started, too.
-        cores_per_worker: On how many cores of this machine each worker runs, with as many threads. By default
-            the workers share all cores that this process can use, fairly; where there are fewer cores than
-            workers, several workers share one.
-        env: Environment variables for the workers, text to text, beside those of this process.
-        follow: Whether to show what the workers print as it comes, each line after "[worker 1] ". It is in
-            a file for each worker in any case.
+        workers: The number of workers, a whole number of at least 1. "gpus" means one worker for each GPU
+            that this process sees (or that ``env`` makes visible); each worker sees only its GPU.
+        ps: The number of parameter servers, for ``strategy="parameter_server"``. A process for the chief is
+            then started, too.
+        cores_per_worker: The number of cores of this machine for each worker, which runs as many threads. By
+            default the workers share all cores that this process can use, fairly; with fewer cores than
+            workers, several workers share a core.
+        env: Environment variables for the workers, text to text, added to the variables of this process.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ". A file for
+            each worker has the output in any case.
         start_timeout: Seconds until every worker must have joined the cluster.
-        warm: Whether workers are forks of a process that has imported TensorFlow and Keras, so that they
-            start in some 2 seconds instead of 10. This call starts that process in the background. It serves
-            all jobs of this session, and ends with it, after ten idle minutes, and by `stop_warm_workers`.
-            Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs say why.
+        warm: Whether the workers are forks of a fork server, a process that has imported TensorFlow and
+            Keras. They then start in about 2 seconds instead of 10. This call starts the fork server in the
+            background. It serves all jobs of this session. It ends with the session, after ten idle minutes,
+            or by `stop_warm_workers`. If a fork is not safe (macOS, a GPU in use), workers start cold, and
+            their logs say why.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
 
     Raises:
-        ArgumentError: If an argument is not of that form.
+        ArgumentError: If an argument does not have this form.
 
     Example:
         >>> local_cluster(workers=4).workers
@@ -214,14 +215,14 @@ def local_cluster(
 
 
 def describe_local_cluster(workers: int | str = 2, *, env: Any = None, **options: Any) -> LocalCluster:
-    """What `local_cluster` returns, with nothing started in the background."""
+    """The cluster that `local_cluster` returns, but nothing is started in the background."""
     gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
     count = len(gpus) if isinstance(workers, str) and gpus else workers
     return LocalCluster(count, env, gpus=gpus, **options)  # type: ignore[arg-type]
 
 
 def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProcess]:
-    """Start processes, given what starts that with an index: all of them or none."""
+    """Start ``count`` processes by ``start``, which takes an index: all of them or none."""
     processes: list[WorkerProcess] = []
     try:
         processes.extend(map(start, range(count)))
@@ -232,7 +233,7 @@ def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProc
 
 
 def worker_defaults() -> dict[str, str]:
-    """Environment variables of every worker, before which those of the user come."""
+    """Environment variables of every worker; the variables of the user override them."""
     quiet = {name: value for name, value in _QUIET.items() if name not in os.environ}
     return {**quiet, "PYTHONUNBUFFERED": "1"}
 

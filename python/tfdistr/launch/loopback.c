@@ -1,11 +1,11 @@
-/* What a local cluster preloads (LD_PRELOAD) into its workers: servers that would listen on all interfaces
- * of this machine listen on its loopback interface only. See loopback.py beside this file.
+/* A local cluster preloads this library (LD_PRELOAD) into its workers: servers that would listen on all
+ * interfaces of this machine listen on its loopback interface only. See loopback.py beside this file.
  *
- * A TCP socket that is bound to 0.0.0.0 or :: and a port is bound to the loopback address instead. One that
- * takes connections for both IPv4 and IPv6 gets that of IPv4, as TF_CONFIG has addresses of 127.0.0.1.
- * Where the port is left to the system, bind() cannot tell a server from a client, which must keep its way to
- * the network: such a socket is tied to the interface when it begins to listen (as an ordinary user: since
- * Linux 5.7). Nothing else is changed: no other address, no client, no datagrams.
+ * A TCP socket that is bound to 0.0.0.0 or :: and a port is bound to the loopback address instead. A socket
+ * for both IPv4 and IPv6 gets the loopback address of IPv4, because TF_CONFIG has addresses of 127.0.0.1.
+ * If the system chooses the port, bind() cannot distinguish a server from a client, and a client must reach
+ * the network. Such a socket is tied to the interface when it begins to listen (for an ordinary user: since
+ * Linux 5.7). Other addresses, clients and datagrams are not changed.
  */
 
 #include <dlfcn.h>
@@ -14,12 +14,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#ifndef RTLD_NEXT /* The C library shows it only together with other types for bind(). */
+#ifndef RTLD_NEXT /* The C library defines it only together with other types for bind(). */
 #define RTLD_NEXT ((void *)-1L)
 #endif
 #define LOOPBACK "lo"
 
-/* The port of the address of all interfaces, in network order; -1 if it is another address. */
+/* The port, in network order, if the address means all interfaces; -1 for another address. */
 static int port_on_all(const struct sockaddr *address, socklen_t length)
 {
     struct sockaddr_in four;

@@ -1,14 +1,16 @@
-"""Keeping the workers of this machine from being reached from other machines.
+"""Protecting the workers of this machine from other machines.
 
-TensorFlow's server listens on all interfaces, whatever address it is given, and whoever reaches it runs code
-as the user who trains. mpiexec listens so, too. Neither has an option for that, so it is done from outside:
+TensorFlow's server listens on all interfaces, whatever its address is. A client that reaches it can run code
+as the user who trains. mpiexec listens on all interfaces, too. Neither has an option against that, so tfdistr
+protects them from outside, in one of two ways:
 
 * "preload": a small library, loopback.c, makes their sockets listen on the loopback interface only. It is
-  compiled when it is first needed.
-* "namespace", where that cannot be: the processes have a network namespace of their own. As there is no other
-  network in it, functions that read data from one fail, which is why it comes second.
+  compiled at its first use.
+* "namespace", if "preload" is not possible: the processes have their own network namespace. It has no other
+  network, so functions that read data from a network fail. Therefore this way is the second.
 
-Where neither can be, the user is warned. The environment variable `LOOPBACK` chooses one; "none" neither.
+If neither is possible, the user is warned. The environment variable `LOOPBACK` chooses a way; "none" means
+neither.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ WAYS = ("preload", "namespace", "none")
 SOURCE = Path(__file__).with_name("loopback.c")
 _PRELOAD = "LD_PRELOAD"
 _FILE = re.compile(r"/proc/\d+/fd/\d+")
-_TIMEOUT = 60.0  # seconds for the compiler, and for each look whether something works
+_TIMEOUT = 60.0  # seconds for the compiler, and for each test of a way
 
-# Where a server listens that wants all interfaces. A second address of this machine gives it a free port.
+# Prints the address of a server that binds to all interfaces. A second loopback address gives a free port.
 _PROBE = """
 import socket
 other, server = socket.socket(), socket.socket()
@@ -51,13 +53,13 @@ print(server.getsockname()[0])
 
 @dataclass(frozen=True)
 class Loopback:
-    """How the processes of a job are kept from being reached from other machines.
+    """The way that protects the processes of a job from other machines.
 
     Args:
         way: One of `WAYS`.
-        reasons: Why not one before it.
-        library: What is preloaded.
-        namespaces: The descriptors of a user and of a network namespace; -1 where it is that of this process.
+        reasons: Why the ways before it do not work.
+        library: The library to preload.
+        namespaces: Descriptors of a user and of a network namespace; -1 for the namespace of this process.
     """
 
     way: str
@@ -66,29 +68,29 @@ class Loopback:
     namespaces: tuple[int, ...] = ()
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process that is to have ``env``."""
+        """``env`` with the variables that a process needs for this way."""
         # NCCL listens at the address of the interface that it chooses.
         nccl = {"NCCL_SOCKET_IFNAME": "lo"} if self.way != "none" else {}
-        # The user's libraries come first, as some must.
+        # The user's libraries come first: some libraries must be the first.
         preload = ":".join(filter(None, [env.get(_PRELOAD), str(self.library)])) if self.library else None
         return {**nccl, **env, **({_PRELOAD: preload} if preload else {})}
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command of a process that is to run ``command``."""
+        """The command that runs ``command`` in this way."""
         if not self.namespaces:
             return list(command)
         return [*_namespace("enter"), *map(str, self.namespaces), *command]
 
     @property
     def files(self) -> list[int]:
-        """The descriptors that a process needs from this one."""
+        """The file descriptors that a process must inherit from this process."""
         return [file for file in self.namespaces if file >= 0]
 
     def warn(self, ports: Sequence[int | str]) -> None:
-        """Tell the user, once, where a job is open to other machines, or cannot reach them.
+        """Warn the user, once, if a job is open to other machines, or cannot reach them.
 
         Args:
-            ports: The ports that it listens on.
+            ports: The ports on which the job listens.
         """
         because = "; ".join(self.reasons)
         off = f'pass env={{"{LOOPBACK}": "none"}} to local_cluster()'
@@ -109,11 +111,11 @@ class Loopback:
 
 
 def keep_to_loopback(env: Mapping[str, str]) -> Loopback:
-    """Choose how processes with the environment ``env`` are kept from being reached from other machines.
+    """Choose the way that protects processes with the environment ``env`` from other machines.
 
     Raises:
-        ArgumentError: `LOOPBACK` is none of `WAYS`.
-        ClusterStartError: `LOOPBACK` asks for a way that does not work here.
+        ArgumentError: The variable `LOOPBACK` is not one of `WAYS`.
+        ClusterStartError: The variable `LOOPBACK` names a way that does not work here.
     """
     asked = env.get(LOOPBACK)
     if asked is not None and asked not in WAYS:
@@ -128,7 +130,7 @@ def keep_to_loopback(env: Mapping[str, str]) -> Loopback:
     for way in WAYS[:2] if asked is None else (asked,):
         made = _made(way)
         if isinstance(made, Loopback) and made.library and not made.library.is_file():
-            _made.cache_clear()  # it was that of a process from which this one was forked, and which is gone
+            _made.cache_clear()  # the library belonged to a parent of this fork; the parent is gone
             made = _made(way)
         if isinstance(made, Loopback):
             return replace(made, reasons=tuple(reasons))
@@ -143,9 +145,9 @@ def keep_to_loopback(env: Mapping[str, str]) -> Loopback:
 
 
 def restore_preload() -> None:
-    """Give this process the value of LD_PRELOAD that the user gave.
+    """Restore the user's value of LD_PRELOAD in this process.
 
-    To be called in a worker. What it starts is not for the launcher to change: it may need to be reached.
+    A worker calls this: other machines may have to reach the programs that the worker starts.
     """
     user, _, last = os.environ.get(_PRELOAD, "").rpartition(":")
     if _FILE.fullmatch(last):
@@ -156,7 +158,7 @@ def restore_preload() -> None:
 
 @functools.lru_cache(maxsize=2)
 def _made(way: str) -> Loopback | str:
-    """What a way needs is made once in a process. Why it does not work if it does not."""
+    """Prepare a way, once in a process. Return the reason, as text, if the way does not work."""
     if sys.platform != "linux":
         return "it can be done on Linux only"
     try:
@@ -173,8 +175,8 @@ def _preload() -> Loopback:
         compiled = Path(folder, "loopback.so")
         _run([compiler, "-shared", "-fPIC", "-O2", "-o", str(compiled), str(SOURCE), "-ldl"])
         content = compiled.read_bytes()
-    # A file without a name, which stays as long as this process: nothing is left of it, nobody else writes to
-    # it, and it is run where temporary folders are not for programs.
+    # A file in memory, without a name, ends with this process. No other user can write to it, and it works
+    # where temporary folders do not allow programs.
     file = os.memfd_create("tfdistr-loopback")
     with open(file, "wb", closefd=False) as memory:
         memory.write(content)
@@ -202,7 +204,7 @@ def _namespaces() -> Loopback:
 
 
 def _if_other(pid: int, kind: str) -> int:
-    """A descriptor of the namespace of a process; -1 if this process is in the same."""
+    """A file descriptor of the namespace of a process; -1 if this process is in the same namespace."""
     path = f"/proc/{pid}/ns/{kind}"
     return -1 if os.path.samefile(path, f"/proc/self/ns/{kind}") else os.open(path, os.O_RDONLY)
 
@@ -212,7 +214,7 @@ def _namespace(what: str) -> list[str]:
 
 
 def _run(command: Sequence[str], env: Mapping[str, str] | None = None, files: Sequence[int] = ()) -> str:
-    """What a program prints; OSError if it fails."""
+    """Run a program and return its output; OSError if it fails."""
     try:
         ended = subprocess.run(
             command, env=env, pass_fds=files, capture_output=True, text=True, timeout=_TIMEOUT

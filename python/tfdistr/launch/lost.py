@@ -1,4 +1,4 @@
-"""What is known where an mpiexec ended before its ranks: where something was lost, and how that is said."""
+"""The error of an mpiexec that ended before its ranks, with the host on which something was lost."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from tfdistr.launch.mpiexec import Rank
 
 _LAST_LINES = 10
-# How the lines begin in which MPICH's launcher says where in its own code it was.
+# The beginnings of lines in which MPICH's launcher names places in its own code.
 _INNER = ("[mpiexec@", "[proxy")
-# How Open MPI's launcher names a host that it has lost.
+# The line in which Open MPI's launcher names a host that it has lost.
 _REMOTE = re.compile(r"\s*Remote daemon\s*:.* on node (\S+)")
-# From this status on, what mpiexec starts on a host was not found there, was killed, or was lost by ssh. When
-# it loses mpiexec, it ends with a lower one.
+# From this exit status on, the program that mpiexec starts on a host was not found there, was killed, or was
+# lost by ssh. If the program loses mpiexec, it ends with a lower status.
 _NOT_BY_ITSELF = 126
 
 
 def reaching(file: Path, hosts: Sequence[str], ssh: Sequence[str]) -> list[str]:
-    """The command that reaches a host by ``ssh``, and notes in ``file`` how it ended; see reach.py."""
+    """The command that reaches a host by ``ssh``, and writes its exit status to ``file``; see reach.py."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reach.py")
     options = [str(file), str(os.getpid()), ",".join(hosts), str(len(ssh))]
     return [sys.executable, "-I", "-S", program, *options, *ssh]
@@ -40,10 +40,10 @@ class Loss:
     """An mpiexec that ended before its ranks.
 
     Args:
-        status: Its exit status.
-        lines: What it has printed.
+        status: The exit status of mpiexec.
+        lines: The lines that mpiexec has printed.
         workers: Number of its ranks.
-        lost: Those that had not ended.
+        lost: The ranks that had not ended.
     """
 
     def __init__(self, status: int, lines: Sequence[str], workers: int, lost: Sequence[Rank]) -> None:
@@ -53,7 +53,7 @@ class Loss:
             index: seconds for index, seconds in silence.items() if seconds > 2 * rank_guard.SIGN_OF_LIFE
         }
         self._started = all(rank.pid for rank in lost)
-        # The process that stands before mpiexec ends with its status, or with that of a shell.
+        # The guard of mpiexec ends with mpiexec's status, or with 128 + signal, as a shell does.
         self._killed = -status if status < 0 else status - 128 if status > 128 else None
         if self._killed is not None and self._killed not in set(signal.Signals):
             self._killed = None
@@ -62,13 +62,13 @@ class Loss:
         """The error of the job.
 
         Args:
-            reached: The file in which is noted how mpiexec's ways to its hosts ended.
+            reached: The file with the exit status of each program that reached a host for mpiexec.
         """
         hosts = [] if self._killed else self._hosts(_statuses(reached))
         return self._ended_early(hosts) if self._started else self._not_all_started(hosts)
 
     def _hosts(self, statuses: dict[str, int | None]) -> list[str]:
-        """The hosts on which something was lost, as far as is known."""
+        """The hosts on which something was lost; none if they are not known."""
         hosts = list(dict.fromkeys(rank.host for rank in self._lost))
         if len(hosts) == 1:
             return hosts
@@ -101,7 +101,7 @@ class Loss:
 
     def _ended_early(self, hosts: Sequence[str]) -> WorkerFailedError:
         there = [rank for rank in self._lost if rank.host in hosts]
-        # The one that was silent first tells for how long the host was lost.
+        # The rank with the longest silence shows how long the host was lost.
         first = max(there, key=lambda rank: (self._silent.get(rank.index, 0.0), -rank.index), default=None)
         if first is not None and first.index in self._silent:
             said = (
@@ -136,7 +136,7 @@ class Loss:
 
 
 def _statuses(file: Path) -> dict[str, int | None]:
-    """How the program ended that reached a host, by the host."""
+    """The exit status of the program that reached each host, by host; None if it had to be killed."""
     found: dict[str, int | None] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in file.read_text().splitlines():

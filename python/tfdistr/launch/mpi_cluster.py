@@ -23,14 +23,14 @@ from tfdistr.launch.warm.servers import Place, WarmStart, warm_start, warm_start
 
 log = logging.getLogger("tfdistr")
 
-# All that UCX and libfabric have for processes of one machine.
+# All transports of UCX and libfabric for processes of one machine.
 _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
-# Where MPICH's launcher takes its port. One that the system chose could not be closed on an old kernel.
+# The ports for MPICH's launcher. A port that the system chooses could not be closed on an old kernel.
 _PORTS = "MPIEXEC_PORT_RANGE"
 
 
 def check_hosts(hosts: Any) -> tuple[str, ...]:
-    """``hosts``, if they can be reached by ssh as they are written."""
+    """Check the form of ``hosts``: ssh must be able to take each as it is written."""
     rule = None
     if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
         rule = "`hosts` must be a list of at least one host."
@@ -70,11 +70,11 @@ def _check_ssh(ssh: Any) -> Any:
 
 @attrs.frozen
 class MpiCluster(EqualWorkers):
-    """Workers on several hosts, the ranks of one mpiexec. Made by `mpi_cluster`, which see."""
+    """Workers on several hosts, the ranks of one mpiexec. `mpi_cluster` describes the arguments."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
     workers_per_host: int = argument(whole, "workers_per_host", default=1)
-    env: Mapping[str, str] | None = attrs.field(  # which may hold secrets
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
         default=None, converter=check_env, hash=False, repr=False
     )
     follow: bool = argument(flag, "follow", default=False)
@@ -88,11 +88,11 @@ class MpiCluster(EqualWorkers):
 
     @property
     def workers(self) -> int:
-        """How many workers there are on all hosts together."""
+        """The number of workers on all hosts together."""
         return len(self.hosts) * self.workers_per_host
 
     def without(self, worker: int, min_workers: int) -> MpiCluster | None:
-        """A cluster without the host of a worker; None if fewer than ``min_workers`` would be left."""
+        """This cluster without the host of a worker; None if fewer than ``min_workers`` would be left."""
         lost = worker // self.workers_per_host
         hosts = [host for place, host in enumerate(self.hosts) if place != lost]
         enough = hosts and len(hosts) * self.workers_per_host >= min_workers
@@ -121,12 +121,12 @@ class LocalMpi(EqualWorkers):
 
     @property
     def workers(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return self.cluster.workers
 
     @property
     def follow(self) -> bool:
-        """Whether to show what the workers print."""
+        """Whether to show the output of the workers."""
         return self.cluster.follow
 
     @property
@@ -156,7 +156,7 @@ class LocalMpi(EqualWorkers):
 
 
 def _warn_of_network(env: Mapping[str, str]) -> None:
-    """Tell the user where ``env`` has workers listen on the network, at addresses that nothing keeps in."""
+    """Warn the user if ``env`` makes workers listen at network addresses, which "preload" does not close."""
     for name in BY_MEMORY:
         if not set(env[name].split(",")) <= _MEMORY:
             log.warning(
@@ -176,33 +176,34 @@ def mpi_cluster(
     ssh: str | None = None,
     warm: bool = True,
 ) -> MpiCluster:
-    """Describe a cluster of workers on several hosts that MPI's launcher starts, and that talk by MPI.
+    """Describe a cluster of workers on several hosts, which MPI's launcher starts and which use MPI.
 
-    Nothing is started yet. `distributed_fit` runs one ``mpiexec``, which reaches the hosts by ssh: each must
-    let this user in without a password, and have the same Python, tfdistr and MPI at the same paths as this
-    machine (R workers: the same R and packages, too). Worker ``i`` runs on ``hosts[i // workers_per_host]``.
-    All hosts must see the run directory under the same path: by default it is a new folder of the
-    working directory. On Linux, all workers end with the process that started them, however that ends.
+    Nothing is started yet. `distributed_fit` runs one ``mpiexec``, which reaches the hosts by ssh. Each host
+    must let this user in without a password, and have the same Python, tfdistr and MPI at the same paths as
+    this machine (R workers: the same R and packages, too). Worker ``i`` runs on
+    ``hosts[i // workers_per_host]``. All hosts must see the run directory under the same path; by default it
+    is a new folder of the working directory. On Linux, all workers end when the process that started them
+    ends, even if it is killed.
 
     Args:
         hosts: Names or addresses of the hosts, each once, as ssh takes them. This machine can be one of them.
-        workers_per_host: How many workers on each; a whole number of at least 1.
-        cores_per_worker: On how many cores of its host each worker runs, with as many threads. By default the
-            workers of a host share its cores fairly.
-        env: Environment variables for the workers, text to text, beside those that ``mpiexec`` hands on:
-            with MPICH all of this process.
-        follow: Whether to show what the workers print as it comes, each line after "[worker 1] ".
+        workers_per_host: The number of workers on each host, a whole number of at least 1.
+        cores_per_worker: The number of cores of its host for each worker, which runs as many threads. By
+            default the workers of a host share its cores fairly.
+        env: Environment variables for the workers, text to text, added to the variables that ``mpiexec``
+            passes on: with MPICH all variables of this process.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
         start_timeout: Seconds until every worker must have joined the cluster.
         ssh: The program that reaches the hosts, and its options, as in a shell: "ssh -F my_config", for
             example. By default ``ssh``.
-        warm: Whether workers are forks of a process that has imported TensorFlow and Keras; see
-            `local_cluster`. The first job starts one on each host, by ssh.
+        warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
+            server on each host, by ssh.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
 
     Raises:
-        ArgumentError: If an argument is not of that form.
+        ArgumentError: If an argument does not have this form.
 
     Example:
         >>> mpi_cluster(["a", "b"], workers_per_host=2).workers

@@ -1,4 +1,4 @@
-"""Workers as the ranks of one ``mpiexec``: starting it, what it says of them, and ending it."""
+"""Workers as the ranks of one ``mpiexec``: starting it, reading its output, and ending it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tfdistr.launch.lost import Loss, reaching
 from tfdistr.launch.process import log_path, server_lost_error
 from tfdistr.launch.warm.servers import WarmStart
 
-_REAP = 15.0  # seconds until mpiexec, which was asked to end, is killed
-# Seconds in which the guards have ended the workers of an mpiexec that is gone.
+_REAP = 15.0  # seconds that mpiexec has to end after the request; then it is killed
+# Seconds that the guards need to end the workers of an mpiexec that is gone.
 _SETTLE = 3.0
-# What the launcher of another job has told this process is not for the ranks of this one.
+# Variables of this process from the launcher of another job: they are not for the ranks of this job.
 _OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
-# What MPICH's launcher starts on a host asks for it ten times, every 10 s, when it is gone already.
+# MPICH's process on a host would look for a launcher that is gone ten times, every 10 s.
 _AT_ONCE = {"HYDRA_PROXY_RETRY_COUNT": "0"}
-# MPICH sends SIGUSR1 to the others when a rank ends, maybe before they have begun to look out for it.
+# MPICH sends SIGUSR1 to the other ranks when a rank ends, maybe before they handle this signal.
 _NO_USR1 = ("sh", "-c", 'trap "" USR1; exec "$@"', "sh")
 
 
@@ -44,7 +44,7 @@ def find_mpiexec() -> str | None:
 
 
 def family(version: str) -> str | None:
-    """Whose launcher it is that prints ``version`` for ``--version``: "mpich", "openmpi" or neither."""
+    """The MPI whose launcher prints ``version`` for ``--version``: "mpich", "openmpi", or None."""
     if "HYDRA" in version:
         return "mpich"
     return "openmpi" if any(name in version for name in ("Open MPI", "OpenRTE", "prte")) else None
@@ -60,24 +60,24 @@ def command_line(
     env: Iterable[str] = (),
     root: bool = False,
 ) -> list[str]:
-    """The command with which ``mpiexec`` starts so many ranks; their program follows.
+    """The command by which ``mpiexec`` starts the ranks; the program of the ranks follows.
 
     Args:
-        mpiexec: Its path.
-        version: What it prints for ``--version``.
+        mpiexec: The path of the launcher.
+        version: The output of the launcher for ``--version``.
         workers: Number of ranks, a multiple of the number of hosts.
-        hosts: Where, with as many on each; this machine if there are none.
-        ssh: The program that starts what runs on other hosts, and its options; by default ``ssh``.
-        env: The names of environment variables that ranks on other hosts are to have, too.
-        root: Whether the user is root, which Open MPI allows only if it is told to.
+        hosts: The hosts, with the same number of ranks on each; this machine if there are none.
+        ssh: The program that starts processes on other hosts, and its options; by default ``ssh``.
+        env: The names of environment variables that ranks on other hosts must have, too.
+        root: Whether the user is root, which Open MPI allows only with an option.
 
     Raises:
-        ClusterStartError: It is the launcher of an MPI that is not known.
+        ClusterStartError: The launcher belongs to an unknown MPI.
     """
     each = workers // max(len(hosts), 1)
     kind = family(version)
     if kind == "mpich":
-        # It would kill the others before they have said what became of them: that is left to the guards.
+        # MPICH would kill the other ranks before they report their end: the guards end them instead.
         line = [mpiexec, "-disable-auto-cleanup", "-rmk", "user", "-n", str(workers)]
         if not hosts:
             return [*line, "-launcher", "fork", "-localhost", "127.0.0.1"]
@@ -87,7 +87,7 @@ def command_line(
         where = ["--host", ",".join(f"{host}:{each}" for host in hosts or ["localhost"])]
         agent = ["--mca", "plm_rsh_agent", shlex.join(ssh)] if ssh else []
         allow = ["--allow-run-as-root"] if root else []
-        send = [word for name in env for word in ("-x", name)] if hosts else []  # MPICH sends all
+        send = [word for name in env for word in ("-x", name)] if hosts else []  # MPICH passes on all
         return [mpiexec, *allow, "--bind-to", "none", "--oversubscribe", *where, *agent, *send,
                 "-n", str(workers)]  # fmt: skip
     raise ClusterStartError(
@@ -99,7 +99,7 @@ def command_line(
 
 @lru_cache(maxsize=4)
 def version_of(mpiexec: str) -> str:
-    """What the launcher prints for ``--version``."""
+    """The output of the launcher for ``--version``."""
     try:
         said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -108,12 +108,12 @@ def version_of(mpiexec: str) -> str:
 
 
 class Rank:
-    """A worker that mpiexec has started, on this machine or another: what a ``WorkerProcess`` is for others.
+    """A worker that mpiexec has started, on this machine or another, with the interface of `Worker`.
 
     Args:
         job: The mpiexec.
-        index: Its place among the workers, which is its rank.
-        host: The machine it runs on.
+        index: The index of the worker, which is its rank.
+        host: The machine on which the worker runs.
         run_dir: The directory of the run.
     """
 
@@ -131,21 +131,21 @@ class Rank:
 
     @property
     def seconds(self) -> float:
-        """How long it ran, or has run until now."""
+        """Seconds from its start to its end, or until now."""
         return (time.monotonic() if self.exit_code is None else self._ended) - self._started
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last sign of life, if it gives some."""
+        """Seconds since its last sign of life; 0 if it gives none, or has ended."""
         return 0.0 if self._heard is None or self.exit_code is not None else time.monotonic() - self._heard
 
     def poll(self) -> int | None:
-        """Look whether it has ended."""
+        """Check whether it has ended."""
         self._job.look()
         return self.exit_code
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Take in what its guard says."""
+        """Process a message of its guard."""
         if self._job.signs_of_life:
             self._heard = time.monotonic()
         self.pid = message.get("pid", self.pid)
@@ -165,15 +165,15 @@ class Rank:
             self.exit_code, self._ended = exit_code, time.monotonic()
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Have all ranks end: mpiexec hands it on."""
+        """End all ranks: mpiexec passes the request on."""
         self._job.end(kill=number == signal.SIGKILL)
 
     def reap(self) -> None:
-        """Wait until mpiexec and what it started have ended."""
+        """Wait until mpiexec and its processes have ended."""
         self._job.reap()
 
     def launch_error(self) -> TfdistrError | None:
-        """The error that says why it could not be started, or that mpiexec ended before it did."""
+        """The error if it could not be started, or if mpiexec ended before it did."""
         return self._job.error()
 
 
@@ -183,14 +183,14 @@ class Mpiexec:
     Args:
         arguments: The command of a worker; the run directory and the index are added.
         run_dir: The directory of the run.
-        environments: Environment variables for each worker, beside those of this process.
-        hosts: The machines, with as many workers on each; this machine if there are none.
-        ssh: The program that starts what runs on other hosts, and its options.
-        loopback: What keeps it from being reached from other machines, if it is to be kept from that.
-        warm: How a fork server of its host starts each worker; None for a cold start.
+        environments: Environment variables for each worker, added to the variables of this process.
+        hosts: The machines, with the same number of workers on each; this machine if there are none.
+        ssh: The program that starts processes on other hosts, and its options.
+        loopback: The protection from other machines, if there is one.
+        warm: How the fork server of its host starts each worker; None for a cold start.
 
     Raises:
-        ClusterStartError: There is no mpiexec, or it is of an MPI that is not known.
+        ClusterStartError: There is no mpiexec, or it belongs to an unknown MPI.
     """
 
     def __init__(
@@ -212,13 +212,13 @@ class Mpiexec:
         self._reached = log_path(folder, 0).with_name("reached.log")
         self._reached.unlink(missing_ok=True)
         agent = _one_program(reaching(self._reached, hosts, ssh or ["ssh"]), folder) if hosts else []
-        # Not in a file, nor in a command, which others see: the values may be secret.
+        # The values may be secret: neither a file nor a command line, which others see, has them.
         common = dict(set.intersection(*(set(env.items()) for env in environments)))
         line = command_line(
             mpiexec, version_of(mpiexec), workers, hosts, ssh=agent, env=common, root=os.getuid() == 0
         )
         self.failure: TfdistrError | None = None
-        #: Whether ranks give signs of life: mpiexec does not tell of a machine that is lost.
+        #: Whether ranks give signs of life: mpiexec does not report the loss of a machine.
         self.signs_of_life = bool(hosts)
         each = workers // max(len(hosts), 1)
         names = [hosts[index // each] if hosts else socket.gethostname() for index in range(workers)]
@@ -226,7 +226,7 @@ class Mpiexec:
         self._log = log_path(folder, 0).with_name("mpiexec.log")
         self._log.parent.mkdir(parents=True, exist_ok=True)
         for rank in self.ranks:
-            rank.log.write_bytes(b"")  # not that of an earlier run
+            rank.log.write_bytes(b"")  # removes the log of an earlier run
         own = [{name: env[name] for name in env if name not in common} for env in environments]
         forks = [start and vars(start) for start in warm] or [None] * workers
         spec = {"command": list(arguments), "environments": own, "signs_of_life": self.signs_of_life,
@@ -250,7 +250,7 @@ class Mpiexec:
         self._loss: Loss | None = None
 
     def look(self) -> None:
-        """Read what was said since the last look."""
+        """Read the output since the last call."""
         ended = self._process.poll()
         for line in self._output.lines(final=ended is not None):
             if line.startswith(rank_guard.MARK):
@@ -264,17 +264,17 @@ class Mpiexec:
             self._settled = time.monotonic() + _SETTLE
             self._loss = Loss(ended or 0, self._lines, len(self.ranks), lost)
         for rank in lost:
-            rank.end(1)  # whatever ended mpiexec has not ended the worker
+            rank.end(1)  # the end of mpiexec is not the end of the worker
 
     def error(self) -> TfdistrError | None:
-        """Why a worker could not be started, or that mpiexec ended before its ranks did."""
+        """The error if a worker could not be started, or if mpiexec ended before its ranks did."""
         if self.failure is None and self._loss is not None:
             self.failure = self._loss.error(self._reached)
         return self.failure
 
     def end(self, *, kill: bool) -> None:
-        """Ask the ranks to end; ``kill`` ends those at once that were asked before."""
-        # SIGKILL could not be handed on: the guards of the ranks take what comes after SIGINT for it.
+        """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
+        # mpiexec cannot pass on SIGKILL: for the guards of the ranks, a second signal means SIGKILL.
         if kill or not self._asked:
             self._process.send_signal(signal.SIGINT)
         self._asked = True
@@ -284,14 +284,14 @@ class Mpiexec:
         try:
             self._process.wait(_REAP)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # whereupon the kernel kills mpiexec
+            self._process.kill()  # then the kernel kills mpiexec
             self._process.wait()
         self.look()
         time.sleep(max(0.0, self._settled - time.monotonic()))
 
 
 def no_launcher() -> ClusterStartError:
-    """The error where there is no mpiexec."""
+    """The error if there is no mpiexec."""
     return ClusterStartError(
         "Workers that communicate by MPI are started by its launcher, mpiexec.",
         received=f"no mpiexec beside {sys.executable}, and none on PATH",
@@ -300,7 +300,7 @@ def no_launcher() -> ClusterStartError:
 
 
 def _one_program(command: Sequence[str], folder: Path) -> list[str]:
-    """A program in ``folder`` that runs ``command``: MPICH's launcher takes no options for what it runs."""
+    """A program in ``folder`` that runs ``command``: MPICH's launcher takes a program without options."""
     script = folder / "ssh"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o700)

@@ -1,13 +1,13 @@
-"""A network of its own for the processes of a job: a loopback interface, which nobody else reaches.
+"""A network namespace for the processes of a job, with a loopback interface that nobody else reaches.
 
-    python namespace.py make                    (says "made", and keeps it until its input ends)
+    python namespace.py make                    (prints "made", and keeps the namespace until its input ends)
     python namespace.py enter USER_NAMESPACE NETWORK_NAMESPACE PROGRAM ARGUMENT...
 
-The namespaces are given as the numbers of open files, or -1 for the one that this process is in. Without
-root's rights a network namespace needs a user namespace around it, in which the user stays the same.
+USER_NAMESPACE and NETWORK_NAMESPACE are the numbers of open files, or -1 for the namespace of this process.
+Without root rights a network namespace needs a user namespace around it, in which the user stays the same.
 
-It is run by its path and uses the standard library only: only a process with one thread may change its user
-namespace.
+The script is run by its path and uses the standard library only: only a process with one thread may change
+its user namespace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 
 
 def make() -> None:
-    """Make a network namespace, move this process into it, and take its loopback interface up.
+    """Make a network namespace, move this process into it, and bring its loopback interface up.
 
     Raises:
         OSError: The system does not allow that.

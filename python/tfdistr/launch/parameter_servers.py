@@ -23,7 +23,7 @@ class LocalServers:
     """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
 
     Args:
-        cluster: What `local_cluster` returned.
+        cluster: The cluster that `local_cluster` returned.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -40,7 +40,7 @@ class LocalServers:
 
     @property
     def follow(self) -> bool:
-        """Whether to show what the processes print."""
+        """Whether to show the output of the processes."""
         return self._cluster.follow
 
     @property
@@ -50,11 +50,11 @@ class LocalServers:
 
     @property
     def roles(self) -> list[Role]:
-        """What each process is there for."""
+        """The role of each process."""
         return [self._role(task) for task in self.tasks]
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
-        """Start every process once; ``command`` is that of the chief. See `LocalCluster.start`."""
+        """Start every process once; ``command`` is for the chief. See `LocalCluster.start`."""
         self._of_r = command[0] != sys.executable
         jobs: dict[str, list[str]] = {}
         for task, port in zip(self.tasks, free_ports(len(self.tasks)), strict=True):
@@ -67,17 +67,17 @@ class LocalServers:
         return self._start(index, _SERVER, run_dir)
 
     def without(self, worker: int, min_workers: int) -> None:
-        """There is none: a job with servers cannot go on with fewer."""
+        """None: a job with servers cannot go on with fewer workers."""
 
     def _start(self, index: int, command: Sequence[str], run_dir: str | os.PathLike[str]) -> WorkerProcess:
         task = self.tasks[index]
         command = command if task.type == "chief" else _SERVER
         if task.type == "worker":
             env = self._cluster.environment(task.index)
-        else:  # which compute little, and nothing on a GPU
+        else:  # the others compute little, and nothing on a GPU
             env = self._cluster.common_environment()
             env |= _NO_GPU if visible_gpus(env) else {}
-        if task.type != "chief" and self._of_r:  # whose package has tfdistr where Python does not look
+        if task.type != "chief" and self._of_r:  # Python does not find the tfdistr of the R package
             users = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             own = str(Path(__file__).parents[2])
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [own, users]))
@@ -86,7 +86,7 @@ class LocalServers:
     def _role(self, task: Task) -> Role:
         if task.type == "worker":
             title = f"Worker {task.index} of {self._cluster.workers}"
-            # Without parameter servers it holds a part of the model.
+            # Without parameter servers the worker holds a part of the model.
             return Role(title, str(task), replaceable=self._cluster.ps > 0)
         if task.type == "ps":
             return Role(f"The parameter server ps {task.index} of {self._cluster.ps}", str(task))

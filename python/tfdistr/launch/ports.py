@@ -14,19 +14,19 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose ports that nobody listens on, on any interface of this machine.
+    """Choose ports on which no process listens, on any interface of this machine.
 
-    Another process may still take one before the worker does; what makes that unlikely is that they lie
-    outside the range from which the kernel serves outgoing connections, and start at a random place.
+    Another process may still take a port before the worker does. That is unlikely: the ports lie outside the
+    range that the kernel uses for outgoing connections, and the search starts at a random port.
 
     Args:
-        count: How many.
+        count: The number of ports.
 
     Returns:
-        As many different ports.
+        ``count`` different ports.
 
     Raises:
-        ClusterStartError: If the machine has not as many.
+        ClusterStartError: If the machine has too few free ports.
 
     Example:
         >>> len(set(free_ports(3)))
@@ -57,7 +57,7 @@ def _candidates() -> list[int]:
     try:
         low, high = (int(number) for number in _EPHEMERAL.read_text().split())
     except (OSError, ValueError):
-        low, high = 49_152, 65_535  # what IANA gives, and most systems keep to
+        low, high = 49_152, 65_535  # the range of IANA, which most systems use
     return [port for port in _RANGE if not low <= port <= high] or list(_RANGE)
 
 

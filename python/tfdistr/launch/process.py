@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tfdistr.launch.warm.servers import WarmStart
 
 GRACE = 2.0
-"""Seconds that a worker has to end by itself once it was asked to."""
+"""Seconds that a worker has to end by itself after the request."""
 _REAP = 30.0  # a killed process may still have to give back a device
 
 
 class Worker(Protocol):
-    """A worker that was started, whoever started it. `WorkerProcess` says what these are."""
+    """The interface of a started worker. `WorkerProcess` describes the attributes."""
 
     index: int
     host: str
@@ -47,26 +47,26 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """A worker that was started, in a session and a process group of its own.
+    """A started worker, in its own session and process group.
 
     Its standard output and its standard error go to one file, ``RUN_DIR/logs/worker-<index>.log``; its
     standard input is empty. Keyboard signals of the launcher's terminal do not reach it.
 
     Args:
-        index: Its place among the workers.
+        index: The index of the worker.
         command: The program and its arguments.
         env: Its whole environment.
         run_dir: The directory of the run.
-        cwd: Its working directory; by default that of this process.
+        cwd: Its working directory; by default the working directory of this process.
         files: Descriptors of files that it needs from this process.
-        warm: How a fork server starts it; it starts cold without, or where the server refuses.
+        warm: How a fork server starts it. If this is None, or the server refuses, it starts cold.
 
     Attributes:
-        host: The machine it runs on: this one.
-        pid: Its process id, which is the number of its process group too.
+        host: The machine on which it runs: this machine.
+        pid: Its process id, which is the number of its process group, too.
         log: The file with its output.
-        exit_code: None while it runs; its exit status, or minus the signal that ended it.
-        seconds: How long it ran, or has run until now.
+        exit_code: None while it runs; then its exit status, or minus the signal that ended it.
+        seconds: Seconds from its start to its end, or until now.
 
     Raises:
         OSError: If the program cannot be started.
@@ -112,26 +112,26 @@ class WorkerProcess:
 
     @property
     def seconds(self) -> float:
-        """How long it ran, or has run until now."""
+        """Seconds from its start to its end, or until now."""
         return (time.monotonic() if self.exit_code is None else self._ended) - self._started
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is halted (SIGSTOP), where the system says so: on Linux."""
+        """Whether it is halted (SIGSTOP); only Linux reports this."""
         return process_state(self.pid) in ("T", "t")
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last sign of life: none, as the system tells when it ends."""
+        """Always 0: it needs no signs of life, because the system reports its end."""
         return 0.0
 
     def poll(self) -> int | None:
-        """Look whether it has ended; if so, what it left behind in its process group is ended too."""
+        """Check whether it has ended; if so, kill the rest of its process group."""
         if self.exit_code is None:
             self.exit_code = self._process.poll()
             if self.exit_code is not None:
                 if self.launch_error():
-                    self.exit_code = 1  # the signal came of that, and says nothing of this worker
+                    self.exit_code = 1  # the signal came from the lost fork server
                 self._ended = time.monotonic()
                 self.signal_group(signal.SIGKILL)
                 self._watcher.kill()
@@ -150,13 +150,13 @@ class WorkerProcess:
         self.poll()
 
     def launch_error(self) -> WorkerFailedError | None:
-        """The error of what started it, by which it ended."""
+        """The error if it was lost with its fork server."""
         lost = isinstance(self._process, Forked) and self._process.server_lost
         return server_lost_error(self) if lost else None
 
 
 def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
-    """Have a fork server start a process; None if it refuses, which ``output`` says then."""
+    """Start a process by a fork server; None if the server refuses, and then ``output`` says why."""
     try:
         return Forked(warm.server, warm.argv, env=env, output=output.fileno())
     except Refused as refused:
@@ -165,7 +165,7 @@ def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked 
 
 
 def server_lost_error(worker: Worker) -> WorkerFailedError:
-    """The error where a fork server ended before a worker that it had forked."""
+    """The error for a worker whose fork server ended before it."""
     return WorkerFailedError(
         f"Worker {worker.index} on {worker.host} was lost with its fork server, the process that had forked "
         f"it: that ended before the worker did.\n\nIts log: {worker.log}",
@@ -179,16 +179,16 @@ def server_lost_error(worker: Worker) -> WorkerFailedError:
 
 
 def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:
-    """Where the output of worker `index` goes."""
+    """The path of the file with the output of worker `index`."""
     return Path(run_dir) / "logs" / f"worker-{index}.log"
 
 
 def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
-    """End processes and what they started: SIGTERM to all, and SIGKILL to those left at the deadline.
+    """End process groups: SIGTERM to all, and SIGKILL to processes that are left at the deadline.
 
     Args:
-        processes: The workers; those that have ended already are left alone.
-        grace: Seconds until the deadline, which is one for all of them.
+        processes: The workers; workers that have ended already are left alone.
+        grace: Seconds until the deadline, which is the same for all.
     """
     running = [process for process in processes if process.poll() is None]
     try:
@@ -197,7 +197,7 @@ def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline and [process for process in running if process.poll() is None]:
             time.sleep(0.02)
-    finally:  # also when a second Ctrl-C comes meanwhile
+    finally:  # also after a second Ctrl-C
         left = [process for process in running if process.exit_code is None]
         for process in left:
             process.signal_group(signal.SIGKILL)  # ends stopped processes too

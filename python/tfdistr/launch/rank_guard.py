@@ -1,14 +1,14 @@
-"""Stands between a launcher and a program, which ends when this does, or when the launcher is gone.
+"""A guard between a launcher and a program. The program ends with the guard, and with the launcher.
 
     python rank_guard.py run PARENT_PID PROGRAM ARGUMENT...   (mpiexec)
     python rank_guard.py rank RUN_DIR                         (a worker, as a rank that mpiexec starts)
 
-SIGINT asks the program to end; it is killed if it has not ended a little later. SIGTERM alone is Slurm's
-warning to all processes of a job step, and is handed on: the worker may still have to save its checkpoint. A
-rank tells the launcher through its standard output, which mpiexec hands on, what becomes of its worker: lines
-of ``MARK`` and JSON. That needs no files, which other hosts would see late.
+SIGINT asks the program to end. If it has not ended a little later, the guard kills it. SIGTERM alone is
+Slurm's preemption warning to all processes of a job step. The guard passes it on: the worker may still have
+to save its checkpoint. The guard of a rank reports the state of its worker by lines of ``MARK`` and JSON on
+its standard output, which mpiexec passes on. Other hosts would see files too late.
 
-It is run by its path and uses the standard library only: with R workers, tfdistr is not where Python looks.
+The script is run by its path and uses the standard library only: with R workers Python does not find tfdistr.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 MARK = "tfdistr-rank "
-"""How the lines begin with which a rank speaks to the launcher."""
+"""The beginning of the lines that a rank prints for the launcher."""
 SPEC = "ranks.json"
 """The file of the run directory that says what each rank runs, and with which environment variables."""
 _GRACE = 2  # seconds that a worker has to end by itself
 SIGN_OF_LIFE = 2.0
-"""Seconds between two signs of life that a rank on another host gives: of one that is lost nobody tells."""
-_LINGER = 5.0  # seconds in which the launcher should have seen that a worker failed
+"""Seconds between two signs of life of a rank on another host: nothing else reports that a rank is lost."""
+_LINGER = 5.0  # seconds that the launcher needs to see the failure of a worker
 _UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "_utils")
 _MPI_NAMES = os.path.join(_UTILS, "mpi_names.py")
 _MPI_RANKS = os.path.join(_UTILS, "mpi_ranks.py")
@@ -44,7 +44,7 @@ end_with_parent = runpy.run_path(os.path.join(_UTILS, "processes.py"))["end_with
 
 
 def changes(child: subprocess.Popen[bytes]) -> Iterator[bool | int]:
-    """Wait for what becomes of a child: whether it was halted (or goes on), and last its exit status."""
+    """Wait for the changes of a child: True if it was halted, False if it goes on; last its exit status."""
     while True:
         _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
         if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
@@ -62,18 +62,18 @@ def watch(
     grace: int,
     say: Any,
 ) -> tuple[int, bool]:
-    """Wait for the end of ``child``, and bring it about when this process is told to end.
+    """Wait for the end of ``child``, and end it when this process is told to end.
 
     Args:
-        child: The process id of the program, which is in a process group of its own.
-        changes: What becomes of it; see ``changes``.
-        first: What it gets when this process is told to end.
-        then: What it gets at each further signal.
-        grace: Seconds until it is killed.
+        child: The process id of the program, which is in its own process group.
+        changes: The changes of the program; see ``changes``.
+        first: The signal for the program when this process is told to end.
+        then: The signal for the program at each further signal.
+        grace: Seconds until the program is killed.
         say: Called as ``say(halted=bool)`` when the program was halted or goes on.
 
     Returns:
-        Its exit status, negative for a signal, and whether this process was told to end.
+        The exit status of the program, negative for a signal, and whether this process was told to end.
     """
     told = False
 
@@ -102,16 +102,16 @@ def watch(
             code = change
     signal.alarm(0)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)  # what it left behind
+        os.killpg(child, signal.SIGKILL)  # the rest of its group
     return code, told
 
 
 def start(
     command: list[str], env: dict[str, str] | None = None, output: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a process group of its own, which the kernel ends with this process."""
+    """Start a program in its own process group. The kernel ends the program with this process."""
     end_with_parent(signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until there is what they are for
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until they have handlers
 
     def prepare() -> None:
         end_with_parent(signal.SIGKILL)
@@ -131,7 +131,7 @@ def start(
 
 
 def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
-    """Have a fork server start a program; None if it refuses, which ``output`` says then."""
+    """Start a program by a fork server; None if the server refuses, and then ``output`` says why."""
     client = runpy.run_path(_CLIENT)
     end_with_parent(signal.SIGKILL)  # the server ends the program then
     try:
@@ -144,17 +144,17 @@ def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
 
 
 def _manager() -> dict[str, int]:
-    """Of the files that mpiexec leaves open, the one of its process manager, which a rank needs."""
+    """The open file of mpiexec's process manager, which a rank needs, by the name of its variable."""
     manager = os.environ.get("PMI_FD", "")
     return {"PMI_FD": int(manager)} if manager.isdigit() else {}
 
 
 def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
-    """Start what kills a process group when this process is gone, however that ended; see group_reaper.py.
+    """Start a process that kills a process group when this process has ended in any way; see group_reaper.py.
 
     Args:
         group: The process group.
-        job: The name of the job of MPI whose names are removed then.
+        job: The name of the MPI job whose names are then removed.
     """
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group_reaper.py")
     return subprocess.Popen(
@@ -174,8 +174,8 @@ def run(parent: int, command: list[str]) -> int:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
     if os.getppid() != parent:
-        child.kill()  # it ended before the kernel was told to look out for it
-    # A second SIGINT would have mpiexec end before its ranks, which need their own time to end.
+        child.kill()  # the parent ended before the kernel watched it
+    # At a second SIGINT mpiexec would end before its ranks, which need time to end.
     code, _ = watch(
         child.pid, changes(child), first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE,
         say=lambda **fields: None,
@@ -184,7 +184,7 @@ def run(parent: int, command: list[str]) -> int:
 
 
 def rank(run_dir: str) -> int:
-    """Run the worker whose rank this process has."""
+    """Run the worker for the rank of this process."""
     variables = runpy.run_path(_MPI_RANKS)["RANKS"]
     index = next((os.environ[name] for name in variables if os.environ.get(name)), None)
     host = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
@@ -195,7 +195,7 @@ def rank(run_dir: str) -> int:
     say = functools.partial(_say, rank=int(index), host=host)
     try:
         with open(os.path.join(run_dir, SPEC)) as file:
-            for status in (os.stat(run_dir), os.fstat(file.fileno())):  # it says what is run
+            for status in (os.stat(run_dir), os.fstat(file.fileno())):  # it names the program to run
                 if status.st_uid != os.geteuid() or status.st_mode & 0o022:
                     raise PermissionError(f"others can write to {run_dir}, or it is not this user's")
             spec = json.load(file)
@@ -238,7 +238,7 @@ def _live(say: Callable[[], None]) -> None:
 
 
 def _linger() -> None:
-    """Wait to be told to end: mpiexec could end the others, which may have something to say yet."""
+    """Wait for a signal: at the end of this rank mpiexec could end others, which may still have to report."""
     for number in _TOLD:
         signal.signal(number, lambda *_: os._exit(1))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
@@ -247,7 +247,7 @@ def _linger() -> None:
 
 def _say(**fields: Any) -> None:
     # One write, so that lines of several ranks do not mix.
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # no process reads it any more
         os.write(1, f"{MARK}{json.dumps(fields)}\n".encode())
 
 

@@ -1,12 +1,13 @@
-"""Runs the program that reaches a host for mpiexec, and notes how it ended: mpiexec does not tell.
+"""Runs the program that reaches a host for mpiexec, and records its exit status: mpiexec does not tell it.
 
     python reach.py FILE CALLER HOST,HOST... NUMBER WORD... ARGUMENT...
 
-The program is so many words, and the rest are mpiexec's arguments, one of which is the host. A line of FILE
-has the host and the status of the program: that of what mpiexec has started on the host, 255 if ssh has lost
-it, or null if the program did not end with mpiexec. CALLER is the process that has started mpiexec's guard.
+The first NUMBER words are the program. The rest are mpiexec's arguments, one of which is the host. A line of
+FILE has the host and the exit status of the program: the status of the process that mpiexec has started on
+the host, 255 if ssh has lost it, or null if the program did not end with mpiexec. CALLER is the process that
+has started mpiexec's guard.
 
-It is run by its path and uses the standard library only, as rank_guard.py does.
+The script is run by its path and uses the standard library only, as rank_guard.py does.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Any
 
 _UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "_utils")
 _END_WITH_PARENT = runpy.run_path(os.path.join(_UTILS, "processes.py"))["end_with_parent"]
-# Seconds in which the program ends by itself when mpiexec has, as what it runs on the host does.
+# Seconds that the program has to end by itself after mpiexec; its process on the host then ends, too.
 _GRACE = 2
 
 
 def main(file: str, caller: int, hosts: list[str], program: list[str], arguments: list[str]) -> int:
-    """Run ``program``, which reaches one of ``hosts``, and note how it ended."""
-    # Among them is the port of mpiexec: while it is open here, what runs on the host waits for an answer.
+    """Run ``program``, which reaches one of ``hosts``, and record its exit status in ``file``."""
+    # One of them is the port of mpiexec: while it is open here, the process on the host waits for an answer.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     host = next((word for word in arguments if word in hosts), None)
     try:
@@ -58,7 +59,7 @@ def main(file: str, caller: int, hosts: list[str], program: list[str], arguments
 
 
 def _ancestors() -> list[int]:
-    """The processes that this one descends from, the nearest first."""
+    """The ids of the ancestors of this process, the nearest first."""
     found = [os.getppid()]
     while found[-1] > 1:
         try:

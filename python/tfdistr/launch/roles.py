@@ -1,4 +1,4 @@
-"""What a process of a cluster is there for, and what its end means for the others."""
+"""The role of a process in a cluster, and what its end means for the others."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Role:
-    """The part of a process in a cluster.
+    """The role of a process in a cluster.
 
     Args:
-        title: How errors name it, such as "Worker 1 of 3".
+        title: Its name in errors, such as "Worker 1 of 3".
         task: Its task, such as "worker 1".
-        replaceable: Whether another process takes its place if it dies once it was ready.
-        leads: Whether the others have no more to do when it is done.
+        replaceable: Whether another process replaces it if it dies after it was ready.
+        leads: Whether the others have no work left when it is done.
     """
 
     title: str

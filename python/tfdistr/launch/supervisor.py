@@ -28,32 +28,32 @@ from tfdistr.launch.rank_guard import SIGN_OF_LIFE
 POLL = 0.05
 """Seconds between two looks at the workers."""
 PATIENCE = 1.0
-"""Seconds that a failure which may have followed from another one is kept back for that one."""
+"""Seconds to wait for the root cause when a failure may have followed from another failure."""
 EXIT_TIMEOUT = 120.0
 """Seconds that the processes may take to end once every worker is done; then they are ended."""
 GRACE_OF_PEERS = 1.0
-"""Seconds that the others have to end by themselves after a failure: most wait for the one that is lost."""
+"""Seconds that the others have to end by themselves after a failure: most wait for the lost worker."""
 HALT_TIMEOUT = 30.0
 """Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
 REPLACEMENTS = 10
-"""How often one worker may be replaced: one that dies again and again does not get on."""
+"""How often one worker may be replaced: a worker that dies again and again makes no progress."""
 SERVER_GRACE = 15.0
 """Seconds that servers may take to end once their chief has ended well; then they are ended."""
 
-_TO_START = 0.5  # seconds that the system may need between the first process and the last
+_TO_START = 0.5  # seconds that the system may need from the first start to the last
 
 OnEvent = Callable[[dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """What became of a worker.
+    """The status of a worker at the end of a job.
 
     Args:
         index: Its index, from 0.
-        host: The machine it ran on.
+        host: The machine on which it ran.
         pid: Its process id there; 0 if it had not started yet.
-        status: "done", "failed", or "stopped" because another one failed.
+        status: "done", "failed", or "stopped" because another worker failed.
         seconds: How long its process ran.
         log: Path of the file with its output.
         exit_code: Its exit status, or minus the signal that ended it.
@@ -84,22 +84,21 @@ def run_workers(
         command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
         run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
         on_event: Called with each event (see `tfdistr.launch.events`), always on the calling thread.
-        port_retries: How often to start again when another program took a worker's port meanwhile; the
-            logs of the attempt are kept as ``worker-<index>.log.<attempt>``.
+        port_retries: How often to start again if another program has taken the port of a worker; the logs
+            of each attempt are kept as ``worker-<index>.log.<attempt>``.
         heartbeat_timeout: Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it;
             by default `HALT_TIMEOUT`.
 
     Returns:
-        One status a worker, when every process has ended with exit status 0 after it said "done".
+        One status for each worker, when every process has ended with exit status 0 after its event "done".
 
     Raises:
-        WorkerFailedError: If a worker failed: the first one, with its traceback or the end of its
-            output. Its attribute `workers` has the status of all.
+        WorkerFailedError: If a worker failed. The error is about the root cause, with the traceback of that
+            worker or the end of its output. Its attribute `workers` has the status of all workers.
         ClusterStartError: If a worker could not be started, or was not ready in time.
-        JobStoppedError: If the workers were told to end, and have saved what they had.
+        JobStoppedError: If the workers were told to end, and have saved a checkpoint.
 
-    Whatever else is raised meanwhile (KeyboardInterrupt, errors of `on_event`) passes through, after all
-    workers were ended.
+    Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
 
     Example:
         >>> run_workers(local_cluster(2), [sys.executable, "worker.py"], run_dir)
@@ -145,7 +144,7 @@ class _Generation:
         self._ready: set[int] = set()
         self._were_ready: set[int] = set()
         self._done: set[int] = set()
-        #: That the workers were told to end, and have saved what they had.
+        #: The error if the workers were told to end, and have saved a checkpoint.
         self.stopped: JobStoppedError | None = None
         self._failures: dict[int, Failure] = {}
         self._processes: list[Worker] = []
@@ -153,7 +152,7 @@ class _Generation:
         self._started = self._changed = time.monotonic()
 
     def run(self) -> Failure | None:
-        """Start, and watch until all have ended well or one has failed; give that failure's root cause."""
+        """Start the workers, and watch until all have ended well or one has failed; return the root cause."""
         try:
             self._processes = list(self._start())
             while self._watch():
@@ -164,8 +163,8 @@ class _Generation:
         return root_cause(self._failures.values()) if self._failures else None
 
     def _watch(self) -> bool:
-        """Look once; whether to go on."""
-        # First the processes: what those that have ended wrote is all there then.
+        """Check all workers once. Return whether to go on."""
+        # First the processes: the output of a process that has ended is then complete.
         running = [process for process in self._processes if process.poll() is None]
         for event in self._events.poll():
             self._take(event)
@@ -202,7 +201,7 @@ class _Generation:
         self._notify(event)
 
     def _ended(self, process: Worker, code: int) -> None:
-        """Take note of a process that ended before it was done, or not well."""
+        """Record a process that ended before it was done, or with another exit status than expected."""
         index = process.index
         if self._is_dismissed(index):
             return
@@ -217,7 +216,7 @@ class _Generation:
             self._fail(Failure.exited(index, time.time(), code))
 
     def _replace(self, process: Worker, code: int) -> None:
-        """Have another process take the place of one that died."""
+        """Start another process in the place of a process that died."""
         index = process.index
         self._replaced[index] = number = self._replaced.get(index, 0) + 1
         self._follow(final=True)
@@ -232,13 +231,13 @@ class _Generation:
         self._processes[index] = self._start_again(index, self._run_dir)
 
     def _is_dismissed(self, index: int) -> bool:
-        """Whether a server has nothing left to do, so that it does not matter how it ends."""
+        """Whether a server has no work left, so that its exit status does not matter."""
         leaders = {leader for leader, role in enumerate(self._roles) if role.leads}
-        # The end of a leader that is done may become known after the end of a server that has seen it.
+        # The launcher may see the end of a leader after the end of a server that has reacted to it.
         return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
 
     def _leader_left(self) -> bool:
-        """Whether there is a process for which the others are there, and it has ended well."""
+        """Whether a process that leads has ended well."""
         return any(
             role.leads and index in self._done and self._processes[index].exit_code == 0
             for index, role in enumerate(self._roles)
@@ -247,14 +246,14 @@ class _Generation:
     def _fail(self, failure: Failure) -> None:
         if not self._failures:
             self._changed = time.monotonic()
-        # What a worker reported says more than how it ended then.
+        # The report of a worker says more than its exit status.
         known = self._failures.get(failure.worker, failure)
         self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
 
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
         found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
-        # Until it has ended it may write to its log.
+        # The worker may write to its log until it has ended.
         if found and (root.exit_code is not None or root.silence is not None):
             return False
         if waited < PATIENCE:
@@ -265,7 +264,7 @@ class _Generation:
         return False
 
     def _look_for_halted(self, running: Sequence[Worker]) -> None:
-        """Note a worker for which the others may wait for ever: MPI does not tell them."""
+        """Record a halted or silent worker: the others may wait for ever, because MPI does not tell them."""
         for process in running:
             if process.silent_for > max(self._halt_timeout, 2 * SIGN_OF_LIFE):
                 self._fail(Failure.silent(process.index, time.time(), process.silent_for))
@@ -277,7 +276,7 @@ class _Generation:
 
     def _check_ready(self) -> None:
         waited_for = [p for p in self._processes if p.index not in self._ready]
-        # Those that were started with it come late as well, if the system took a moment for each.
+        # Workers that the system started a moment later are late, too.
         late = [p for p in waited_for if p.seconds > self._timeout - _TO_START]
         if any(p.seconds > self._timeout for p in late) and not self._leader_left():
             error = ClusterStartError(
@@ -294,7 +293,7 @@ class _Generation:
                 self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
 
     def statuses(self) -> list[WorkerStatus]:
-        """What became of each worker."""
+        """The status of each worker."""
         return [
             WorkerStatus(
                 index=process.index,
@@ -314,7 +313,7 @@ class _Generation:
         return "done" if index in self._done or self._leader_left() else "stopped"
 
     def error(self, root: Failure, attempts: int) -> Exception:
-        """Say what the root cause was."""
+        """The error for the root cause."""
         process = self._processes[root.worker]
         if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
             if isinstance(launch_error, WorkerFailedError):
@@ -332,7 +331,7 @@ class _Generation:
 
 
 def _without(error: TfdistrError, absent: Sequence[Worker], workers: Sequence[Worker]) -> TfdistrError:
-    """The error, with the first of the workers that did not come, where the others did."""
+    """The error, which names the first absent worker if only some of the workers are absent."""
     known = getattr(error, "host", None) is not None
     if isinstance(error, ClusterStartError) and not known and 0 < len(absent) < len(workers):
         error.worker, error.host = absent[0].index, absent[0].host

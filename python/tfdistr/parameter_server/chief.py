@@ -1,4 +1,4 @@
-"""A job with parameter servers, from the launcher's side and from that of the chief that it starts."""
+"""A job with parameter servers, on the side of the launcher and on the side of the chief."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_data(job: Job) -> None:
     """Refuse data that the workers cannot read.
 
     Raises:
-        ArgumentError: It comes from a function of R.
+        ArgumentError: The data come from a function of R.
     """
     if any(isinstance(source, Named) for source in (job.data, job.validation)):
         raise ArgumentError(
@@ -33,10 +33,10 @@ def check_data(job: Job) -> None:
 
 
 class WorkerSteps:
-    """Takes in what the chief says of the steps of its workers, and hands all events on.
+    """Notes the chief's report of the steps of its workers, and passes all events on.
 
     Args:
-        on_event: What they are handed to.
+        on_event: Called with each event.
     """
 
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
@@ -49,12 +49,12 @@ class WorkerSteps:
         self._on_event(event)
 
     def params(self, job: Job, cluster: LocalCluster) -> dict[str, Any]:
-        """How the weights were updated, and how often."""
+        """The options of the updates, the number of updates, and the number of parameter servers."""
         steps = int(self._last["global_step"])
         return {**vars(ServerOptions(**job.options)), "global_step": steps, "ps": cluster.ps}
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A process of the result; of a worker also how often its gradient was applied, and was dropped."""
+        """The row of a process; for a worker also how often its gradient was applied, and was dropped."""
         job, _, index = row["task"].partition(" ")
         names = ("local_steps", "dropped") if job == "worker" else ()
         return {**row, **{name: int(self._last[name][int(index)]) for name in names}}
@@ -67,17 +67,18 @@ def train_as_chief(
 
     Args:
         run_dir: The run directory.
-        options: Those of `ServerOptions`, and ``start_timeout``, seconds that the servers may take to come.
+        options: The arguments of `ServerOptions`, and ``start_timeout``, seconds that the servers may take to
+            start.
         on_event: Called as ``on_event(kind, **fields)``.
-        functions: What stands for each ``Named`` part of the job.
+        functions: The value for each ``Named`` part of the job.
     """
     from tfdistr.parameter_server.coordinator import train_on_servers
     from tfdistr.servers.client import parameter_server_strategy
 
     start_timeout, how = options["start_timeout"], {k: options[k] for k in options if k != "start_timeout"}
-    # First of all: what is in the job uses TensorFlow.
+    # Before the job is loaded: its parts use TensorFlow.
     strategy = parameter_server_strategy(start_timeout)
     config = cluster_from_env()
-    assert config is not None  # else there were no strategy
+    assert config is not None  # otherwise there is no strategy
     job = Job.load(run_dir, functions)
     return train_on_servers(job, config, on_event, **how, run_dir=run_dir, strategy=strategy)

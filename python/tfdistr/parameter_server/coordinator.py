@@ -1,4 +1,4 @@
-"""Training as the chief of parameter servers does it: Keras's ``fit``, with steps that workers make."""
+"""The training by the chief of parameter servers: Keras's ``fit``, with steps that workers compute."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ REPORT_INTERVAL = 1.0
 
 @dataclass(frozen=True)
 class ServersTraining(Training):
-    """What is there after training with parameter servers.
+    """The result of training with parameter servers.
 
     Attributes:
-        report: The numbers of the last "worker_steps" event: ``global_step``, and for each worker, by its
-            index, ``local_steps`` and ``dropped``; and ``not_computed``.
+        report: The numbers of the last "worker_steps" event: ``global_step``, ``not_computed``, and for each
+            worker, by its index, ``local_steps`` and ``dropped``.
     """
 
     report: dict[str, Any]
@@ -67,23 +67,24 @@ def train_on_servers(
     run_dir: Path | None = None,
     strategy: tf.distribute.experimental.ParameterServerStrategy | None = None,
 ) -> ServersTraining:
-    """Train the job's model as the chief of a cluster with parameter servers, and dismiss the servers then.
+    """Train the job's model as the chief of a cluster with parameter servers, and then dismiss the servers.
 
-    A step uses one batch of ``batch_size`` examples, and an epoch has as many steps as one pass over the
-    data, or ``steps_per_epoch``, over all workers together. With "async" each step is made by one worker, on
-    a whole batch; with "sync" each batch is split over the workers.
+    A step uses one batch of ``batch_size`` examples. An epoch has as many steps as one pass over the data, or
+    ``steps_per_epoch``, over all workers together. With "async" one worker computes each step, on a whole
+    batch; with "sync" each batch is split over the workers.
 
     Args:
-        job: What to train.
+        job: The job to train.
         config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
         update: "async" or "sync"; see `ServerOptions`.
-        replicas_to_aggregate: With how many workers' gradients a step is made.
-        run_dir: The run directory, if the workers share it; else they are sent the data, or its function.
-        strategy: What `join_servers` returned, if the servers were joined before.
+        replicas_to_aggregate: The number of workers whose gradients make a step.
+        run_dir: The run directory, if the workers share it; else the workers receive the data, or its
+            function.
+        strategy: The result of `join_servers`, if it was called before.
 
     Returns:
-        The model is one of this process, which needs no server any more.
+        The result. Its model is in this process and needs no server any more.
 
     Raises:
         ArgumentError: An argument, the model function or the callbacks are not what they must be.
@@ -100,7 +101,7 @@ def train_on_servers(
         with Watchdog(job.step_timeout, _Watched()):
             chief = _Chief(job, config, strategy, options, on_event, run_dir)
             trained = chief.train()
-        # Variables, which can be deleted for as long as their servers are there.
+        # The variables can be deleted only as long as their servers are there.
         del chief
         gc.collect()
         return trained
@@ -145,7 +146,7 @@ class _Chief:
         steps = [data.steps if data else None for data in (self._data, self._validation)]
         described = describe(job, run_dir, steps)
         with strategy.scope():
-            # Workers fetch it when they have need of it, also those that take the place of others.
+            # Each worker fetches it when it needs it, also a worker that replaces another.
             self._described = tf.Variable(described, dtype=tf.string, trainable=False, name="job")
         self._name = tf.constant(uuid.uuid4().hex)
         self._report = Report()
@@ -153,7 +154,7 @@ class _Chief:
         self._reported = 0.0
 
     def train(self) -> ServersTraining:
-        """Train, and bring the model here."""
+        """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
         listed = keras.callbacks.CallbackList(
@@ -221,7 +222,7 @@ class _Chief:
 
 
 def note_batch_normalization(model: keras.Model) -> None:
-    """Say that shares of a batch are normalized one by one."""
+    """Warn that each share of a batch is normalized alone."""
     layers = [v.name for v in _private.all_layers(model) if isinstance(v, keras.layers.BatchNormalization)]
     if layers:
         log.warning(
@@ -232,7 +233,7 @@ def note_batch_normalization(model: keras.Model) -> None:
 
 
 def _refuse_calls(model: keras.Model) -> None:
-    """Say why callbacks cannot call these methods; Keras would fail somewhere in its input pipeline."""
+    """Make these methods say why callbacks cannot call them; Keras would fail in its input pipeline."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise ArgumentError(
@@ -249,7 +250,7 @@ class _StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the steps of the workers after each epoch, and at the end.
 
     Args:
-        tell: Reports, if the last report is so many seconds old.
+        tell: Reports, if the last report is older than a number of seconds.
     """
 
     def __init__(self, tell: Callable[[float], None]) -> None:
@@ -264,7 +265,7 @@ class _StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Phase:
-    """The training, or the validation, of one epoch after the other; its metrics are added up here."""
+    """The training, or the validation, epoch by epoch. The metrics of its steps are added up here."""
 
     def __init__(
         self,
@@ -286,11 +287,11 @@ class _Phase:
         self._last: dict[str, Any] = {}
 
     def reset(self) -> None:
-        """Begin the sums of the metrics anew."""
+        """Set the sums of the metrics to zero."""
         self._sums = [np.zeros(v.shape, v.dtype) for v in self._model.metrics_variables]
 
     def finish(self) -> None:
-        """Wait for gradients that come late, and have an optimizer that averages the weights do so."""
+        """Wait for late gradients. An optimizer that averages the weights then sets the averages."""
         if isinstance(self._updates, Together):
             self._updates.settle()
         if self._model.optimizer is not None:

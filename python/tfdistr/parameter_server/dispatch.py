@@ -1,4 +1,4 @@
-"""Handing steps out to the workers, and taking in what has become of them."""
+"""Sending steps to the workers, and receiving their results."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ _WAIT = 0.2  # seconds after which an error of the coordinator is noticed
 
 
 class Dispatcher:
-    """Sends functions to whichever worker is free, and has their results in the order in which they end.
+    """Sends functions to free workers, and returns their results in the order in which they end.
 
-    A function that a worker could not end, because it died, is sent again, to another one or to that which
-    takes its place.
+    If a worker dies, its unfinished function is sent again, to another worker or to its replacement.
 
     Args:
-        strategy: The chief's.
+        strategy: The strategy of the chief.
     """
 
     def __init__(self, strategy: tf.distribute.experimental.ParameterServerStrategy) -> None:
         self._coordinator = tf.distribute.experimental.coordinator.ClusterCoordinator(strategy)
         self._results: queue.SimpleQueue[tuple[object, Any, Any]] = queue.SimpleQueue()
-        # Those that have come while somebody else waited.
+        # Results that came while another owner waited.
         self._kept: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
         self._here = "/job:chief/replica:0/task:0/device:CPU:0"
 
@@ -39,14 +38,14 @@ class Dispatcher:
         key: Any = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Have a worker call a function.
+        """Make a worker call a function.
 
         Args:
             function: Takes an int64 vector.
             place: The vector: step, number of shares, and the share.
-            owner: Who is to receive the result.
-            key: Comes back with it.
-            wanted: Asked when a worker is free for it; if the answer is no, the result is None.
+            owner: The receiver of the result.
+            key: Returned with the result.
+            wanted: Called when a worker is free for the function. If it returns False, the result is None.
         """
         with tf.device(self._here):
             argument = tf.constant(place, tf.int64)
@@ -55,14 +54,14 @@ class Dispatcher:
             result = None
             if wanted():
                 remote = function(argument)
-                with tf.device(self._here):  # here, before the worker may be gone
+                with tf.device(self._here):  # copied here before the worker may be gone
                     result = tf.nest.map_structure(tf.identity, remote)
             self._results.put((owner, key, result))
 
         schedule(self._coordinator, run)
 
     def receive(self, owner: object) -> tuple[Any, Any]:
-        """The key and the result of a function of ``owner`` that has ended; waits for one.
+        """Wait for a function of ``owner`` to end, and return its key and its result.
 
         Raises:
             tf.errors.OpError: A function has failed.
@@ -72,13 +71,13 @@ class Dispatcher:
             try:
                 to, key, result = self._results.get(timeout=_WAIT)
             except queue.Empty:
-                self._coordinator.done()  # which raises what a function has raised
+                self._coordinator.done()  # raises the error of a function
             else:
                 self._kept[id(to)].append((key, result))
         return mine.popleft()
 
     def finish(self, owner: object) -> list[Any]:
-        """Wait until no worker is at work any more; the results that ``owner`` has not received."""
+        """Wait until all workers are idle. Return the results that ``owner`` has not received."""
         self._coordinator.join()
         while not self._results.empty():
             to, key, result = self._results.get()

@@ -14,21 +14,20 @@ from tfdistr._utils.arguments import whole
 class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     """An ``Embedding`` whose table is split into several weights, which parameter servers hold one by one.
 
-    A step reads and updates only the rows that its batch has, on the server that holds them. The layer is the
-    same in one process and with any number of servers: how the table is split follows from the arguments
-    alone.
+    A step reads and updates only the rows of its batch, on the servers that hold them. The layer is the same
+    in one process and with any number of servers: the split of the table depends only on the arguments.
 
-    TensorFlow's ``variable_partitioner`` does not do for Keras 3: a variable that it has split has no
-    ``handle``, by which the tape of a ``train_step`` finds it, and optimizers do not split what they keep for
-    it.
+    TensorFlow's ``variable_partitioner`` does not work with Keras 3. A variable that it has split has no
+    ``handle``, by which the tape of a ``train_step`` finds a variable. Optimizers do not split the variables
+    that they keep for it.
 
     Args:
         input_dim: Number of rows: the largest index plus 1.
-        output_dim: Numbers in a row.
-        min_shard_bytes: The least bytes of a part, as in ``MinSizePartitioner``.
-        max_shards: The most parts; the number of parameter servers, for example.
-        embeddings_initializer: What the table begins with.
-        embeddings_regularizer: A penalty for the table.
+        output_dim: Length of a row.
+        min_shard_bytes: The least size of a part in bytes, as in ``MinSizePartitioner``.
+        max_shards: The largest number of parts, for example the number of parameter servers.
+        embeddings_initializer: The initializer of the table.
+        embeddings_regularizer: The penalty for the table.
         mask_zero: Whether index 0 is hidden from the layers that follow.
         **kwargs: Other arguments of a layer.
 
@@ -78,7 +77,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 initializer=_for_part(self.embeddings_initializer, part),
                 regularizer=self.embeddings_regularizer,
                 name=f"embeddings_{part}",
-                autocast=False,  # of the whole table
+                autocast=False,  # it would cast the whole table
             )
             self.parts.append(weight)
 

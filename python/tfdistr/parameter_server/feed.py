@@ -1,7 +1,7 @@
-"""The batches of a job, as a worker reads them itself for the steps that the chief hands out.
+"""The batches of a job: each worker reads them itself for the steps that the chief sends.
 
-The chief's graphs run on the server of the worker's process, and there they call Python functions of this
-process by name. So data functions, generators and arrays work as everywhere, and no example passes the chief.
+The chief's graphs run on the server of the worker's process. They call Python functions of that process by
+name. So data functions, generators and arrays work as everywhere, and no example goes through the chief.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tfdistr.training.job import Job
 
 TRAINING, VALIDATION = 0, 1
 
-#: Bytes of a job that can be sent to workers which do not share the run directory.
+#: The most bytes of a job for workers that do not share the run directory.
 LARGEST_JOB = 2**30
 _HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
 
@@ -41,17 +41,17 @@ _HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
 def look_at(job: Job, kind: int) -> WorkerData:
     """The data of the job as the chief sees it, with a known number of steps."""
     source, steps = _source(job, kind)
-    # As one of several, for whom the examples are counted where they have to be.
+    # For several workers, ``make_data`` counts the examples if that is necessary.
     return make_data(source, job.context(training=kind == TRAINING, num_workers=2), steps, name=_NAMES[kind])
 
 
 def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
-    """What workers need to read the batches of a job.
+    """Describe a job for workers, which read its batches.
 
     Args:
         job: The job.
         run_dir: The run directory, if the workers share it.
-        steps: Steps of an epoch, and of a validation.
+        steps: Number of steps of an epoch, and of a validation.
     """
     header = {"steps": steps, "run_dir": None if run_dir is None else str(run_dir)}
     parts = []
@@ -74,9 +74,9 @@ class Batch:
 
     Attributes:
         data: The rows of this share, in the structure that Keras takes.
-        rows: Their number, a float32 scalar.
-        all_rows: That of the whole batch.
-        worker: Index of the worker that has read it.
+        rows: Number of rows of this share, a float32 scalar.
+        all_rows: Number of rows of the whole batch.
+        worker: Index of the worker that has read the batch.
     """
 
     def __init__(self, kind: int, place: tf.Tensor, job: tf.Variable, name: tf.Tensor, spec: Any) -> None:
@@ -120,7 +120,7 @@ def offer_feed(worker: int) -> None:
         rows, all_rows, parts = feed.batch(int(kind), *map(int, place))
         return [np.float32(rows), np.float32(all_rows), np.int64(worker), *parts]
 
-    # Names arrive as NumPy arrays of no dimension, or as bytes.
+    # Names arrive as NumPy arrays without dimensions, or as bytes.
     offer(_HAS, lambda name: np.bool_(_bytes(name) in feeds))
     offer(_LOAD, lambda name, described: load(_bytes(name), _bytes(described)))
     offer(_BATCH, batch)
@@ -133,14 +133,14 @@ class _Feed:
         header, _, rest = described.partition(b"\n")
         fields = json.loads(header)
         if fields["run_dir"] is None:
-            with tempfile.TemporaryDirectory() as folder:  # what is mapped into memory outlives its name
+            with tempfile.TemporaryDirectory() as folder:  # mapped memory outlives the name of its file
                 size, _ = fields["sizes"]
                 Path(folder, "feed.pkl").write_bytes(rest[:size])
                 Path(folder, "feed.buffers").write_bytes(rest[size:])
                 job = load_value(folder, "feed")
         else:
             job = load_value(fields["run_dir"], "job")
-        keras.utils.set_random_seed(job.seed)  # on which the order of a shuffle depends, too
+        keras.utils.set_random_seed(job.seed)  # the order of a shuffle depends on it, too
         self._readers = {
             kind: _reader(job, kind, steps)
             for kind, steps in enumerate(fields["steps"])
@@ -149,7 +149,7 @@ class _Feed:
         self._lock = threading.Lock()
 
     def batch(self, kind: int, step: int, shares: int, share: int) -> tuple[int, int, list[Any]]:
-        """The rows of a share, those of the whole batch, and the arrays of the share."""
+        """The number of rows of a share, the number of rows of its batch, and the arrays of the share."""
         with self._lock:
             rows, data = self._readers[kind].batch(step, shares, share)
         parts = [_array(part) for part in tf.nest.flatten(data, expand_composites=True)]
@@ -157,7 +157,7 @@ class _Feed:
 
 
 class _ByIndex:
-    """Batches that are looked up: only the examples of the share are touched."""
+    """Batches with random access: only the examples of the share are read."""
 
     def __init__(self, arrays: Batches) -> None:
         self._arrays = arrays
@@ -170,7 +170,7 @@ class _ByIndex:
 
 
 class _InOrder:
-    """Batches that are read one after the other; those of other workers' steps are passed over."""
+    """Batches that are read one after the other; the batches for other workers are skipped."""
 
     def __init__(self, job: Job, kind: int, steps: int | None) -> None:
         self._job, self._kind, self._steps = job, kind, steps
@@ -205,7 +205,7 @@ def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _InOrder:
 def _source(job: Job, kind: int) -> tuple[Source, int | None]:
     source = job.data if kind == TRAINING else job.validation
     assert source is not None
-    assert not isinstance(source, Named)  # which the launcher has refused
+    assert not isinstance(source, Named)  # the launcher has refused it
     return source, job.steps_per_epoch if kind == TRAINING else job.validation_steps
 
 

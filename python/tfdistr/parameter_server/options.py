@@ -17,8 +17,8 @@ class ServerOptions:
     Args:
         update: "async": each worker takes whole batches, and its gradient is applied when it comes. "sync":
             each batch is split over the workers, and the mean of their gradients is applied once.
-        replicas_to_aggregate: With "sync": a step is made when so many workers' shares of the batch have
-            come; what comes later is dropped. By default all.
+        replicas_to_aggregate: With "sync": the number of workers whose shares of the batch make a step;
+            later shares are dropped. By default all workers.
 
     Raises:
         ArgumentError: An argument is not of the form above.

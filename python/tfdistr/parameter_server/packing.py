@@ -1,4 +1,4 @@
-"""Many tensors as few: each that goes from a worker to the chief takes a round trip of its own."""
+"""Packing many tensors into few: each tensor from a worker to the chief takes its own round trip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Packing:
         self._shapes: list[tf.TensorShape] = []
 
     def pack(self, value: Any) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """``value``: all of its tensors of a type as one, and those that stay as they are."""
+        """Return one tensor for all tensors of a type in ``value``, and the tensors that stay as they are."""
         parts = [tf.convert_to_tensor(part) for part in tf.nest.flatten(value, expand_composites=True)]
         self._form, self._shapes = value, [part.shape for part in parts]
         self._places = {}
@@ -33,7 +33,7 @@ class Packing:
         return together, [parts[place] for place in self._alone()]
 
     def unpack(self, packed: tuple[list[tf.Tensor], list[tf.Tensor]]) -> Any:
-        """What was packed."""
+        """Return the value that was packed."""
         together, alone = packed
         parts: list[Any] = [None] * len(self._shapes)
         for flat, places in zip(together, self._places.values(), strict=True):

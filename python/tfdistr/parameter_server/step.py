@@ -1,9 +1,8 @@
-"""A step of Keras's own ``train_step`` as a function: from a batch to gradients, and what else it changes.
+"""A step of Keras's own ``train_step`` as a function: from a batch to gradients and the other updates.
 
-Keras updates variables while it goes. Steps that workers make side by side, and that are made again when a
-worker dies, must not: here all that a step would assign is caught and handed back, and applied by who asked
-for it. A metric starts from zero in every step, and what it has then counted is added up, as Keras does under
-every strategy.
+Keras updates variables during a step. Steps that workers compute in parallel, and that are repeated when a
+worker dies, must not do so. Here a step returns all values that it would assign, and its caller applies them.
+A metric starts from zero in every step. The caller adds up its counts, as Keras does under every strategy.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ _BETWEEN_SEEDS = 1_000_003
 
 
 class Outcome(NamedTuple):
-    """What a step on a share of a batch has given.
+    """The result of a step on a share of a batch.
 
     Attributes:
         worker: Index of the worker.
         rows: Number of rows of the share.
-        all_rows: That of the whole batch.
-        gradients: Of each variable that the step has a gradient for, weighted by ``rows / all_rows``.
-        updates: New values of other variables that it changes, such as the averages of BatchNormalization.
-        metrics: What is to be added to each variable of the metrics.
-        logs: What the step has returned.
+        all_rows: Number of rows of the whole batch.
+        gradients: The gradient of each variable that has one, weighted by ``rows / all_rows``.
+        updates: New values of other variables, such as the averages of BatchNormalization.
+        metrics: The value to add to each variable of the metrics.
+        logs: The logs that the step has returned.
     """
 
     worker: Any
@@ -60,13 +59,13 @@ class Step:
 
     Args:
         model: A built model.
-        kind: Which step.
-        weigh: What is done with a batch before.
-        split: Whether the batch of a step may be a share of one.
+        kind: "train" or "test".
+        weigh: Applied to each batch before the step.
+        split: Whether the batch of a step may be a share of a batch.
 
     Attributes:
-        trained: The variables that have a gradient, in the order of ``Outcome.gradients``; once it is traced.
-        updated: Those of ``Outcome.updates``.
+        trained: The variables of ``Outcome.gradients``, in that order; known after the step is traced.
+        updated: The variables of ``Outcome.updates``, in that order.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Step:
 
         Args:
             batch: The batch.
-            offset: Sets the random numbers of workers apart; 0 has those of one worker.
+            offset: Separates the random numbers of workers; 0 gives the random numbers of one worker.
         """
         data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
         data = self._weigh(data) if self._weigh else data
@@ -94,7 +93,7 @@ class Step:
         states = [g.state for g in _private.seed_generators(self._model)]
         start = [(v, tf.zeros(v.shape, v.dtype)) for v in self._model.metrics_variables]
         start += [(state, state.value + seeds[id(state)]) for state in states]
-        # Keras looks for these in the scope alone. As they are, for the tape watches variables.
+        # Keras looks for these in the scope alone. They are not copied: the tape watches the variables.
         penalized = [v for v in self._model.trainable_variables if v.regularizer is not None]
         gradients: list[list[tuple[Any, Any]]] = []
         with (
@@ -137,8 +136,7 @@ class Step:
         return list({id(v): v for v in listed if id(v) not in metrics}.values())
 
     def _losses(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
-        """Keep losses that are sums what they are, although their gradients are weighted as those of
-        means."""
+        """Keep the values of losses that are sums, although their gradients are weighted as for means."""
 
         def share(divisor: tf.Tensor | None) -> tf.Tensor:
             if divisor is None:
@@ -160,7 +158,7 @@ class Step:
 
 @contextlib.contextmanager
 def _caught(optimizer: Any, gradients: list[list[tuple[Any, Any]]]) -> Iterator[None]:
-    """Within the context, gradients are not applied but noted."""
+    """Within the context, gradients are recorded and not applied."""
 
     def note(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         known = optimizer._trainable_variables
@@ -176,6 +174,6 @@ def _offset(state: keras.Variable, offset: tf.Tensor) -> tf.Tensor:
 
 
 def _of_present(value: Any, rows: tf.Tensor) -> tf.Tensor:
-    """What a metric has counted, without the row that stands in for none."""
+    """The counts of a metric, without the row that stands for an empty share."""
     value = tf.convert_to_tensor(value)
     return tf.where(rows > 0, value, tf.zeros_like(value))

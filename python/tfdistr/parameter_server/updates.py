@@ -24,19 +24,19 @@ _PLACE = tf.TensorSpec([3], tf.int64)
 MakeBatch = Callable[[tf.Tensor], Batch]
 #: Called before a step, with its number in the epoch.
 Begin = Callable[[int], None]
-#: Called after a step with the number of steps that are done and what they gave; whether to go on.
+#: Called after a step with the number of finished steps and the outcomes; returns whether to go on.
 End = Callable[[int, list[Outcome]], bool]
 
 
 @dataclass
 class Report:
-    """What the workers have done.
+    """The steps of the workers.
 
     Attributes:
-        global_step: Updates of the weights.
-        local_steps: By index of the worker: how often its gradient was part of one.
-        dropped: By index of the worker: gradients that came too late.
-        not_computed: Shares of batches that no worker had begun when their step was made.
+        global_step: Number of updates of the weights.
+        local_steps: By index of the worker: how often its gradient was part of an update.
+        dropped: By index of the worker: number of gradients that came too late.
+        not_computed: Number of shares that no worker had begun when their step was made.
     """
 
     global_step: int = 0
@@ -46,15 +46,15 @@ class Report:
 
 
 class OneByOne:
-    """Each worker takes whole batches; with ``apply``, it updates the weights with its gradient at once.
+    """Each worker takes whole batches; with ``model``, it updates the weights with its gradient at once.
 
     Args:
-        dispatcher: What sends steps to the workers.
+        dispatcher: Sends steps to the workers.
         step: The step of a model.
         batch: Makes the batch.
         workers: Number of workers.
         model: The model, if its weights are updated; None for a validation.
-        report: Where the steps of the workers are counted, if they are.
+        report: Counts the steps of the workers; None for a validation.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class OneByOne:
         report: Report | None = None,
     ) -> None:
         self._dispatcher, self._report = dispatcher, report
-        # Each worker has one at hand when it is done with another.
+        # Each worker has another step ready when it ends one.
         self._at_a_time = 2 * workers
         self._packing = Packing()
 
@@ -78,13 +78,13 @@ class OneByOne:
             if model is not None:
                 apply_gradients(model, outcome.gradients, step.trained)
                 for variable, value in zip(step.updated, outcome.updates, strict=True):
-                    variable.value.assign(value)  # of two at the same time, the last one counts
+                    variable.value.assign(value)  # of two simultaneous values, the last counts
             return self._packing.pack(outcome._replace(gradients=[], updates=[]))
 
         self._make = make.get_concrete_function()
 
     def run(self, first: int, count: int | None, begin: Begin, end: End) -> None:
-        """Make ``count`` steps, from number ``first`` of all epochs on."""
+        """Make ``count`` steps, from step ``first`` on, counted over all epochs."""
         assert count is not None
         sent, done, goes_on = 0, 0, True
         while done < (count if goes_on else sent):
@@ -102,19 +102,19 @@ class OneByOne:
 
 
 class Together:
-    """Each batch is split over the workers, and the mean over their gradients updates the weights once.
+    """Each batch is split over the workers, and the mean of their gradients updates the weights once.
 
-    The gradients come to the chief, which adds them up in the order of the shares: so a worker that dies
-    changes nothing, for what it has not sent whole does not count.
+    The chief receives the gradients and adds them up in the order of the shares. So a worker that dies
+    changes nothing: an incomplete gradient does not count.
 
     Args:
-        dispatcher: What sends steps to the workers.
+        dispatcher: Sends steps to the workers.
         step: The step of a model.
         batch: Makes the batch.
         workers: Number of workers.
         model: The model.
-        report: Where the steps of the workers are counted.
-        wanted: With how many shares a step is made.
+        report: Counts the steps of the workers.
+        wanted: The number of shares that make a step.
         arrays: The batches, if their numbers of rows are known.
     """
 
@@ -149,7 +149,7 @@ class Together:
         self._make, self._apply = make.get_concrete_function(), apply
 
     def run(self, first: int, count: int | None, begin: Begin, end: End) -> None:
-        """Make ``count`` steps, from number ``first`` of all epochs on."""
+        """Make ``count`` steps, from step ``first`` on, counted over all epochs."""
         assert count is not None
         for done in range(count):
             begin(done)
@@ -167,7 +167,7 @@ class Together:
             place, key = (number, shares, share), (number, share)
             self._dispatcher.send(self._make, place, self, key, lambda: self._current == number)
         came: dict[int, Outcome] = {}
-        empty = 0  # where the rows of a batch are not known before
+        empty = 0  # if the rows of a batch are not known before
         while len(came) < self._wanted and len(came) + empty < shares:
             (of, share), packed = self._dispatcher.receive(self)
             outcome = packed and self._packing.unpack(packed)
@@ -186,7 +186,7 @@ class Together:
         return outcomes
 
     def settle(self) -> None:
-        """Take in what comes too late after the last step."""
+        """Receive the gradients that come too late, after the last step."""
         self._current = -1
         for packed in self._dispatcher.finish(self):
             self._drop(packed and self._packing.unpack(packed))
@@ -199,14 +199,14 @@ class Together:
 
 
 def apply_gradients(model: keras.Model, gradients: list[Any], variables: list[keras.Variable]) -> None:
-    """Apply gradients where the variables are, so that others may do so at the same time."""
+    """Apply gradients on the servers of the variables, so that workers may do so at the same time."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
     with contextlib.ExitStack() as stack:
         for counter in {id(c.iterations): c.iterations for c in (optimizer, inner)}.values():
-            # Keras reads, adds and writes: of two at the same time one would be lost.
+            # Keras reads, adds and writes: of two simultaneous updates one would be lost.
             stack.enter_context(overridden(counter, "assign_add", counter.value.assign_add))
-        # There is nobody to reduce them with.
+        # There is no other replica for an all-reduce.
         stack.enter_context(overridden(inner, "_all_reduce_sum_gradients", lambda pairs: pairs))
         stack.enter_context(strategy.scope())
         stack.enter_context(tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0))
@@ -224,7 +224,7 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _mean(values: list[tf.Tensor], weights: list[tf.Tensor]) -> tf.Tensor:
-    """The mean of what the shares say; for whole numbers, such as counters, what the first one says."""
+    """The weighted mean of the values of the shares; for whole numbers, such as counters, the first value."""
     if not values[0].dtype.is_floating:
         return values[0]
     return tf.add_n([v * tf.cast(w, v.dtype) for v, w in zip(values, weights, strict=True)])

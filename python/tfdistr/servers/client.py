@@ -18,21 +18,21 @@ from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.servers.server import SERVERS, STOP, THREADS, answers, check_servers
 
 _LOOK = 0.1  # seconds
-_DISMISSAL = 5.0  # seconds that servers may take to hear that they are no longer needed
+_DISMISSAL = 5.0  # seconds that servers may take to answer the dismissal
 
 
 def join_servers(
     config: ClusterConfig, start_timeout: float
 ) -> tf.distribute.experimental.ParameterServerStrategy:
-    """The strategy of the chief, once all servers are there.
+    """Wait for all servers, and make the strategy of the chief.
 
     Args:
         config: The cluster; this process is its chief.
-        start_timeout: Seconds that the servers may take to come.
+        start_timeout: Seconds that the servers may take to start.
 
     Raises:
         ClusterConfigError: This process is not the chief, or the cluster has no servers.
-        ClusterStartError: A server did not come.
+        ClusterStartError: A server did not start in time.
     """
     check_servers(config)
     if config.task.type != "chief":
@@ -58,14 +58,14 @@ def join_servers(
 def parameter_server_strategy(
     start_timeout: float = 300.0,
 ) -> tf.distribute.experimental.ParameterServerStrategy:
-    """The strategy of the chief that TF_CONFIG describes, for a training loop of one's own.
+    """The strategy of the chief that TF_CONFIG describes, for a custom training loop.
 
     Args:
-        start_timeout: Seconds that the servers may take to come.
+        start_timeout: Seconds that the servers may take to start.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid, or does not describe the chief of parameter servers.
-        ClusterStartError: A server did not come.
+        ClusterStartError: A server did not start in time.
     """
     config = cluster_from_env()
     if config is None:
@@ -78,14 +78,14 @@ def parameter_server_strategy(
 
 
 def prepare_dismissal() -> None:
-    """Make what `dismiss_servers` and the end of this process need, while all servers are there.
+    """Prepare `dismiss_servers` and the end of this process, while all servers are there.
 
-    TensorFlow tells all servers of a new function. Where one does not answer it waits for that, and keeps the
-    whole interpreter from running.
+    TensorFlow tells all servers of a new function. If a server does not answer, TensorFlow waits for it and
+    blocks the whole interpreter.
     """
     _stop.cache_clear()
     _stop()
-    # Whether all answer or not: one can be halted after it was asked.
+    # Even if all servers answer: a server can be halted after the call.
     atexit.unregister(keep_for_ever)
     atexit.register(keep_for_ever)
 
@@ -102,7 +102,7 @@ def _stop() -> Any:
 def dismiss_servers(config: ClusterConfig) -> None:
     """Tell all servers that they are no longer needed.
 
-    A server that is halted, or whose machine is lost, would never answer: it is not waited for long.
+    A server that is halted, or whose machine is lost, would never answer: the wait for it is short.
     """
     threads = [threading.Thread(target=_dismiss, args=(task,), daemon=True) for task in servers_of(config)]
     for thread in threads:
@@ -117,7 +117,7 @@ def dismiss_servers(config: ClusterConfig) -> None:
 
 
 def _dismiss(task: Task) -> None:
-    # One that is gone needs not be told.
+    # A server that is gone needs no message.
     with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
         _stop()()
 
@@ -128,10 +128,10 @@ def servers_of(config: ClusterConfig) -> list[Task]:
 
 
 def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
-    """Wait until every server listens: TensorFlow would wait for ever, and name none.
+    """Wait until every server listens: TensorFlow would wait for ever, and name no server.
 
     Raises:
-        ClusterStartError: One did not come within ``timeout`` seconds.
+        ClusterStartError: A server did not listen within ``timeout`` seconds.
     """
     addresses = {task: config.jobs[task.type][task.index] for task in servers_of(config)}
     bypass_proxy(addresses.values())

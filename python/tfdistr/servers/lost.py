@@ -16,7 +16,7 @@ def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") ->
     """The error that names the server which is gone, if ``error`` is about one.
 
     Args:
-        error: What the chief met.
+        error: The error that the chief has caught.
         config: The cluster.
         job: The job whose servers hold variables.
     """
@@ -26,7 +26,7 @@ def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") ->
 
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return None
-    # Who did not answer comes before what else the text names, such as the devices of a graph.
+    # The server that did not answer comes before other names in the text, such as the devices of a graph.
     named = [*UNREACHED.findall(str(error)), *_ANY.findall(str(error))]
     index = next((int(number) for name, number in named if name == job), None)
     if index is None or index >= len(config.jobs[job]):

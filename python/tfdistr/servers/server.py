@@ -1,4 +1,4 @@
-"""What the process of a parameter server, or of a worker, does: it serves until the chief is done."""
+"""The process of a parameter server, or of a worker: it serves until the chief is done."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger("tfdistr")
 SERVERS = ("worker", "ps")
 STOP = "tfdistr/stop"
 
-#: Threads for operations side by side. A call between servers holds one while it waits for an answer: with
-#: one, as on a machine with one core, they would wait for ever.
+#: Threads for parallel operations. A call between servers holds a thread while it waits for an answer: with
+#: one thread, as on a machine with one core, the servers would wait for ever.
 THREADS = 16
-#: Seconds between two looks whether the chief is there, and before it came: it may be there for a moment.
+#: Seconds between two checks for the chief, and before it came: it may be there for a moment only.
 _LOOK, _LOOK_FIRST = 1.0, 0.1
-#: Seconds in which the answer to the chief's last call goes out.
+#: Seconds that the answer to the chief's last call needs to go out.
 _LAST_ANSWER = 0.5
 
 
@@ -40,21 +40,21 @@ def serve(
 ) -> None:
     """Run the server of a task, "ps" or "worker", until the chief says that it is done.
 
-    To be called once in a process, before anything else uses TensorFlow there. A parameter server uses no
-    GPU.
+    Call this once in a process, before other code uses TensorFlow there. A parameter server uses no GPU.
 
     Args:
-        config: The cluster, and the task that this process is. It has a chief, whose address tells whether
-            the chief is there. Without parameter servers it is one for ``strategy="model_parallel"``.
+        config: The cluster, and the task of this process. The cluster has a chief; an answer at the address
+            of the chief means that it is there. A cluster without parameter servers is for
+            ``strategy="model_parallel"``.
         start_timeout: Seconds that the chief may take to come.
-        chief_timeout: Seconds for which the chief may be gone; after that it is not waited for any longer.
+        chief_timeout: Seconds for which the chief may be gone; then the server gives up.
         on_ready: Called once the server listens.
-        offer_more: Called with the index of a worker, before its server starts: what else the chief's graphs
-            can call there.
+        offer_more: Called with the index of a worker, before its server starts: it offers more functions to
+            the graphs of the chief.
 
     Raises:
         ArgumentError: A number of seconds is not above 0.
-        ClusterConfigError: The task is no server, or the cluster has no chief.
+        ClusterConfigError: The task is not a server, or the cluster has no chief.
         ClusterStartError: The port of the task is in use, or the chief did not come, or is gone.
 
     Source: TensorFlow's guide "Parameter server training with ParameterServerStrategy"
@@ -89,10 +89,10 @@ def serve(
 
 
 def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERVERS)) -> None:
-    """Refuse a cluster that has not all that parameter servers need.
+    """Refuse a cluster that lacks a job which parameter servers need.
 
     Raises:
-        ClusterConfigError: A job of those that are ``needed`` is not there.
+        ClusterConfigError: A job in ``needed`` is not there.
     """
     missing = [job for job in needed if job not in config.jobs]
     if missing:
@@ -112,7 +112,7 @@ def _start(
 
     from tfdistr._private.remote_calls import offer
 
-    # What this process itself does with TensorFlow is to read data: the devices are the server's.
+    # This process itself only reads data with TensorFlow: the GPUs are for the server.
     tf.config.set_visible_devices([], "GPU")
 
     def stop() -> object:
@@ -136,7 +136,7 @@ def _start(
 
 
 def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
-    """What TensorFlow's error at the start of a server means."""
+    """The error for TensorFlow's error at the start of a server."""
     task, first = f"{config.task} ({config.address})", (said.splitlines() or [said])[0]
     if says_port_in_use(said):
         return no_port_error(task, first, PORT_IN_USE)
@@ -151,12 +151,12 @@ class Patience:
     """How long a server waits for its chief, which is there when its port answers.
 
     Args:
-        address: The chief's.
+        address: The address of the chief.
         start_timeout: Seconds until the chief must have come.
-        chief_timeout: Seconds for which it may be gone then.
+        chief_timeout: Seconds for which the chief may be gone after that.
 
     Attributes:
-        came: Whether it has been there.
+        came: Whether the chief has been there.
     """
 
     def __init__(self, address: str, start_timeout: float, chief_timeout: float) -> None:
@@ -166,10 +166,10 @@ class Patience:
         self._seen = time.monotonic()
 
     def look(self) -> None:
-        """Look whether the chief is there.
+        """Check whether the chief is there.
 
         Raises:
-            ClusterStartError: It is gone for good.
+            ClusterStartError: The chief did not come in time, or was gone for too long.
         """
         now = time.monotonic()
         if answers(self._address):

@@ -1,4 +1,4 @@
-"""What a fork of the server sets right before it runs its program: what it must not share with the server."""
+"""Resetting the state of a fork that it must not share with the fork server, before it runs its program."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfdistr.launch.warm.environment import is_read_at_load
 
 
 def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> list[str]:
-    """Make this fork the process that was asked for.
+    """Make this fork the process that the client has requested.
 
     Args:
-        request: What the client has sent; see ``Forked``.
-        files: The open files that came with it: standard input, output and error, then those that
-            ``request["files"]`` names.
+        request: The request of the client; see ``Forked``.
+        files: The open files that came with the request: standard input, output and error, then the files
+            that ``request["files"]`` names.
         server: The process id of the server.
 
     Returns:
@@ -39,7 +39,7 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     for name, file in zip(request["files"], files[3:], strict=True):
         os.set_inheritable(file, True)
         env[name] = str(file)
-    if PARENT in env:  # the server stands for the parent: it kills this process when that is gone
+    if PARENT in env:  # the server is the parent now: it kills this process when the client is gone
         env[PARENT] = str(server)
     _set_environment(env)
     os.chdir(request["folder"])
@@ -67,9 +67,9 @@ def _reset_signals() -> None:
 
 
 def _set_environment(env: Mapping[str, str]) -> None:
-    """Take over ``env``, but for what was read while libraries were loaded, which is the same."""
+    """Set the variables of ``env``; variables that libraries read while they are loaded are the same."""
     first = (entry.partition(b"=")[0] for entry in Path("/proc/self/environ").read_bytes().split(b"\0"))
-    # What was set since, by R for its own process, stays.
+    # Variables that R has set for its own process since its start stay.
     for name in map(os.fsdecode, first):
         if name not in env and not is_read_at_load(name):
             os.environ.pop(name, None)
@@ -77,7 +77,7 @@ def _set_environment(env: Mapping[str, str]) -> None:
 
 
 def _reseed() -> None:
-    """Random numbers of its own: Python sees to its own module, NumPy does not."""
+    """Give this fork its own random numbers: Python reseeds its module in a fork, NumPy does not."""
     import tempfile
 
     import numpy as np
@@ -87,10 +87,10 @@ def _reseed() -> None:
 
 
 def end_without_destructors() -> None:
-    """Have exit() leave out what libraries have registered for it before this.
+    """Make exit() skip the functions that libraries have registered before this call.
 
-    They wait for threads of the server, which are not in a fork, or abort without them. What a fork registers
-    itself is done: MPI says there that the rank has finished.
+    Those functions wait for threads of the server, which a fork does not have, or abort without them. exit()
+    still calls the functions that the fork registers: MPI reports there that the rank has finished.
     """
     library = ctypes.CDLL(None)
     library.fflush(None)

@@ -1,7 +1,7 @@
-"""Asks a fork server for a process, and follows what becomes of that.
+"""Asks a fork server for a process, and follows the changes of that process.
 
-Messages are JSON objects, one a line; the request carries open files. It is run by its path as well, in the
-guards of ranks, and uses the standard library only.
+Messages are JSON objects, one on each line; the request carries open files. The guards of ranks run this file
+by its path, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Refused(Exception):
 
 
 def cold_start(refused: Refused) -> bytes:
-    """What the log of a process says that had to start cold."""
+    """The line for the log of a process that had to start cold."""
     return f"tfdistr: this process started cold, because of its fork server: {refused}.\n".encode()
 
 
 class Forked:
-    """A process that a fork server has made, with what ``subprocess.Popen`` has for one.
+    """A process that a fork server has forked, with methods as in ``subprocess.Popen``.
 
-    Its standard input is empty. It is in a process group of its own. The server kills the group when this
-    object's connection ends, however that comes.
+    Its standard input is empty. It is in its own process group. The server kills the group when the
+    connection of this object ends, for any reason.
 
     Args:
         server: The path of the server's socket.
@@ -43,7 +43,7 @@ class Forked:
             "-e CODE" or a script.
         env: Its whole environment.
         output: The file for its standard output and standard error.
-        files: Further open files that it needs, by the environment variable that has the number of each.
+        files: Further open files that it needs, by the environment variable with the number of each file.
 
     Raises:
         Refused: The server is not there, does not answer, or cannot fork now.
@@ -85,7 +85,7 @@ class Forked:
         self._connection.settimeout(None)
 
     def changes(self) -> Iterator[bool | int]:
-        """Wait for what becomes of it: whether it was halted (or goes on), and last its exit status."""
+        """Wait for its changes: True if it was halted, False if it goes on; last its exit status."""
         for message in self._messages(block=True):
             if "exit" in message:
                 self.returncode = message["exit"]
@@ -121,14 +121,14 @@ class Forked:
         return self.returncode
 
     def _lose_server(self) -> None:
-        """The kernel kills the process with its server; see child.py."""
+        """Record the loss of the server. The kernel kills the process with its server; see child.py."""
         self.server_lost = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self.returncode = -signal.SIGKILL
 
     def _messages(self, *, block: bool) -> Iterator[dict[str, Any]]:
-        """What the server says, until it says no more now, or for ever."""
+        """The messages of the server, until none is there now, or until the connection ends."""
         flags = 0 if block else socket.MSG_DONTWAIT
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
@@ -154,7 +154,7 @@ def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[
     if files:
         sent = socket.send_fds(connection, [data], files)
         data = data[sent:]
-    if data:  # a server that refuses need not have waited for nothing
+    if data:  # an empty send would fail if a server has refused and closed
         connection.sendall(data)
 
 

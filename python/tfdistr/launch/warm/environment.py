@@ -1,11 +1,11 @@
-"""The environment variables that libraries read while they are loaded: these must suit the fork server."""
+"""The environment variables that libraries read while they are loaded: a fork has them from its server."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-# Of the loader, Python, R and the locale; of TensorFlow, Keras and what they use; of threads, GPUs and MPI.
+# Variables of the loader, Python, R, the locale, TensorFlow, Keras, their libraries, threads, GPUs and MPI.
 _READ_AT_LOAD = re.compile(
     r"LD_.*|GLIBC_TUNABLES|MALLOC_.*|HOME|PATH|TZ|LANG|LANGUAGE|LC_.*|PYTHON.*|VIRTUAL_ENV|R_.*|RETICULATE_.*"
     r"|TF_.*|KERAS_.*|XLA_.*|TPU_.*|TFDS_.*|GRPC_.*|ABSL_.*|PROTOCOL_BUFFERS_.*|DNNL_.*|ONEDNN_.*"
@@ -13,7 +13,7 @@ _READ_AT_LOAD = re.compile(
     r"|CUDA_.*|CUDNN_.*|NVIDIA_.*|NCCL_.*|HIP_.*|ROCR_.*"
     r"|MPI4PY_.*|MPICH_.*|MPIR_.*|OMPI_MCA_.*|UCX_.*|FI_.*|HWLOC_.*"
 )
-# Told by a launcher to one process, or by R to its own session.
+# Set by a launcher for one process, or by R for its own session.
 _OF_ONE_PROCESS = ("TF_CONFIG", "R_SESSION_TMPDIR")
 
 

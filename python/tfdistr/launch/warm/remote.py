@@ -1,10 +1,10 @@
-"""Starts a fork server on another host, where ssh runs this for the session.
+"""Starts a fork server on another host. The session runs this script there by ssh.
 
     python remote.py
 
-The first line of standard input says how, in JSON: "command", "room" and "env". The path of the server's
-socket is printed in a line. Standard input stays open as long as the session is there. It is run by its path
-and uses the standard library only.
+The first line of standard input is a JSON object with "command", "room" and "env". The script prints the path
+of the server's socket on one line. Standard input stays open as long as the session lives. The script is run
+by its path and uses the standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 
 def main() -> None:
     """Become the server."""
-    # One letter at a time: what follows the line is for the server.
+    # One byte at a time: the input after the line is for the server.
     line = b""
     while not line.endswith(b"\n"):
         letter = os.read(0, 1)

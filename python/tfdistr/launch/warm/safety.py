@@ -1,4 +1,4 @@
-"""Whether a process may be forked: what a fork shares with its parent must be at rest."""
+"""Whether a process may be forked: the state that a fork shares with its parent must be at rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def threads() -> frozenset[str]:
-    """The threads of this process. Those that idle since the imports do not harm a fork."""
+    """The threads of this process. Threads that idle since the imports do not harm a fork."""
     return frozenset(os.listdir("/proc/self/task"))
 
 
@@ -32,11 +32,11 @@ def why_unsafe(known: frozenset[str]) -> str | None:
 
 
 def _uses_gpu() -> bool:
-    """Whether CUDA was initialised, for which it opens NVIDIA's devices."""
+    """Whether CUDA was initialised: it then has NVIDIA's devices open."""
     for file in Path("/proc/self/fd").iterdir():
         try:
             if os.readlink(file).startswith("/dev/nvidia"):
                 return True
-        except OSError:  # the listing's own
+        except OSError:  # the file of the listing itself
             continue
     return False

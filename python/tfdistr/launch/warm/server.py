@@ -3,8 +3,9 @@
     python -m tfdistr.launch.warm.server FOLDER LISTENER
 
 LISTENER is the number of an open socket, whose name is in FOLDER. Standard input is open as long as the
-session is there for which the server runs: server and forks end with it. A line there says that the session
-needs no more forks. An R process that has loaded Python calls ``preload()`` and ``serve()`` itself.
+session of the server lives: the server and its forks end with the session. A line on standard input means
+that the session needs no more forks. An R process that has loaded Python calls ``preload()`` and ``serve()``
+itself.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from tfdistr.launch.warm.safety import threads, why_unsafe
 
 IDLE = 600.0
 """Seconds without a fork, after which the server ends."""
-_LOOK = 1.0  # seconds between two looks whether the session is there
+_LOOK = 1.0  # seconds between two checks of the session
 _REQUEST = 10.0  # seconds that a client may take to send its request
 _STDIN = 0
-# What a worker imports before its first step. None of it sets up devices. mpi4py is not there: its import
-# starts MPI, or else would not start it in programs that rely on that.
+# The imports of a worker before its first step. None of them sets up devices. mpi4py is not among them: its
+# import would start MPI here, or, without that, would not start MPI in programs that rely on it.
 _MODULES = (
     "tensorflow", "keras", "tfdistr.training.train", "tfdistr.strategies.registry",
     "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result",
@@ -43,10 +44,10 @@ _MODULES = (
 
 
 def preload(folder: str) -> None:
-    """Import what every worker needs, and nothing of the user's.
+    """Import the modules that every worker needs, and no module of the user.
 
     Args:
-        folder: The folder of the socket, which goes with this process if its session ends meanwhile.
+        folder: The folder of the socket. It is removed with this process if the session ends meanwhile.
     """
 
     def end(*_: object) -> NoReturn:
@@ -54,13 +55,13 @@ def preload(folder: str) -> None:
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    end_with_parent(signal.SIGTERM)  # until `serve` looks after that
+    end_with_parent(signal.SIGTERM)  # until `serve` checks the parent
     if select.select([_STDIN], [], [], 0)[0]:
-        end()  # the session was gone before that
-    gc.disable()  # modules make many objects, and no garbage
+        end()  # the session had ended before that
+    gc.disable()  # imports make many objects, and no garbage
     for module in _MODULES:
         importlib.import_module(module)
-    gc.freeze()  # a fork need not copy what the collector would mark
+    gc.freeze()  # a fork need not copy objects that the collector would mark
     gc.enable()
 
 
@@ -68,11 +69,11 @@ def serve(folder: str, listener: int) -> list[str]:
     """Fork this process for each request that comes to ``listener``.
 
     Args:
-        folder: The folder of the socket, which goes with the server.
+        folder: The folder of the socket, which is removed at the end of the server.
         listener: The number of the socket.
 
     Returns:
-        In a fork: the program that it is to run, with its arguments. In the server this does not return.
+        In a fork: the program to run, with its arguments. In the server this does not return.
     """
     server = _Server(folder, socket.socket(fileno=int(listener)))
     try:
@@ -83,7 +84,7 @@ def serve(folder: str, listener: int) -> list[str]:
 
 
 def main() -> None:
-    """Serve, and in a fork run the program that was asked for, as the interpreter would."""
+    """Serve, and in a fork run the requested program as the interpreter would."""
     if not sys.flags.safe_path:
         del sys.path[0]  # the session's folder: its modules are the user's
     preload(sys.argv[1])
@@ -99,11 +100,11 @@ def main() -> None:
 
 
 class _Server:
-    """What the server knows of its clients and forks.
+    """The server with its clients and forks.
 
     Args:
         folder: The folder of the socket.
-        listener: Where clients connect.
+        listener: The socket on which clients connect.
     """
 
     def __init__(self, folder: str, listener: socket.socket) -> None:
@@ -111,7 +112,7 @@ class _Server:
         self._folder = folder
         self._listener = listener
         self._parent = os.getppid()
-        self._clients: dict[int, socket.socket] = {}  # by the process of each
+        self._clients: dict[int, socket.socket] = {}  # by the fork of each
         self._ending = False
         self._busy = time.monotonic()
         self._selector = selectors.DefaultSelector()
@@ -120,11 +121,11 @@ class _Server:
             end.setblocking(False)
 
     def serve(self) -> list[str]:
-        """Serve until the session is gone, or nobody asks any more; see ``serve()``."""
+        """Serve until the session ends, or no client asks any more; see ``serve()``."""
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._end())
-        end_with_parent(0)  # it counts the thread that started this, which may end before its process
+        end_with_parent(0)  # the kernel watches the parent's thread, which may end before the parent
         self._threads = threads()
         for source in (self._listener, self._wakeup, _STDIN):
             self._selector.register(source, selectors.EVENT_READ)
@@ -141,7 +142,7 @@ class _Server:
         return self._end()
 
     def _take(self, key: selectors.SelectorKey) -> list[str] | None:
-        """React to one source; in a fork, what that is to run."""
+        """React to one source. Return, in a fork, the program to run."""
         if key.fileobj is self._listener:
             return self._accept()
         if key.fileobj is self._wakeup:
@@ -150,8 +151,8 @@ class _Server:
         elif key.fd == _STDIN:
             if not os.read(_STDIN, 1 << 12):
                 self._end()  # the session is gone
-            self._ending = True  # it needs no more forks
-        else:  # a client is, for it says nothing more: what it had started goes with it
+            self._ending = True  # the session needs no more forks
+        else:  # a client is gone, as clients send nothing more: its process ends with it
             self._kill(key.data)
             self._selector.unregister(key.fileobj)
         return None
@@ -192,13 +193,13 @@ class _Server:
         return None
 
     def _leave(self, client: socket.socket) -> None:
-        """In a fork: close what is the server's."""
+        """In a fork: close the sockets of the server."""
         for each in (client, self._listener, self._wakeup, self._signals, *self._clients.values()):
             each.close()
         self._selector.close()
 
     def _reap(self) -> None:
-        """Tell clients what became of their processes."""
+        """Report the changes of processes to their clients."""
         for child, client in list(self._clients.items()):
             while (message := self._change_of(child)) is not None:
                 with contextlib.suppress(OSError):
@@ -211,7 +212,7 @@ class _Server:
                     break
 
     def _change_of(self, child: int) -> dict[str, Any] | None:
-        """What became of a fork since the last look; None if nothing did."""
+        """The message about a change of a fork since the last call; None if nothing has changed."""
         flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
         seen = os.waitid(os.P_PID, child, flags | os.WNOWAIT)
         if seen is None:
@@ -219,7 +220,7 @@ class _Server:
         if seen.si_code in (os.CLD_STOPPED, os.CLD_TRAPPED, os.CLD_CONTINUED):
             os.waitid(os.P_PID, child, flags)
             return {"halted": seen.si_code != os.CLD_CONTINUED}
-        self._kill(child)  # what it left behind; the number of the group is its own until it is reaped
+        self._kill(child)  # the rest of its group, whose number is not reused before the fork is reaped
         os.waitid(os.P_PID, child, flags)
         return {"exit": seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status}
 
@@ -228,7 +229,7 @@ class _Server:
             os.killpg(child, signal.SIGKILL)
 
     def _end(self) -> NoReturn:
-        """End, with all forks."""
+        """End the server and all forks."""
         for child in self._clients:
             self._kill(child)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The fork servers of this session: one for each language, and for each environment that counts."""
+"""The fork servers of this session: one for each language and each environment that libraries read."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ log = logging.getLogger("tfdistr")
 T = TypeVar("T")
 
 MOST = 4
-"""How many servers a session has on one host at most; the one that was used least recently makes room."""
+"""The most servers of a session on one host; the least recently used server ends to make room."""
 _PYTHON = ("-m", "tfdistr.launch.warm.server")
 _R = ("-e", "tfdistr:::fork_server()")
-_LONGEST = 70  # letters of a folder for temporary files: the name of a socket has at most 107 bytes
-#: An argument without a meaning: its place in the process table takes the command of a fork.
+_LONGEST = 70  # characters of a temporary folder: the name of a socket has at most 107 bytes
+#: An argument without a meaning: a fork writes its command into this place of the process table.
 ROOM = " " * 256
 _GRACE = 5.0  # seconds that servers have to end
-_TO_CONNECT = 15.0  # seconds in which ssh has to start one on another host
-# Of one job or process, and nothing that a server should know.
+_TO_CONNECT = 15.0  # seconds that ssh has to start a server on another host
+# Variables of one job or process: a server must not have them.
 _NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYDI_")
 
 
@@ -72,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What must be the same for a server and the processes that it forks."""
+    """The properties that must be the same for a server and its forks."""
 
     command: tuple[str, ...]
     environment: frozenset[tuple[str, str]]
@@ -81,10 +81,10 @@ class _Kind:
 
 
 class _Server:
-    """A fork server, as the session that has started it sees it.
+    """A fork server, as its session sees it.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The server cannot be started.
     """
 
     def __init__(self, kind: _Kind, env: Mapping[str, str]) -> None:
@@ -104,14 +104,14 @@ class _Server:
 
     @property
     def pid(self) -> int:
-        """Its process; of one on another host, ssh."""
+        """Its process id; for a server on another host, the process id of ssh."""
         return self._process.pid
 
     def path(self) -> str:
         """The path of its socket, on its host.
 
         Raises:
-            OSError: It did not come to have one.
+            OSError: The server did not start.
         """
         if not self._path:
             assert self._process.stdout is not None
@@ -124,14 +124,14 @@ class _Server:
         return self._path
 
     def end_soon(self) -> None:
-        """Have it end when its forks have ended."""
+        """Ask it to end when its forks have ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(b"end\n")
             self._process.stdin.flush()
 
     def is_alive(self) -> bool:
-        """Whether it runs. Of one that does not, nothing is left."""
+        """Whether it runs. If not, remove its files."""
         if self._process.poll() is None:
             return True
         self._close()
@@ -146,7 +146,7 @@ class _Server:
         return False
 
     def end(self, until: float) -> None:
-        """End it, and with it its forks."""
+        """End it and its forks; kill it if it still runs at the time ``until``."""
         self._close()
         if self._folder is not None:
             self._process.terminate()  # while it imports, this ends it at once
@@ -168,7 +168,7 @@ class _Server:
 def _start_here(kind: _Kind, env: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / "socket"))
-        listener.listen(socket.SOMAXCONN)  # who comes while it imports waits
+        listener.listen(socket.SOMAXCONN)  # clients wait while the server imports
         command = kind.loopback.command([*kind.command, str(folder), str(listener.fileno()), ROOM])
         with open(folder / "server.log", "wb") as output:
             return subprocess.Popen(
@@ -192,7 +192,7 @@ def _start_remote(kind: _Kind, env: Mapping[str, str]) -> subprocess.Popen[bytes
         start_new_session=True,
     )
     assert process.stdin is not None
-    # Not in a command, which others see.
+    # The variables are not in a command line, which others see.
     start = json.dumps({"command": kind.command, "room": ROOM, "env": dict(env)})
     with contextlib.suppress(BrokenPipeError):  # ssh ended: there will be no path
         process.stdin.write(start.encode() + b"\n")
@@ -201,7 +201,7 @@ def _start_remote(kind: _Kind, env: Mapping[str, str]) -> subprocess.Popen[bytes
 
 
 class _Servers:
-    """The servers of this process, which may ask for them in several threads."""
+    """The fork servers of this process, for use in several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -209,18 +209,18 @@ class _Servers:
         self._ending: list[_Server] = []
 
     def get(self, kind: _Kind, env: Mapping[str, str]) -> _Server:
-        """The server of a kind, which is started if it is not there; OSError if it cannot be."""
+        """The server of a kind, which is started if it is not there; OSError if it cannot be started."""
         with self._lock:
             self._forget()
             server = self._present.pop(kind, None) or _Server(kind, env)
-            self._present[kind] = server  # the last used is the last one
+            self._present[kind] = server  # the most recently used server is the last
             here = [other for other in self._present if other.place == kind.place]
             for other in here[:-MOST]:
                 self._end_soon(other)
             return server
 
     def end_soon(self) -> None:
-        """End all, each when its forks have ended."""
+        """End all servers, each when its forks have ended."""
         with self._lock:
             self._forget()
             for kind in list(self._present):
@@ -231,7 +231,7 @@ class _Servers:
                 self._forget()
 
     def end(self) -> None:
-        """End all, and their forks, now."""
+        """End all servers and their forks now."""
         self._forget()
         until = time.monotonic() + _GRACE
         for server in [*self._present.values(), *self._ending]:
@@ -239,7 +239,7 @@ class _Servers:
         self._present, self._ending = {}, []
 
     def pids(self) -> list[int]:
-        """The processes of those that run on this machine."""
+        """The process ids of the servers on this machine."""
         with self._lock:
             self._forget()
             return [server.pid for server in self._present.values() if not server.place.host]
@@ -257,16 +257,16 @@ class _Servers:
 
 _servers = _Servers()
 atexit.register(_servers.end)
-os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # those of the parent are not its own
+os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # the parent owns its servers
 
 
 def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopback) -> WarmStart | None:
-    """How to start ``command`` warm; None if it must be cold. The server is started if it is not there.
+    """How to start ``command`` warm; None for a cold start. The server is started if it is not there.
 
     Args:
         command: The program of a worker and its arguments.
         env: Its whole environment.
-        loopback: What keeps it from being reached from other machines.
+        loopback: Its protection from other machines.
     """
     return warm_starts(command, env, loopback, [Place()])[0]
 
@@ -274,7 +274,7 @@ def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopbac
 def warm_starts(
     command: Sequence[str], env: Mapping[str, str], loopback: Loopback, places: Sequence[Place]
 ) -> list[WarmStart | None]:
-    """What ``warm_start`` gives for each of some places."""
+    """The result of ``warm_start`` for each place."""
     split = _split(command)
     if sys.platform != "linux" or split is None:
         return [None] * len(places)
@@ -286,14 +286,14 @@ def warm_starts(
         if not is_read_at_load(name) and not name.startswith(_NOT_FOR_SERVERS)
     }
     kinds = [_Kind(server_command, frozenset(needed.items()), loopback, place) for place in places]
-    # All of them, before one is waited for.
+    # Start all servers before the first wait.
     started = [_attempt(kind.place, _servers.get, kind, {**others, **needed}) for kind in kinds]
     paths = [server and _attempt(server.place, server.path) for server in started]
     return [WarmStart(path, argv) if path else None for path in paths]
 
 
 def _attempt(place: Place, act: Callable[..., T], *arguments: Any) -> T | None:
-    """What ``act`` returns; None, and a warning, if the system does not let it."""
+    """The result of ``act``; None, and a warning, if ``act`` raises an OSError."""
     try:
         return act(*arguments)
     except OSError as error:
@@ -303,15 +303,15 @@ def _attempt(place: Place, act: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def pids() -> list[int]:
-    """The processes of this session's servers on this machine."""
+    """The process ids of this session's servers on this machine."""
     return _servers.pids()
 
 
 def stop_warm_workers() -> None:
-    """End the processes that keep TensorFlow imported for the workers of this session.
+    """End the fork servers of this session, which keep TensorFlow imported for the workers.
 
-    Each ends when the workers that it has forked have ended. The next job starts one again, unless its
-    cluster has ``warm=False``.
+    Each server ends when its workers have ended. The next job starts a server again, unless its cluster has
+    ``warm=False``.
 
     Example:
         >>> stop_warm_workers()
@@ -320,7 +320,7 @@ def stop_warm_workers() -> None:
 
 
 def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The command of a server for ``command``, and what a fork of it runs; None if none can run it."""
+    """The command of a server for ``command``, and the arguments of a fork; None if no server can run it."""
     program, *arguments = command
     flags = []
     if os.path.basename(program) == "Rscript":
@@ -334,7 +334,7 @@ def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | 
 
 
 def _make_folder() -> Path:
-    """A folder that only this user can enter, with a name that leaves room for that of a socket."""
+    """A folder that only this user can enter, with a name that leaves room for the name of a socket."""
     folder = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="tfdistr-warm-", dir=folder if len(folder) < _LONGEST else "/tmp"))
 
