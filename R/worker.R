@@ -1,5 +1,4 @@
-# The R process of one worker: the functions that it gets, and the job that it runs. In Python:
-# jobs/worker.py.
+# The R process of a worker: its input, and its work. In Python, this is jobs/worker.py.
 
 # The command of the process; the run directory and the index of the worker follow. It does not read the
 # user's .Rprofile, which could use TensorFlow before the strategy is made: then no strategy can be made.

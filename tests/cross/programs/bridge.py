@@ -15,6 +15,7 @@ os.environ["RETICULATE_PYTHON"] = sys.executable
 
 import rpy2.rinterface as rinterface
 import rpy2.robjects as robjects
+
 import tfdistr.jobs.run_dir
 
 # R's end in an embedded process aborts or hangs once reticulate has been loaded; what it would remove:
