@@ -39,7 +39,7 @@ are wrong.
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, by default those of the command line.
+    """Run the command with these arguments, by default the arguments of the command line.
 
     Returns:
         The exit status: 0, 1 if the server or a check of the doctor failed, or 2 if the arguments were wrong.

@@ -64,8 +64,8 @@ class Comparison:
     Attributes:
         rows: One row for each strategy and number of workers. ``seconds_per_epoch`` is the median over all
             epochs but the first, in which TensorFlow compiles the step. ``examples_per_second`` is the speed
-            in such an epoch. ``loss`` is the loss of the last epoch. ``error`` says why these are missing.
-            The other fields are ``strategy`` and ``workers``.
+            in such an epoch. ``loss`` is the loss of the last epoch. ``error`` says why the measurements
+            are missing. The other fields are ``strategy`` and ``workers``.
     """
 
     rows: tuple[Measured, ...]
@@ -126,8 +126,7 @@ def compare_strategies(
     env: Mapping[str, str] | None = None,
     **arguments: Any,
 ) -> Comparison:
-    """Train a model with several strategies and numbers of workers, one after the other, and measure the
-    speed.
+    """Measure how fast a model trains with several strategies and numbers of workers, one after another.
 
     Each run starts new processes on this machine, so that no run affects the next.
 
@@ -179,8 +178,7 @@ def check(epochs: Any, arguments: Iterable[str]) -> None:
         arguments: Names of the further arguments of ``distributed_fit()``.
 
     Raises:
-        ArgumentError: There are too few epochs, or ``compare_strategies()`` sets one of these arguments
-            itself.
+        ArgumentError: There are too few epochs, or the comparison itself sets one of the arguments.
     """
     whole("epochs", epochs, minimum=2)
     fixed = [name for name in arguments if name in ("cluster", "strategy", "run_dir")]

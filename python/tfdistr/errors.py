@@ -113,7 +113,7 @@ class WorkerFailedError(TfdistrError, RuntimeError):
 
     Attributes:
         worker: Index of the worker that failed first. If a host was lost, it is the first worker of that
-            host. None if no worker failed, or if the index is not known.
+            host. None if another process failed, or if the index is not known.
         host: The machine of the worker, or the machine that lost something; "unknown" if it is not known.
         pid: The process id of the worker.
         exit_code: The exit status of the worker; negative for a signal (-9 is SIGKILL); None if it was alive.

@@ -106,8 +106,8 @@ def distributed_fit(
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless
-            the job failed. For ``mpi_cluster()`` it is in the working directory, because all hosts must see
-            it.
+            the job failed. For ``mpi_cluster()`` it is in the working directory, which all hosts
+            must see.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the
             same bits. None means never; with ``max_restarts`` or ``resume`` it means "epoch".
@@ -121,8 +121,7 @@ def distributed_fit(
         start_timeout: Seconds within which all workers must have come; by default, the value of ``cluster``,
             or 300.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone: a worker that
-            is halted, or whose machine or network has failed. All processes of a job must have the same
-            value.
+            is halted, or whose machine or network has failed. The value must be the same in all processes.
         step_timeout: Seconds without a step, of training or validation, after which a worker fails. The error
             shows what its main thread is doing. Callbacks, checkpoints and all work before the first step
             count, too. None for no limit.

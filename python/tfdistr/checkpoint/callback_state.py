@@ -1,8 +1,8 @@
-"""What callbacks remember: the numbers, text and arrays among their attributes.
+"""The state of callbacks: the numbers, text and arrays among their attributes.
 
-``EarlyStopping``, ``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp`` and Keras's history keep all they
-know so, and so do most that users write. Settings that are given anew, and that training had not changed, are
-the new ones. The file of a ``CSVLogger`` is cut back to what it was.
+``EarlyStopping``, ``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp``, Keras's history and most callbacks
+of users keep their whole state there. If training has not changed a setting, the user's new value holds.
+The file of a ``CSVLogger`` is cut back to its length at the checkpoint.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from keras.callbacks import Callback, CSVLogger
 
 from tfdistr.checkpoint.json_values import Array, NotPlainError, from_plain, to_plain
 
-# What belongs to a call of fit, what CSVLogger finds out when it opens its file, and the number whose sign
-# Keras changes when it finds out whether less is better.
+# What belongs to a call of fit, what CSVLogger finds when it opens its file, and the number whose sign Keras
+# changes when it finds that less is better.
 _LEFT_OUT = {"params", "append", "append_header", "min_delta"}
 _FILE_SIZE = "tfdistr_file_size"
-# The names of the attributes that training has not changed.
+# Key of the names of the attributes that training has not changed.
 _AS_GIVEN = "tfdistr_as_given"
 
 
-#: What a value was, in a form that can be compared: plain, and the kinds, shapes and digests of its arrays,
-#: which may be large.
+#: A snapshot of a value that can be compared: its plain form, and the kinds, shapes and digests of its
+#: arrays, because the arrays may be large.
 Copy = tuple[str, list[tuple[str, tuple[int, ...], bytes]]]
-#: By the names of a callback and of its attribute.
+#: Snapshots by the name of a callback and the name of its attribute.
 Given = Mapping[str, Mapping[str, Copy]]
 
 
 def as_given(callbacks: Sequence[Callback]) -> Given:
-    """What the callbacks are like, to find out later which settings training has changed."""
+    """Snapshots of the callbacks, to find out later which settings training has changed."""
     copies: dict[str, dict[str, Copy]] = {}
     for name, callback in _named(callbacks):
         copies[name] = {}
@@ -51,12 +51,12 @@ def _copy(value: Any) -> Copy:
 
 
 def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -> dict[str, Any]:
-    """What the callbacks remember, by the name of each.
+    """The state of the callbacks, by the name of each callback.
 
     Args:
         callbacks: The callbacks of this worker.
-        arrays: Arrays are appended to it.
-        given: What ``as_given`` found before the training.
+        arrays: List to which arrays are appended.
+        given: The result of ``as_given`` before the training.
     """
     states = {}
     for name, callback in _named(callbacks):
@@ -65,7 +65,7 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
             if attribute in _LEFT_OUT:
                 continue
             with contextlib.suppress(NotPlainError):
-                now = _copy(value)  # which also sees whether it is plain, all of it
+                now = _copy(value)  # also checks that all of the value is plain
                 state[attribute] = to_plain(value, arrays)
                 if now == given.get(name, {}).get(attribute):
                     state[_AS_GIVEN].append(attribute)
@@ -78,13 +78,14 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
 def give_back(
     callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array], given: Given
 ) -> None:
-    """Give callbacks, whose training has begun, what they remembered.
+    """Restore the state of callbacks, whose training has begun.
 
     Args:
         callbacks: The callbacks of this worker.
-        states: What ``state_of`` returned.
-        arrays: Its arrays.
-        given: What ``as_given`` found now before the training: settings that are other ones now stay so.
+        states: The result of ``state_of``.
+        arrays: The arrays of ``states``.
+        given: The result of ``as_given`` before this training. A setting that the user has changed since the
+            checkpoint stays.
     """
     for name, callback in _named(callbacks):
         state = states.get(name, {})
@@ -98,7 +99,7 @@ def give_back(
 
 
 def before_training(callbacks: Sequence[Callback], states: dict[str, Any]) -> None:
-    """Have those that write into a file append to what it was then."""
+    """Make callbacks that write into a file append at the length that the file had at the checkpoint."""
     for name, callback in _named(callbacks):
         size = states.get(name, {}).get(_FILE_SIZE)
         if isinstance(callback, CSVLogger) and size is not None:
@@ -108,7 +109,7 @@ def before_training(callbacks: Sequence[Callback], states: dict[str, Any]) -> No
 
 
 def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
-    """The callbacks that remember something, each with the name of its class and its number among those."""
+    """The callbacks that have state, each with the name of its class and its number among that class."""
     seen: Counter[str] = Counter()
     for callback in callbacks:
         own = getattr(callback, "runs_for", callback)

@@ -1,8 +1,8 @@
 """The file of a checkpoint, and the folder that keeps the last two.
 
-A file is there whole or not at all: it is written under another name, flushed to the disk and renamed. It has
-three parts: a line with the version of the format, a line of JSON that says what follows, and the bytes of
-the arrays; at its end is the SHA-256 of all before. Nothing in it is run when it is read.
+A file is complete or it does not exist: it is written under another name, flushed to the disk and renamed. It
+has four parts: a line with the version of the format, a line of JSON that describes the rest, the bytes of
+the arrays, and the SHA-256 of everything before it. Reading a file runs no code from it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHECKSUM = hashlib.sha256().digest_size
 
 
 class Position(NamedTuple):
-    """Where a training is: the epoch (from 0), and how many of its steps are done."""
+    """A point in a training: the epoch (from 0), and the number of its steps that are done."""
 
     epoch: int
     step: int
@@ -54,13 +54,13 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a training has at one position.
+    """The state of a training at one position.
 
     Attributes:
-        job: What tells its run from others.
-        position: Where the training is.
-        total: Number of steps that were made in all epochs together.
-        notes: Anything that JSON has a form for.
+        job: Id of the run.
+        position: The position of the training.
+        total: Number of steps over all epochs.
+        notes: Any JSON value.
         arrays: Arrays by name.
     """
 
@@ -75,8 +75,8 @@ class CheckpointFolder:
     """The checkpoints of one run. Only its chief writes.
 
     Args:
-        path: The folder, which is made when it is needed.
-        job: What tells the run from others.
+        path: The folder; it is created when needed.
+        job: Id of the run.
     """
 
     def __init__(self, path: Path, job: str = "") -> None:
@@ -84,19 +84,19 @@ class CheckpointFolder:
         self.job = job
 
     def positions(self) -> list[Position]:
-        """The positions of the checkpoints that are there, as their names say, in order."""
+        """The positions of all checkpoints, from their names, in order."""
         return sorted(position for path in self._files() if (position := _position(path)) is not None)
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint; when it is safe on the disk, remove those that are too old.
+        """Write a checkpoint; when it is safe on the disk, remove checkpoints that are too old.
 
-        Those that are further were refused, as the training goes on from an earlier one.
+        Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         epoch, step = checkpoint.position
         target = self.path / f"{epoch:06d}-{step:09d}{_ENDING}"
         partial = target.with_suffix(_PARTIAL)
-        partial.unlink(missing_ok=True)  # of a process that was killed
+        partial.unlink(missing_ok=True)  # left by a process that was killed
         with create_private(partial, "xb") as file:
             checksum = hashlib.sha256()
             for part in _parts(checkpoint):
@@ -116,7 +116,7 @@ class CheckpointFolder:
         return target
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole and of this run; what is wrong with newer ones is logged."""
+        """The newest checkpoint that is whole and of this run; it logs why newer ones were refused."""
         return self._newest(logging.WARNING)
 
     def reached(self) -> Position | None:
@@ -145,10 +145,10 @@ def read(path: Path, job: str = "") -> Checkpoint:
 
     Args:
         path: The file.
-        job: What tells the run from others; any will do if it is empty.
+        job: Id of the run; "" accepts the checkpoint of any run.
 
     Raises:
-        CheckpointError: It cannot be used; the error says why.
+        CheckpointError: The checkpoint cannot be used; the error says why.
     """
     try:
         content = path.read_bytes()
@@ -160,7 +160,7 @@ def read(path: Path, job: str = "") -> Checkpoint:
     if line != _MAGIC + str(_FORMAT).encode():
         version = line.removeprefix(_MAGIC)[:20].decode("ascii", "replace")
         raise _refused(path, f"its format has the version {version}, not {_FORMAT}")
-    view = memoryview(content)  # it may be large
+    view = memoryview(content)  # a slice of the bytes would copy them
     if hashlib.sha256(view[:-_CHECKSUM]).digest() != view[-_CHECKSUM:]:
         raise _refused(path, "it is torn: its checksum is not that of its content")
     begin = len(line) + 1
@@ -178,7 +178,7 @@ def read(path: Path, job: str = "") -> Checkpoint:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The type of arrays that has this name; NumPy itself does not know those of 8 and 16 bits."""
+    """The array type of this name; NumPy itself does not know the ML types of 8 and 16 bits."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -215,7 +215,7 @@ def _position(path: Path) -> Position | None:
 
 
 def _flush(folder: Path) -> None:
-    """Have the disk know of a new name in ``folder``."""
+    """Make the disk record a new name in ``folder``."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -224,7 +224,7 @@ def _flush(folder: Path) -> None:
 
 
 def checkpoint_folder(run_dir: str | os.PathLike[str]) -> Path:
-    """Where the checkpoints of a run are."""
+    """The folder of the checkpoints of a run."""
     return Path(run_dir) / _FOLDER
 
 

@@ -1,4 +1,4 @@
-"""Arrays of all workers on the chief, and back: what differs between them is kept for each."""
+"""Gathers the arrays of all workers on the chief, and shares them; arrays that differ are kept per worker."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tfdistr.checkpoint.folder import Array, dtype_of
 from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import JobMismatchError
 
-_WORD = 8  # bytes of the integers as which arrays travel: sums with zeros keep every bit of them
+_WORD = 8  # bytes of an integer; arrays travel as integers, because sums with zeros keep every bit of them
 
 
 def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequence[bytes]) -> dict[str, Array]:
-    """Bring together what the workers have. All must call it.
+    """Gather the arrays of the workers. All workers must call it.
 
     Args:
-        collectives: What carries tensors; None if this is the only worker.
-        own: This worker's arrays: as many, of the same shapes and types, on all.
-        texts: Further bytes: as many on all, of any length.
+        collectives: Carries tensors; None if this is the only worker.
+        own: This worker's arrays. Number, shapes and types must be the same on all workers.
+        texts: Further bytes. The number must be the same on all workers; lengths may differ.
 
     Returns:
-        Arrays for ``parts_of``: under the number of an array what all have alike, or, under the number and
-        "each", what each of them has.
+        Arrays for ``parts_of``. If all workers have the same array, its key is its number. Otherwise the key
+        is the number and "each", and the array has one row for each worker.
     """
     arrays = [*own, *(np.frombuffer(text, np.uint8) for text in texts)]
     if collectives is None:
@@ -55,10 +55,10 @@ def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequenc
 def share(
     collectives: Collectives | None, arrays: dict[str, Array] | None, text: str
 ) -> tuple[str, dict[str, Array]]:
-    """Have all workers get what the chief has. All must call it.
+    """Give all workers the arrays and the text of the chief. All workers must call it.
 
     Args:
-        collectives: What carries tensors; None if this is the only worker.
+        collectives: Carries tensors; None if this is the only worker.
         arrays: The chief's arrays.
         text: The chief's text.
     """
@@ -82,13 +82,13 @@ def share(
 
 
 class Part(NamedTuple):
-    """What one worker has of an array that ``gather`` has made.
+    """One worker's part of an array from ``gather``.
 
     Attributes:
-        own: Its array.
-        borrowed: Whether that is another worker's, as there were fewer workers then.
-        left: The arrays of workers that are not there any more; the chief has them.
-        alike: Whether all workers had the same.
+        own: The array of this worker.
+        borrowed: Whether it is another worker's array, because there were fewer workers then.
+        left: The arrays of workers that no longer exist; only the chief gets them.
+        alike: Whether all workers had the same array.
     """
 
     own: Array
@@ -98,7 +98,7 @@ class Part(NamedTuple):
 
 
 def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: int) -> list[Part]:
-    """What one of so many workers has of arrays that ``gather`` has made of those of ``before`` workers."""
+    """The parts of one worker, in arrays that ``gather`` made when there were ``before`` workers."""
     gone = max(0, before - num_workers) if worker == 0 else 0
     numbered = {int(name.split()[0]): (name, array) for name, array in arrays.items()}
     parts = []
@@ -114,10 +114,10 @@ def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: in
 
 
 def check_same(collectives: Collectives | None, arrays: Sequence[Array]) -> None:
-    """See that all workers have the same arrays. All must call it.
+    """Check that all workers have the same arrays. All workers must call it.
 
     Raises:
-        JobMismatchError: They have not; the same error on every worker.
+        JobMismatchError: The arrays differ; the error is the same on every worker.
     """
     if collectives is None:
         return
@@ -157,20 +157,20 @@ def _words(content: Array) -> Array:
 
 
 def _filled(array: Array, length: int | None) -> Array:
-    """An array of bytes with blanks up to ``length``, which JSON does not mind; others as they are."""
+    """An array of bytes, padded with blanks to ``length``, which JSON ignores; other arrays are unchanged."""
     if length is None:
         return array
     return np.concatenate([array, np.full(length - len(array), ord(" "), np.uint8)])
 
 
 def pack(arrays: Sequence[Array]) -> tuple[list[Any], bytes]:
-    """The kinds of arrays, and all their bytes."""
+    """The kinds of arrays, and the bytes of all arrays."""
     kinds = [[array.dtype.name, list(array.shape)] for array in arrays]
     return kinds, b"".join(_bytes(array).tobytes() for array in arrays)
 
 
 def unpack(kinds: Sequence[Any], content: Array) -> list[Array]:
-    """The arrays of which ``pack`` has made this."""
+    """The arrays from which ``pack`` made this content."""
     arrays, start = [], 0
     for kind, shape in kinds:
         dtype = dtype_of(kind)

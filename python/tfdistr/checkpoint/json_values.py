@@ -13,18 +13,18 @@ _NUMERIC = "biufc"
 
 
 class NotPlainError(TypeError):
-    """A value has something in it that is no number, text or array."""
+    """A value contains something that is no number, text or array."""
 
 
 def to_plain(value: Any, arrays: list[Array]) -> Any:
-    """A value in the form of JSON.
+    """Convert a value to the form of JSON.
 
     Args:
         value: Numbers, text, None, NumPy arrays and scalars, tensors; lists, tuples and dictionaries of them.
-        arrays: What is no number of Python's is appended to it.
+        arrays: List to which arrays and NumPy numbers are appended.
 
     Raises:
-        NotPlainError: There is something else in it.
+        NotPlainError: The value contains something else.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -44,7 +44,7 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
 
 
 def from_plain(plain: Any, arrays: list[Array]) -> Any:
-    """The value of which ``to_plain`` made ``plain``."""
+    """The value from which ``to_plain`` made ``plain``."""
     if isinstance(plain, list):
         return [from_plain(item, arrays) for item in plain]
     if not isinstance(plain, dict):

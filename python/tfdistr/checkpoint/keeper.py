@@ -1,4 +1,4 @@
-"""Keeps the checkpoints of a training, and brings it back to where it was."""
+"""Keeps the checkpoints of a training, and restores the training from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfdistr.checkpoint.random_state import random_state, set_random_state
 from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
 
-#: Seconds between two times that the workers ask each other whether one was told to end.
+#: Seconds between two checks of all workers whether one of them was told to end.
 ASK_SECONDS = 1.0
 
 
@@ -34,11 +34,11 @@ class Found:
     """A checkpoint, as one worker has it.
 
     Attributes:
-        position: Where the training was.
-        total: Number of steps that were made in all epochs together.
+        position: The position of the training.
+        total: Number of steps over all epochs.
         ended: Whether a callback had stopped the training.
-        values: The values of all variables, one for each.
-        notes: What callbacks remember, the states of random numbers, and what else a worker has of its own.
+        values: The values of all variables, one for each variable.
+        notes: The state of callbacks, the states of random numbers, and the other state of this worker.
         arrays: The arrays of ``notes``.
     """
 
@@ -51,14 +51,14 @@ class Found:
 
 
 class Keeper:
-    """What the training loop asks when to save, and what saves. It does the same on all workers.
+    """Tells the training loop when to save, and saves. It does the same on all workers.
 
     Args:
         folder: The checkpoints of the run; the chief alone uses them.
-        every: How often one is written: after so many steps, or "epoch".
-        preemption: What notes SIGTERM.
-        collectives: What carries tensors to the peers; None without peers.
-        others: Numbers beside the variables of the model, of what is there only where there are peers.
+        every: How often a checkpoint is written: a number of steps, or "epoch".
+        preemption: Notes SIGTERM.
+        collectives: Carries tensors to the peers; None without peers.
+        others: Variables outside the model, which exist only if there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
     """
 
@@ -81,11 +81,11 @@ class Keeper:
         self._others = others
         self._on_event = on_event
         self.found = self._load()
-        #: Where the training begins.
+        #: The position at which the training begins.
         self.start = self.found.position if self.found else Position(0, 0)
-        #: Steps that were made before this epoch.
+        #: Number of steps before this epoch.
         self.total = (self.found.total if self.found else 0) - self.start.step
-        # After how many steps, over all epochs, the last checkpoint was written.
+        # Number of steps over all epochs at the last checkpoint.
         self._saved = self.first_step
         self._execution = 1
         self._pace, self._asked_at, self._asked = 1, 0, time.monotonic()
@@ -94,24 +94,24 @@ class Keeper:
 
     @property
     def logs(self) -> Any:
-        """The logs of the last step that the checkpoint has of its epoch."""
+        """The logs of the last step of its epoch that the checkpoint contains."""
         return from_plain(self.found.notes["logs"], self.found.arrays) if self.found else {}
 
     @property
     def first_step(self) -> int:
-        """The number of the first step to be made, counted over all epochs."""
+        """The number of the first step, counted over all epochs."""
         return self.total + self.start.step
 
     @property
     def ended(self) -> bool:
-        """Whether the training was at its end already, because a callback had stopped it."""
+        """Whether the training was already at its end, because a callback had stopped it."""
         return self.found is not None and self.found.ended
 
     def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
         """Prepare callbacks, which open their files next.
 
         Raises:
-            ArgumentError: The training was further than ``epochs``.
+            ArgumentError: The checkpoint is later than ``epochs`` epochs.
         """
         made = self.start.epoch + (self.start.step > 0)
         if made > epochs:
@@ -125,15 +125,16 @@ class Keeper:
             before_training(callbacks, self.found.notes["callbacks"])
 
     def begin(self, model: keras.Model, callbacks: Sequence[Callback]) -> Position:
-        """Begin, once callbacks have: see that all workers have the same weights, those of the checkpoint.
+        """Begin after the callbacks: check that all workers have the same weights, as the checkpoint has.
 
-        What a checkpoint within an epoch has is given to model and callbacks again when this epoch has begun.
+        A checkpoint within an epoch is restored again, to the model and the callbacks, when this epoch has
+        begun.
 
         Returns:
-            Where the training begins.
+            The position at which the training begins.
 
         Raises:
-            ArgumentError: The checkpoint is that of another model.
+            ArgumentError: The checkpoint is of another model.
             JobMismatchError: The workers have different weights.
         """
         if self.found:
@@ -142,15 +143,15 @@ class Keeper:
         return self.start
 
     def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
-        """Give model and callbacks, whose training has begun, what the checkpoint has.
+        """Restore the checkpoint to the model and the callbacks, whose training has begun.
 
         Raises:
-            ArgumentError: It is that of another model.
+            ArgumentError: The checkpoint is of another model.
         """
         found = self.found
         assert found is not None
         assign(variables_of(model), found.values)
-        # The checkpoint of one worker has none of these, and one worker alone needs none.
+        # The checkpoint of one worker has no such values, and one worker alone needs none.
         for variable, value in zip(self._others, found.notes["others"], strict=False):
             variable.assign(value)
         give_back(callbacks, found.notes["callbacks"], found.arrays, self._given)
@@ -166,23 +167,23 @@ class Keeper:
         check_same(self._collectives, [variable.read_value().numpy() for variable in own])
 
     def begin_epoch(self, done: int, execution: int = 1) -> None:
-        """Note that an epoch begins, of which ``done`` steps are made."""
+        """Note that an epoch begins, of which ``done`` steps are already done."""
         self._execution = execution
         self._plan(done)
 
     def until(self, done: int) -> int:
-        """How many steps may be made before ``after_steps`` is to be called."""
+        """The number of steps until the next call of ``after_steps``."""
         return max(1, self._next - done)
 
     def after_steps(
         self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: Any = None
     ) -> None:
-        """Save, if it is time to, after ``done`` steps of an epoch that is not over.
+        """Save, if a checkpoint is due, after ``done`` steps of an epoch that is not over.
 
-        ``logs`` are those of its last step, where it may turn out that this was the last one of the epoch.
+        ``logs`` are the logs of its last step; this step may prove to be the last step of the epoch.
 
         Raises:
-            JobStoppedError: A worker was told to end; what there is was saved.
+            JobStoppedError: A worker was told to end; a checkpoint was saved.
         """
         if done < self._next:
             return
@@ -194,10 +195,10 @@ class Keeper:
         self._plan(done)
 
     def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
-        """Save, if it is time to, after an epoch of ``done`` steps.
+        """Save, if a checkpoint is due, after an epoch of ``done`` steps.
 
         Raises:
-            JobStoppedError: A worker was told to end; what there is was saved.
+            JobStoppedError: A worker was told to end; a checkpoint was saved.
         """
         preempted, ended = self._ask(model, done)
         position = Position(epoch + 1, 0)
@@ -211,7 +212,7 @@ class Keeper:
         return stopped(position, self._folder.path.parent if self._is_chief else None)
 
     def _due(self) -> float:
-        """After how many steps of this epoch a checkpoint is due."""
+        """The step of this epoch after which a checkpoint is due."""
         if not isinstance(self.every, int):
             return math.inf
         return (self._saved // self.every + 1) * self.every - self.total
@@ -222,13 +223,13 @@ class Keeper:
         self._next = math.ceil(following / self._execution) * self._execution
 
     def _ask(self, model: keras.Model, done: int) -> tuple[bool, bool]:
-        """Whether a worker was told to end, and whether one stops. All must call it after the same steps."""
+        """Whether a worker was told to end, and whether a worker stops. All must call it at the same step."""
         made, seconds = done - self._asked_at, time.monotonic() - self._asked
         pace = min(max(1, 2 * made), max(1, int(made * ASK_SECONDS / max(seconds, 1e-9))))
         preempted = self._preemption.signalled or (self._is_chief and (self._folder.path / STOP).exists())
         ended = bool(model.stop_training)
         if self._collectives is not None:
-            # Also how many steps it takes each: the next time must be the same for all.
+            # It also exchanges the pace of each worker: all workers must choose the same next time.
             own = np.zeros(self._collectives.num_workers + 2, np.int64)
             own[self._collectives.index], own[-2], own[-1] = pace, preempted, ended
             (together,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])
@@ -285,7 +286,7 @@ class Keeper:
 
 
 def _plain_logs(logs: Any, arrays: list[Array]) -> Any:
-    """The logs of a step in the form of JSON, if they have one."""
+    """The logs of a step in the form of JSON; empty if they have no such form."""
     with contextlib.suppress(NotPlainError):
         return to_plain({} if logs is None else logs, arrays)
     return to_plain({}, arrays)

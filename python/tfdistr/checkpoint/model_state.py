@@ -1,4 +1,4 @@
-"""The variables that a training consists of, as one worker has them."""
+"""The variables of a training, as one worker has them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tfdistr.errors import ArgumentError
 
 
 class Variable(NamedTuple):
-    """A variable of this worker's own.
+    """A variable of one worker.
 
     Attributes:
-        name: Its name.
+        name: The name of the variable.
         own: The variable.
-        is_part: Whether the value that counts is the sum over the workers, as with metrics.
+        is_part: Whether the worker has a part of a sum over the workers, as for metrics.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Variable(NamedTuple):
 
 
 def variables_of(model: keras.Model) -> list[Variable]:
-    """This worker's own parts of all variables of the training of a model that is built, each with a name."""
+    """This worker's parts of all variables in the training of a built model, each with a name."""
     optimizer = model.optimizer.variables if model.optimizer is not None else []
     generators = [*_private.seed_generators(model), _private.global_seed_generator()]
     seeds = [generator.state for generator in generators]
@@ -45,13 +45,13 @@ def values_of(variables: Sequence[Variable]) -> list[Array]:
 
 
 def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
-    """Give variables the values that a checkpoint has.
+    """Give variables the values of a checkpoint.
 
-    Where there are fewer workers now, the chief gets the parts of those that are gone, too. Where there are
-    more, the new ones begin with no part, and with random numbers of their own.
+    If there are fewer workers now, the chief also gets the parts of the workers that are gone. If there are
+    more, the new workers begin with no part, and with new random numbers.
 
     Raises:
-        ArgumentError: They are those of another model.
+        ArgumentError: The values are of another model.
     """
     wrong = []
     if len(variables) != len(values):

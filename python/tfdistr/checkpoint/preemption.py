@@ -1,4 +1,4 @@
-"""Preemption: SIGTERM, with which Slurm, Kubernetes and others say that they will end a process."""
+"""Preemption: SIGTERM, with which Slurm, Kubernetes and others announce the end of a process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 class Preemption:
     """Within the context, SIGTERM does not end this process, but is noted.
 
-    Only the main thread can look out for signals; elsewhere this does nothing.
+    Only the main thread can handle signals; in other threads this does nothing.
 
     Args:
-        on_signal: Called when the signal has come.
-        active: Whether to look out for it.
+        on_signal: Called when the signal comes.
+        active: Whether to handle the signal.
 
     Attributes:
-        signalled: Whether it has come.
+        signalled: Whether the signal has come.
     """
 
     def __init__(self, on_signal: Callable[[], object] = lambda: None, *, active: bool = True) -> None:
@@ -44,12 +44,12 @@ class Preemption:
         self._restore()
 
     def release(self) -> None:
-        """Look out for it no more, as nothing can be saved; one that has come already comes again."""
+        """Stop handling the signal, as nothing can be saved; a signal that has come is raised again."""
         self._restore()
         self.pass_on()
 
     def pass_on(self) -> None:
-        """Give this process, which looks out for it no more, a SIGTERM that nobody has acted on."""
+        """Raise a noted SIGTERM again, which nobody has acted on; this process no longer handles it."""
         if self.signalled:
             self.signalled = False
             signal.raise_signal(signal.SIGTERM)
@@ -65,10 +65,10 @@ class Preemption:
 
 
 def stopped(position: Position | None, run_dir: object = None) -> JobStoppedError:
-    """The error with which a job ends that was told to end.
+    """The error of a job that was told to end.
 
     Args:
-        position: Where its newest checkpoint is, if it has one.
+        position: The position of its newest checkpoint, if it has one.
         run_dir: The folder of the checkpoints, if this process knows it.
     """
     saved = f"and has saved what it has, at {position}" if position else "before it had anything to save"

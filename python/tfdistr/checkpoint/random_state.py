@@ -1,4 +1,4 @@
-"""The random numbers of one worker: those of Python, of NumPy, and of a language that calls Python."""
+"""The random numbers of one worker: of Python, of NumPy, and of a language that calls Python."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable
     """Have checkpoints hold the random numbers of another language, too.
 
     Args:
-        language: Its name.
-        get: Called without arguments; returns their state as text.
-        restore: Called with such a text; goes on from there.
+        language: The name of the language.
+        get: Called without arguments; returns the state as text.
+        restore: Called with this text; restores the state.
     """
     _foreign[language] = (get, restore)
 
@@ -34,7 +34,7 @@ def random_state(arrays: list[Array]) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], arrays: list[Array]) -> None:
-    """Go on with the random numbers of that state."""
+    """Restore the states of the random numbers."""
     random.setstate(from_plain(state["python"], arrays))
     np.random.set_state(from_plain(state["numpy"], arrays))
     for language, (_, restore) in _foreign.items():

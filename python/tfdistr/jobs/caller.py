@@ -1,4 +1,4 @@
-"""What differs between calls of ``distributed_fit()`` from one language and from another."""
+"""The differences between calls of ``distributed_fit()`` from different languages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfdistr.launch.local import WORKER
 
 @dataclass(frozen=True)
 class Caller:
-    """The language that calls.
+    """The calling language.
 
     Args:
-        on_event: Called with every event of a job, on the thread that calls; see `tfdistr.launch.events`.
+        on_event: Called with every event of a job, on the calling thread; see `tfdistr.launch.events`.
         command: The program of a worker; the run directory and the worker's index are appended.
         before_start: Called with the seed of a job and its run directory before workers are started there. It
-            returns environment variables for them, before which those of the user come.
-        on_seed: Called with the seed of a job that this process trains, before its functions are.
+            returns environment variables for the workers; the user's variables take precedence.
+        on_seed: Called with the seed of a job that this process trains, before the functions of the job.
         build: Builds the trained model in this process; None for the job's own function.
     """
 

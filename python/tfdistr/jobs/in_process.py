@@ -1,4 +1,4 @@
-"""A job in this process: alone, or as the task of a cluster that was started by hand."""
+"""A job in this process: alone, or as a task of a cluster whose processes a user starts by hand."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def train_here(
     """Train as this worker.
 
     Args:
-        job: What to train.
+        job: The job.
         strategy: The strategy of this worker.
-        caller: Who calls.
-        run_dir: Folder for the checkpoints, if the job has some; the chief's is used.
-        workers: Number of workers, if it is not that of the strategy.
-        find_lost: Names the process that is gone, where an error is about one that does not train.
+        caller: The calling language.
+        run_dir: Folder for the checkpoints, if the job has any; only the chief's folder is used.
+        workers: Number of workers, if it differs from the strategy's.
+        find_lost: Names the lost process, if an error is about a process that does not train.
     """
     from tfdistr.training.train import train
 
@@ -61,9 +61,9 @@ def train_here(
         job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
         caller.on_seed(job.seed)
         trained = train(job, strategy, _events(caller, index), folder, preemption)
-    except (JobStoppedError, JobMismatchError):  # which all workers raise
+    except (JobStoppedError, JobMismatchError):  # all workers raise these
         raise
-    except BaseException as error:  # an interrupt, too: the session may live on
+    except BaseException as error:  # also an interrupt: the session may live on
         verdict = judge(error, index, strategy.tasks, find_lost)
         if verdict.news is not None:
             strategy.report_failure(verdict.news)
@@ -77,12 +77,12 @@ def train_here(
 
 
 def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitResult:
-    """Train as the chief of servers that were started by hand.
+    """Train as the chief of servers that a user has started by hand.
 
     Args:
-        job: What to train.
+        job: The job.
         config: The cluster.
-        caller: Who calls.
+        caller: The calling language.
     """
     from tfdistr.parameter_server.coordinator import train_on_servers
 
@@ -111,7 +111,7 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
 
 
 def _agree(job: Job, strategy: WorkerStrategy) -> None:
-    """Refuse to train where the processes of the cluster were called with other arguments."""
+    """Refuse to train if the processes of the cluster have other arguments."""
     if strategy.num_workers == 1:
         return
     if strategy.collectives is None:
@@ -129,5 +129,5 @@ def _agree(job: Job, strategy: WorkerStrategy) -> None:
 
 
 def _seed_of_chief(seed: int, collectives: Collectives | None) -> int:
-    """The chief's seed: where the user gave none, each process has drawn one of its own."""
+    """The chief's seed: without a seed of the user, each process has its own random seed."""
     return seed if collectives is None else int(collectives.text_of_chief(str(seed)))

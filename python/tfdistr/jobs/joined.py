@@ -1,4 +1,4 @@
-"""The cluster that this process has joined, which TensorFlow can do once."""
+"""The cluster that this process has joined; TensorFlow can join only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Joined:
-    """The strategy with which this process is in its cluster, from its first job on."""
+    """The strategy of this process in its cluster, from its first job on."""
 
     def __init__(self) -> None:
         self._how: dict[str, Any] = {}
@@ -21,19 +21,19 @@ class Joined:
         self._failure = ""
 
     def join(self, config: ClusterConfig | None, job: Job) -> MultiWorkerMirroredStrategy:
-        """The strategy of this process, which is made in the first call.
+        """The strategy of this process; the first call makes it.
 
         Args:
             config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.
-            job: The job that is to be trained.
+            job: The job to train.
 
         Raises:
-            ClusterStartError: A worker has failed in a call before, or the cluster was joined in another way.
+            ClusterStartError: A worker failed in an earlier call, or the cluster was joined in another way.
         """
         from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 
         how = {"TF_CONFIG": config.to_json() if config else "", **job.strategy_options}
-        del how["start_timeout"]  # the start was in the first call
+        del how["start_timeout"]  # only the first call starts the cluster
         if self._failure:
             raise ClusterStartError(
                 "A cluster trains until one of its workers fails: its connections are closed then.",
@@ -54,10 +54,10 @@ class Joined:
         return self._strategy
 
     def note_failure(self, message: str) -> None:
-        """Note why a job has failed, after which the cluster trains no other one."""
+        """Note why a job has failed; the cluster then trains no other job."""
         if self._strategy is not None and self._strategy.num_workers > 1:
             self._failure = message.partition("\n")[0]
 
 
-#: Of this process. Tests may put another one here.
+#: The cluster of this process. Tests may replace it.
 JOINED = Joined()

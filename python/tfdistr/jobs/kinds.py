@@ -1,4 +1,4 @@
-"""How the jobs of each strategy are trained: on which clusters, and in which processes."""
+"""How jobs of each strategy are trained: on which clusters, and in which processes."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ OnEventOfJob = Callable[[dict[str, Any]], object]
 
 
 class Kind:
-    """The jobs of a strategy. This class is for workers that are equal and exchange their gradients.
+    """The jobs of a strategy. This class is for equal workers, which exchange their gradients.
 
     Args:
         name: The name of the strategy.
-        options: What ``distributed_fit()`` takes for it beside its own arguments.
+        options: The options of the strategy in ``distributed_fit()``, beside its own arguments.
 
     Attributes:
         saves: Whether the jobs can have checkpoints.
         exchanges_gradients: Whether the workers exchange gradients.
-        max_workers: How many processes can train; None for any number.
-        ps: How many parameter servers a job needs at least.
+        max_workers: Highest number of processes that train; None for no limit.
+        ps: Lowest number of parameter servers of a job.
     """
 
     saves = True
@@ -64,26 +64,26 @@ class Kind:
         self.name = name
         self._options = options
 
-    # --- Where its jobs are trained
+    # --- Where jobs are trained
 
     def destination(
         self, cluster: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
     ) -> tuple[ClusterConfig | None, int]:
-        """Where a job is to train.
+        """Where a job trains.
 
         Args:
-            cluster: What the user gave: the cluster to be started, or None.
-            communication: What is to carry the gradients.
+            cluster: The argument of the user: the cluster to start, or None.
+            communication: What carries the gradients.
             options: The options of the strategy.
 
         Returns:
-            The cluster of TF_CONFIG that this process joins, if there is one and no ``cluster`` is given, and
-            into how many shares a batch is split.
+            The cluster of TF_CONFIG that this process joins, if there is one and ``cluster`` is None; and the
+            number of shares of a batch.
 
         Raises:
             ArgumentError: The job cannot be trained there.
-            ClusterConfigError: TF_CONFIG is not valid, or describes another process than one that trains.
-            ClusterStartError: MPI was asked for, and is not there.
+            ClusterConfigError: TF_CONFIG is not valid, or this process is not one that trains.
+            ClusterStartError: MPI was requested, and is not available.
         """
         options = options or {}
         check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
@@ -92,7 +92,7 @@ class Kind:
             self._check_cluster(cluster, communication, options)
             return None, self._count_shares(cluster.workers, options)
         if chooses_mpi(communication):
-            # What the launcher says, if it does: a rank whose arguments are refused has not started MPI.
+            # The number of the launcher comes first: a rank whose arguments are refused must not start MPI.
             workers = ranks() if ranks() > 1 else int(world().Get_size())
             self._check_fits(workers, 0, "the launcher of this process", peers=True)
             return None, self._count_shares(workers, options)
@@ -100,19 +100,19 @@ class Kind:
         return config, self._check_joined(config, options)
 
     def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a job, if the strategy has such ones.
+        """Check the options of a job, and return them.
 
         Raises:
-            ArgumentError: It has no such option.
+            ArgumentError: The strategy has no such option.
         """
         check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
         return dict(options)
 
     def check_job(self, job: Job) -> None:
-        """See that a job can be one of this strategy.
+        """Check that a job fits this strategy.
 
         Raises:
-            ArgumentError: It cannot.
+            ArgumentError: It does not fit.
         """
         given = {"communication": "auto", "gradient_dtype": "float32"}
         chosen = [f"{name}={getattr(job, name)!r}" for name in given if getattr(job, name) != given[name]]
@@ -124,17 +124,17 @@ class Kind:
             )
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Whether a job can be trained by so many processes.
+        """Whether this number of processes can train a job.
 
         Args:
             workers: Number of processes that train.
             ps: Number of parameter servers.
-            peers: Whether they all train: ranks of MPI, or workers without a chief.
+            peers: Whether all processes train: ranks of MPI, or workers without a chief.
         """
         return ps == 0 and (self.max_workers is None or workers <= self.max_workers)
 
     def _misfit(self, ps: int) -> str:
-        """The rule that a cluster breaks which does not fit."""
+        """The rule that the cluster breaks."""
         if ps:
             return f"The strategy {self.name!r} has no use for parameter servers."
         return f"The strategy {self.name!r} trains in one process."
@@ -163,10 +163,10 @@ class Kind:
     def _check_started(
         self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
     ) -> None:
-        self.backend(cluster, communication)  # before anything is written or started
+        self.backend(cluster, communication)  # fails before anything is written or started
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
-        """Check the cluster that this process joins; into how many shares a batch is split there."""
+        """Check the cluster that this process joins; return the number of shares of a batch."""
         if config is not None and config.worker_index is None:
             raise ClusterConfigError(
                 "distributed_fit() joins a cluster as a chief or a worker.",
@@ -176,7 +176,7 @@ class Kind:
         return self._count_shares(self._check_fits_config(config), options)
 
     def _check_fits_config(self, config: ClusterConfig | None) -> int:
-        """Check the size of the cluster that this process joins, and give its number of workers."""
+        """Check the size of the cluster that this process joins; return its number of workers."""
         workers = config.num_workers if config else 1
         ps = len(config.jobs.get("ps", ())) if config else 0
         where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
@@ -187,20 +187,20 @@ class Kind:
     def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
         return workers
 
-    # --- How they are trained
+    # --- How jobs are trained
 
     def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
-        """What starts the processes of ``cluster``, and carries what they exchange."""
+        """The backend that starts the processes of ``cluster`` and carries their exchange."""
         return choose_backend(cluster, communication)
 
     def summary(self, on_event: OnEventOfJob) -> Summary:
-        """What takes in the events of a job, and knows at the end what its result says of the strategy."""
+        """Handles the events of a job, and adds the strategy's part to the result at the end."""
         return PlainSummary(on_event)
 
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
     ) -> FitResult:
-        """Train in this process: alone, or as the task of the cluster that ``config`` describes."""
+        """Train in this process: alone, or as the task of the cluster in ``config``."""
         if config is None and not chooses_mpi(job.communication):
             from tfdistr.strategies.single_worker import SingleWorker
 
@@ -219,13 +219,13 @@ class Kind:
 
         Args:
             run_dir: The run directory.
-            options: All options with which the strategy is made.
+            options: All options for making the strategy.
             functions: The functions of the job that come from another language, by name.
             on_event: Called as ``on_event(kind, **fields)``.
-            on_strategy: Called with the strategy as soon as it is there.
+            on_strategy: Called with the strategy as soon as it exists.
         """
         cores = take_cores()
-        gc.disable()  # TensorFlow's modules make many objects, and no garbage
+        gc.disable()  # the import of TensorFlow makes many objects, and no garbage
         from tfdistr.training.train import train
 
         gc.enable()
@@ -265,7 +265,7 @@ class Mirrored(OneProcess):
 
 
 class ParameterServer(Kind):
-    """The jobs whose chief has workers compute, and holds the weights on parameter servers."""
+    """The jobs whose chief makes workers compute, and holds the weights on parameter servers."""
 
     saves = False
     exchanges_gradients = False
@@ -276,7 +276,7 @@ class ParameterServer(Kind):
         return ps > 0
 
     def check_job(self, job: Job) -> None:
-        """See that the workers can read the data."""
+        """Check that the workers can read the data."""
         super().check_job(job)
         check_data(job)
 
@@ -304,7 +304,7 @@ class ParameterServer(Kind):
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
     ) -> FitResult:
-        """Train as the chief of servers that were started by hand."""
+        """Train as the chief of servers that a user has started by hand."""
         assert config is not None  # destination() refuses a job without servers
         return train_as_chief_here(job, config, caller)
 
@@ -316,18 +316,18 @@ class ParameterServer(Kind):
         on_event: OnEvent,
         on_strategy: Callable[[WorkerStrategy], None],
     ) -> Training:
-        """Train as the chief that the launcher has started."""
+        """Train as the chief, in a process of the launcher."""
         return train_as_chief(run_dir, options, on_event, functions)
 
 
 class ModelParallel(Kind):
-    """The jobs of one process, the client, which may have workers compute the layers that are theirs."""
+    """The jobs of one process, the client, which may make workers compute their layers."""
 
     saves = False
     exchanges_gradients = False
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Whether the workers are not all equal."""
+        """Whether the workers have a chief and there are no parameter servers."""
         return ps == 0 and not peers
 
     def _misfit(self, ps: int) -> str:
@@ -354,7 +354,7 @@ class ModelParallel(Kind):
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
     ) -> FitResult:
-        """Train in this process, with the workers that were started by hand, if there are some."""
+        """Train in this process, with the workers that a user has started by hand, if any."""
         strategy: Any = make_strategy(self.name, **job.strategy_options)
         try:
             if config is None:
@@ -389,6 +389,6 @@ def kind_of(strategy: Any) -> Kind:
     """The jobs of a strategy.
 
     Raises:
-        ArgumentError: There is no strategy of that name.
+        ArgumentError: The strategy does not exist.
     """
     return KINDS[one_of("strategy", strategy, tuple(KINDS))]

@@ -1,4 +1,4 @@
-"""A job on workers that are started for it, watched, started again, and ended."""
+"""A job on workers that tfdistr starts, watches, restarts, and ends."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
 
 class Summary(Protocol):
-    """Takes in the events of a job; knows then what the result says of the strategy."""
+    """Handles the events of a job, and adds the strategy's part to the result."""
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take in an event, and hand it on."""
+        """Handle an event, and pass it on."""
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
-        """What the result says beside the numbers of every job."""
+        """The strategy's numbers in the result, beside the numbers of every job."""
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """What the result says of a process."""
+        """The row of a process in the result."""
 
 
 class PlainSummary:
-    """Of a strategy of which there is no more to say.
+    """The summary of a strategy that adds nothing to the result.
 
     Args:
-        on_event: What the events are handed on to.
+        on_event: Receives the events.
     """
 
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
         self._on_event = on_event
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Hand an event on."""
+        """Pass an event on."""
         self._on_event(event)
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
@@ -61,21 +61,21 @@ class PlainSummary:
         return {}
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The process as it is."""
+        """The unchanged row."""
         return dict(row)
 
 
 def fit_on_cluster(
     job: Job, kind: Kind, cluster: LocalCluster | MpiCluster, caller: Caller, run_dir: Path
 ) -> FitResult:
-    """Start the workers of ``cluster``, wait for them, and gather the result.
+    """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
-        job: What to train.
+        job: The job.
         kind: How jobs of its strategy are trained.
-        cluster: Where.
-        caller: Who calls.
-        run_dir: An empty folder, or that of the run that goes on.
+        cluster: The cluster.
+        caller: The calling language.
+        run_dir: An empty folder, or the folder of the run to resume.
     """
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
@@ -91,7 +91,7 @@ def fit_on_cluster(
 
         def on_event(event: dict[str, Any]) -> None:
             if event["event"] == "unsaved":
-                preemption.release()  # nobody would act on it
+                preemption.release()  # nobody would handle the signal
             summary(event)
 
         with preemption:
@@ -122,22 +122,22 @@ def _with_restarts(
     job: Job,
     preemption: Preemption,
 ) -> tuple[Backend, list[WorkerStatus]]:
-    """Run the workers, and start all of them again after a failure, or those that are left."""
+    """Run the workers. After a failure, restart all workers, or all but the failed worker."""
     for attempt in count(1):
         try:
             return backend, run_workers(
                 backend.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
             )
         except (WorkerFailedError, ClusterStartError) as error:
-            if preemption.signalled:  # some may have got it before they could save
+            if preemption.signalled:  # some workers may have got it before they could save
                 keep_run_dir(run_dir)
                 raise stopped(restarts.position, run_dir) from error
-            started = attempt > 1 or isinstance(error, WorkerFailedError)  # else it never ran, and never may
+            started = attempt > 1 or isinstance(error, WorkerFailedError)  # else the job has never run
             again, fewer = started and restarts.another(), None
             if started and not again and error.worker is not None and job.recovery.min_workers is not None:
                 fewer = backend.cluster.without(error.worker, job.recovery.min_workers)
             if not again and fewer is None:
-                keep_run_dir(run_dir)  # its logs say more
+                keep_run_dir(run_dir)  # its logs say more than the error
                 raise
             for index in range(backend.cluster.workers):
                 log = log_path(run_dir, index)
@@ -159,7 +159,7 @@ def _with_restarts(
 
 
 def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:
-    """What became of each process; with its task where the processes have different ones."""
+    """The final state of each process, with its task if the processes have different tasks."""
     rows = [vars(status) for status in statuses]
     tasks = backend.cluster.tasks
     return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows

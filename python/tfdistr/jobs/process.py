@@ -1,4 +1,4 @@
-"""What the process of a worker, or of a server, begins and ends with."""
+"""The start and the end of the process of a worker or a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfdistr.launch.loopback import restore_preload
 
 log = logging.getLogger("tfdistr")
 
-#: Returns the class of an error and its call stack in another language; None if the error is not from there.
+#: Returns the class of an error and its call stack in another language; None for errors of Python.
 Foreign = Callable[[BaseException], tuple[str, str] | None]
 
 
@@ -27,7 +27,7 @@ class ProcessOfJob:
     """This process, as its launcher sees it.
 
     Args:
-        events: Where it writes what happens.
+        events: Receives the events of the process.
     """
 
     def __init__(self, events: EventWriter) -> None:
@@ -35,16 +35,16 @@ class ProcessOfJob:
         self._began = time.monotonic()
 
     def done(self) -> None:
-        """Say that its work is done."""
+        """Report that the work is done."""
         self.events.write("done", seconds=time.monotonic() - self._began)
 
     def failed(self, error: BaseException, *, peer: bool = False, foreign: Foreign | None = None) -> None:
-        """Say that it has failed.
+        """Report that the process has failed.
 
         Args:
-            error: Why.
+            error: The error.
             peer: Whether the error only says that another process has failed.
-            foreign: What knows errors of another language.
+            foreign: Recognizes errors of another language.
         """
         text = "".join(traceback.format_exception(error))
         name, language = type(error).__name__, "python"
@@ -60,16 +60,16 @@ class ProcessOfJob:
 
 @contextlib.contextmanager
 def process_of_job(run_dir: str, index: int) -> Iterator[ProcessOfJob]:
-    """Be process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no files."""
+    """Run process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no file."""
     die_with_parent()
     restore_preload()
     events = EventWriter(run_dir, index)
     _log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     process = ProcessOfJob(events)
-    # TensorFlow writes temporary files, which only the interpreter's end would remove.
+    # TensorFlow writes temporary files, which only the interpreter's shutdown would remove.
     scratch = events_path(run_dir, index).with_name("tmp")
-    shutil.rmtree(scratch, ignore_errors=True)  # of a process whose place this one takes
+    shutil.rmtree(scratch, ignore_errors=True)  # left by an earlier process with this index
     scratch.mkdir(mode=0o700)
     tempfile.tempdir = str(scratch)
     try:
@@ -80,7 +80,7 @@ def process_of_job(run_dir: str, index: int) -> Iterator[ProcessOfJob]:
 
 
 class _Warnings(logging.Handler):
-    """Hands warnings on to the launcher, which shows them."""
+    """Passes warnings on to the launcher, which shows them."""
 
     def __init__(self, events: EventWriter) -> None:
         super().__init__(logging.WARNING)
@@ -91,7 +91,7 @@ class _Warnings(logging.Handler):
 
 
 def _log_to(events: EventWriter) -> None:
-    """Write what tfdistr logs into this worker's log, and what the user should know to the launcher too."""
+    """Write tfdistr's log into this worker's log; send its warnings to the launcher, too."""
     log.setLevel(logging.INFO)
     written = logging.StreamHandler()
     written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))

@@ -17,16 +17,16 @@ _VERBOSE = (0, 1, 2)
 
 
 def make_display(verbose: str | float = "auto", console: Console | None = None) -> Display:
-    """Make what shows the events of a job (see `tfdistr.launch.events`) to the user.
+    """Make the display of the events of a job (see `tfdistr.launch.events`).
 
-    Warnings are shown by every display, each once. So are lines that the workers print: they come only if
-    ``follow=True`` asked.
+    Every display shows warnings, each warning once. It also shows lines that the workers print; such events
+    come only with ``follow=True``.
 
     Args:
-        verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each that
-            has ended; 2 for the lines alone; "auto" for 1 in a terminal or a notebook, else 0. Where a
-            bar cannot be drawn, 1 is 2.
-        console: Where to show it; standard output by default.
+        verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each
+            finished epoch; 2 for the lines alone; "auto" for 1 in a terminal or a notebook, else 0. If a bar
+            cannot be drawn, 1 acts as 2.
+        console: The output; by default, standard output.
 
     Returns:
         A display: pass each event to its method `event`, and call `close` at the end.
@@ -58,10 +58,10 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
 
 
 class Display:
-    """Shows the lines that the workers print, and warnings; the other displays show more.
+    """Shows warnings and the lines that the workers print; the other displays show more.
 
     Args:
-        console: Where to show it.
+        console: The output.
     """
 
     def __init__(self, console: Console) -> None:
@@ -69,13 +69,13 @@ class Display:
         self._warnings: set[str] = set()
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take in an event and show what follows from it."""
+        """Handle an event and show its effect."""
         show = getattr(self, f"_on_{event['event']}", None)
         if show is not None:
             show(event)
 
     def close(self) -> None:
-        """Stop showing; it does not matter if it is called twice."""
+        """Stop showing; a second call does nothing."""
 
     def _on_log(self, event: Mapping[str, Any]) -> None:
         worker = event.get("worker")
@@ -83,7 +83,7 @@ class Display:
 
     def _on_warning(self, event: Mapping[str, Any]) -> None:
         message = event["message"]
-        if message not in self._warnings:  # all workers have the same to say, mostly
+        if message not in self._warnings:  # mostly, all workers send the same warnings
             self._warnings.add(message)
             self._print(f"Warning: {message}")
 
@@ -92,16 +92,16 @@ class Display:
 
 
 class Lines(Display):
-    """Shows one line for each epoch that has ended."""
+    """Shows one line for each finished epoch."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._chief = math.inf  # of the workers that report their training, the one that is shown
+        self._chief = math.inf  # index of the worker whose training is shown
         self._epochs = 0
         self._steps: int | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take in an event and show what follows from it."""
+        """Handle an event and show its effect."""
         kind = event["event"]
         if kind == "train_begin" and event["worker"] <= self._chief:
             self._chief = event["worker"]
@@ -121,7 +121,7 @@ class Lines(Display):
 
 
 class Bar(Lines):
-    """Shows beside those lines a bar over the steps of the running epoch, which vanishes at the end."""
+    """Shows these lines, and a bar over the steps of the running epoch, which vanishes at the end."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -137,7 +137,7 @@ class Bar(Lines):
         self._task: TaskID | None = None
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
 
     def _on_started(self, event: Mapping[str, Any]) -> None:
@@ -163,7 +163,7 @@ class Bar(Lines):
             )
 
     def _begin(self, title: str, steps: int | None) -> None:
-        # A new task, as an old one cannot forget how many steps it has.
+        # A new task, because an old task keeps its number of steps.
         if self._task is not None:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(title, total=steps, count="", metrics="")

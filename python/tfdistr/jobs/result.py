@@ -1,4 +1,4 @@
-"""What ``distributed_fit()`` returns, and how the trained model comes back from the chief."""
+"""The result of ``distributed_fit()``, and how the trained model comes back from the chief."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class FitResult:
         history: Metric values by name, one for each epoch.
         metrics: The metrics after the last epoch.
         params: The numbers of the job: batch size, epochs, steps, seed, number of workers. ``communication``
-            is what has carried the gradients between the workers: "mpi", "ring" or "nccl", whatever was asked
-            for; "none" where one worker has trained, or the strategy has workers exchange no gradients.
-        workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path
-            of its output; None if it was this process).
+            is what really carried the gradients between the workers: "mpi", "ring" or "nccl"; "none" if one
+            worker trained, or if the strategy's workers exchange no gradients.
+        workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
+            output; None if it was this process).
         run_dir: Folder with the logs; None if the job ran in this process.
     """
 
@@ -53,7 +53,7 @@ class FitResult:
 
     @property
     def model(self) -> keras.Model:
-        """The trained model, in this process. It is built when it is first asked for."""
+        """The trained model, in this process. It is built at the first use."""
         if self._model is None:
             self._model = self._make_model()
         return self._model
@@ -80,7 +80,7 @@ class FitResult:
         return rows
 
     def plot(self) -> matplotlib.figure.Figure:
-        """Plot the history: one panel for each metric, training and validation in it.
+        """Plot the history: one panel for each metric, with training and validation.
 
         Raises:
             ArgumentError: matplotlib is not installed.
@@ -124,13 +124,13 @@ def save_training(training: Training, run_dir: Path) -> None:
 
 
 def load_history(run_dir: Path) -> dict[str, list[float]]:
-    """The history that ``save_training`` wrote."""
+    """Read the history that ``save_training`` wrote."""
     history: dict[str, list[float]] = _summary(run_dir)["history"]
     return history
 
 
 def load_communication(run_dir: Path) -> str:
-    """What has carried the gradients, as ``save_training`` wrote it."""
+    """Read what carried the gradients, as ``save_training`` wrote it."""
     return str(_summary(run_dir)["communication"])
 
 
@@ -141,10 +141,9 @@ def _summary(run_dir: Path) -> dict[str, Any]:
 
 
 def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
-    """The trained model: built by the user's function again, with the state that ``save_training`` wrote.
+    """The trained model: the user's function builds it again, with the state that ``save_training`` wrote.
 
-    Saving the model itself would fail for models with parts that Keras cannot serialize, R functions
-    among them.
+    Saving the model itself would fail for models with parts that Keras cannot serialize, such as R functions.
     """
     model = build()
     if not model.built:
@@ -163,7 +162,7 @@ def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
 
 def _storable(value: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files know no bfloat16
+    return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files lack bfloat16
 
 
 def _count(number: int, what: str) -> str:

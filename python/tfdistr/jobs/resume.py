@@ -1,4 +1,4 @@
-"""The run directory of a job that can go on: what the job is, and how far it has come."""
+"""The run directory of a job that can resume: the description of the job, and its progress."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def is_run(folder: Path) -> bool:
 
 
 def take_up(job: Job, run_dir: Path, workers: int) -> Job:
-    """Begin a run with checkpoints in ``run_dir``, or go on with the one that is there.
+    """Begin a run with checkpoints in ``run_dir``, or resume the run in it.
 
     Args:
         job: The job.
-        run_dir: An empty folder, or that of an earlier run.
+        run_dir: An empty folder, or the folder of an earlier run.
         workers: Number of workers.
 
     Returns:
-        The job, with the seed of the earlier run where the user gave none.
+        The job; if the user gave no seed, it has the seed of the earlier run.
 
     Raises:
-        ArgumentError: The earlier run was one of another job, or was further.
+        ArgumentError: The earlier run is of another job.
     """
     if job.recovery.every is None:
         return job
@@ -77,18 +77,18 @@ def note_result(run_dir: Path, epochs: int, workers: list[dict[str, Any]]) -> No
 
 
 def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None:
-    """What became of the workers of a run that has trained just so many epochs; None if it has not."""
+    """The final states of the workers of a run of exactly ``epochs`` epochs; None if there is no such run."""
     path = run_dir / _RESULT
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found["workers"] if found.get("epochs") == epochs else None
 
 
 class Restarts:
-    """Counts restarts; those after which there was a newer checkpoint do not count.
+    """Counts restarts. A restart that led to a newer checkpoint does not count.
 
     Args:
         run_dir: The run directory.
-        allowed: How many there may be without progress.
+        allowed: Number of restarts without progress that are allowed.
     """
 
     def __init__(self, run_dir: Path, allowed: int) -> None:
@@ -99,15 +99,15 @@ class Restarts:
 
     @property
     def position(self) -> Position | None:
-        """The position of the newest checkpoint that is whole, from which the workers begin."""
+        """The position of the newest whole checkpoint, from which the workers begin."""
         return self._folder.reached() if self._folder else None
 
     def begin_anew(self) -> None:
-        """Count from here on."""
+        """Start to count again."""
         self._left = self._allowed
 
     def another(self) -> bool:
-        """Whether to start the workers again, now that one has failed."""
+        """Whether to restart the workers after a failure."""
         position = self.position
         if position is not None and (self._began is None or position > self._began):
             self._left = self._allowed
@@ -117,11 +117,11 @@ class Restarts:
 
 
 def _description(job: Job, workers: int) -> dict[str, Any]:
-    """What must be the same for a job to go on."""
+    """The values that must be the same to resume a job."""
     fields = {name: value for name, value in job.description.items() if name not in _MAY_DIFFER}
     fields["class_weight"] = {str(label): weight for label, weight in (job.class_weight or {}).items()}
     return {**fields, "workers": workers, "options": repr(sorted(job.options.items()))}
 
 
-# How long to train, what carries it, and how often it is saved.
+# The length of the training, the communication, and how often checkpoints are written.
 _MAY_DIFFER = ("epochs", "communication", "checkpoint_every")

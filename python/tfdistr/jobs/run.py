@@ -1,4 +1,4 @@
-"""One job from its arguments to its result, whichever language has called."""
+"""One job from its arguments to its result, for all calling languages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def run_fit(
     min_workers: Any,
     **arguments: Any,
 ) -> FitResult:
-    """Train as ``distributed_fit()`` was asked to, which see for the arguments and the errors.
+    """Train; see ``distributed_fit()`` for the arguments and the errors.
 
-    The arguments that are named here say where the job is trained, and what is done about failures. The
-    others describe the job; see ``make_job()``.
+    The named arguments say where the job is trained, and how it reacts to failures. The other arguments
+    describe the job; see ``make_job()``.
     """
     kind = kind_of(strategy)
     config, num_workers = kind.destination(cluster, arguments["communication"], options)

@@ -1,4 +1,4 @@
-"""The folder of a job, for its logs and what the processes exchange."""
+"""The folder of a job, for its logs and for exchange between its processes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def make_run_dir(
 ) -> Path:
     """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
 
-    To ``resume``, it may be that of an earlier run.
+    With ``resume``, it may be the folder of an earlier run.
 
-    That of a cluster of several hosts is in the working directory, which they are likelier to share.
+    For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
 
     Raises:
-        ArgumentError: ``run_dir`` is there and not empty, or others can write to it.
+        ArgumentError: ``run_dir`` exists and is not empty, or others can write to it.
     """
     if run_dir is None:
         parent = os.getcwd() if isinstance(cluster, MpiCluster) else None
@@ -52,12 +52,12 @@ def make_run_dir(
 
 
 def keep_run_dir(run_dir: Path) -> None:
-    """Do not remove a temporary folder at exit: the logs of a job that failed say more than its error."""
+    """Keep a temporary folder at exit: the logs of a failed job say more than its error."""
     _temporary.discard(run_dir)
 
 
 @atexit.register
 def remove_temporary() -> None:
-    """Remove the temporary folders of jobs that have ended well."""
+    """Remove the temporary folders of successful jobs."""
     for folder in _temporary:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from tfdistr.servers.server import serve
 
 
 def offer_feed(worker: int) -> None:
-    """Let the chief's graphs read batches on this worker. Only now is TensorFlow imported for it."""
+    """Let the chief's graphs read batches on this worker. This imports TensorFlow only now."""
     from tfdistr.parameter_server import feed
 
     feed.offer_feed(worker)
@@ -40,5 +40,5 @@ if __name__ == "__main__":
     status = run_server(sys.argv[1], int(sys.argv[2]))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Past the interpreter's end: TensorFlow's server has threads that cannot be ended.
+    # TensorFlow's server has threads that cannot be ended: leave without the interpreter's shutdown.
     os._exit(status)

@@ -23,13 +23,14 @@ def run_worker(
 ) -> int:
     """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
 
-    It is 0 where the training is done, and ``STOPPED_STATUS`` where a SIGTERM has ended it.
+    The status is 0 if the training is done, and ``STOPPED_STATUS`` if a SIGTERM has ended it.
 
     Args:
         run_dir: The run directory of the job.
         index: Index of this worker.
         functions: The functions of the job that come from another language, by name.
-        foreign: Returns the class of an error and its call stack in the other language, if it is from there.
+        foreign: Returns the class of an error and its call stack in the other language; None for errors of
+            Python.
     """
     with process_of_job(run_dir, index) as process:
         return _train(process, Path(run_dir), index, functions, foreign)
@@ -60,7 +61,7 @@ def _train(
         process.done()
         _leave(joined)
         return 0
-    except JobStoppedError as stopped:  # after the same step on all workers
+    except JobStoppedError as stopped:  # all workers raise it after the same step
         events.write("stopped", message=stopped.message, fix=stopped.fix)
         _leave(joined)
         return STOPPED_STATUS
@@ -83,7 +84,7 @@ def main() -> None:
     status = run_worker(sys.argv[1], int(sys.argv[2]))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Past the interpreter's end: TensorFlow's threads may abort there when a peer has left already.
+    # Skip the interpreter's shutdown: TensorFlow's threads may abort there if a peer has already left.
     os._exit(status)
 
 

@@ -1,1 +1,1 @@
-"""The strategies, by name, and what trains under them: losses, callbacks, loops of the user."""
+"""The strategies, by name, and what trains under them: losses, callbacks, custom training loops."""

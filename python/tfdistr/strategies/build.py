@@ -1,4 +1,4 @@
-"""Making the weights of a model before it trains."""
+"""Creates the weights of a model before it trains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfdistr.data.element_shapes import batch_of_zeros, has_known_shapes
 
 
 def build(model: keras.Model, dataset: tf.data.Dataset) -> None:
-    """Make the model's weights and metrics before its step is traced, as Keras does under a strategy."""
+    """Create the model's weights and metrics before its step is traced, as Keras does under a strategy."""
     batch = batch_of_zeros(dataset.element_spec) if has_known_shapes(dataset) else next(iter(dataset))
     with model.distribute_strategy.scope():
         _private.build(model, batch)

@@ -1,11 +1,11 @@
-"""Callbacks as their authors meant them: what writes runs on the chief, what decides decides for all.
+"""Callbacks on several workers: callbacks that write run on the chief, decisions hold for all workers.
 
 Under ``MultiWorkerMirroredStrategy``, in any call of Keras's ``fit``, ``evaluate`` or ``predict``:
 
-* Keras's callbacks that write, and those that ``chief_only()`` marked, run on the chief alone. What they read
-  needs no peer: a metric has the value over all workers, which these have exchanged before.
-* All others run on every worker. When one of them sets ``model.stop_training``, on whatever worker, all
-  stop after the same batch or epoch. Those that are called for every batch see the metrics of all workers.
+* Keras's callbacks that write, and callbacks marked by ``chief_only()``, run on the chief alone. They can
+  read metrics without the peers: the workers exchange the values over all workers before.
+* All other callbacks run on every worker. When one of them sets ``model.stop_training``, on any worker, all
+  workers stop after the same batch or epoch. Callbacks for every batch see the metrics of all workers.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _OF_TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
 
 
 def chief_only(callback: Callback) -> Callback:
-    """Mark a callback that is to run on the chief alone, because it writes files or prints.
+    """Mark a callback that must run on the chief alone, because it writes files or prints.
 
     Under ``MultiWorkerMirroredStrategy`` and in ``distributed_fit()`` its methods are then called on the
     chief only. They may read metrics, weights and the optimizer, save the model, and set
-    ``model.stop_training``; they cannot train, evaluate or predict, which need all workers. Keras's own
-    callbacks that write (BackupAndRestore, CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need
-    no mark.
+    ``model.stop_training``. They cannot train, evaluate or predict, because this needs all workers. Keras's
+    callbacks that write (BackupAndRestore, CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need no
+    mark.
 
     Args:
         callback: A Keras callback.
@@ -71,7 +71,7 @@ def chief_only(callback: Callback) -> Callback:
 
 
 def runs_on_chief_only(callback: Any) -> bool:
-    """Whether a callback runs on the chief alone: it writes, or was marked."""
+    """Whether a callback runs on the chief alone: it writes, or it is marked."""
     return isinstance(callback, _WRITERS) or getattr(callback, _MARK, False) is True
 
 
@@ -83,7 +83,7 @@ def decides_by_batch(callback: Callback) -> bool:
 
 
 def wants_batches(callback: Callback, kind: str) -> bool:
-    """Whether a callback is to be called for every batch of "train" or "test"."""
+    """Whether a callback needs a call for every batch of "train" or "test"."""
     if isinstance(callback, _ChiefOnly):
         return wants_batches(callback.callback, kind)
     if type(callback) in _SAVERS and callback.save_freq == "epoch":
@@ -97,14 +97,14 @@ def _overrides(callback: Callback, hook: str) -> bool:
 
 
 def keep_quiet(callbacks: Any) -> None:
-    """Keep callbacks that run on the chief alone from writing when Keras tells them their model."""
+    """Keep the chief-only callbacks from writing when Keras sets their model."""
     for callback in tf.nest.flatten(callbacks) if isinstance(callbacks, list | tuple | Callback) else []:
         if runs_on_chief_only(callback):
             callback.set_model = functools.partial(Callback.set_model, callback)
 
 
 def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
-    """What the peers must know of this worker's callbacks."""
+    """What the peers must know about the callbacks of this worker."""
     return {
         "chief_only": [type(c).__name__ for c in callbacks.callbacks if runs_on_chief_only(c)],
         "by_batch": any(map(decides_by_batch, callbacks.callbacks)),
@@ -114,21 +114,21 @@ def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
 def coordinate(
     callbacks: keras.callbacks.CallbackList, peers: list[dict[str, Any]], extended: OneReplica, training: bool
 ) -> None:
-    """Arrange in Keras's list that the callbacks of all workers act together.
+    """Make the callbacks of all workers, in Keras's list, act together.
 
     Args:
         callbacks: The callbacks of this worker.
         peers: The notes of all workers.
-        extended: What runs this worker's replica.
+        extended: Runs this worker's replica.
         training: Whether this is for ``fit``.
     """
     collectives = extended.collectives
     assert collectives is not None
-    # The chief may have callbacks that the others do not know of; then nobody reads metrics with it.
+    # The chief may have callbacks that its peers do not know. Then no worker reads metrics with the chief.
     known = all(peer["chief_only"] == peers[0]["chief_only"] for peer in peers)
     listed = callbacks.callbacks
     for callback in filter(runs_on_chief_only, listed):
-        vars(callback).pop("set_model", None)  # of keep_quiet
+        vars(callback).pop("set_model", None)  # undoes keep_quiet
     listed[:] = [_ChiefOnly(c, extended, known) if runs_on_chief_only(c) else c for c in listed]
     if training:
         by_batch = any(peer["by_batch"] for peer in peers)
@@ -143,7 +143,7 @@ def coordinate(
 
 
 class _ChiefOnly(Callback):  # type: ignore[misc]
-    """Stands for a callback that runs on the chief alone; it is there on every worker."""
+    """Takes the place of a chief-only callback; it exists on every worker."""
 
     def __init__(self, callback: Callback, extended: OneReplica, known: bool) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
 
     @property
     def runs_for(self) -> Callback:
-        """The callback itself, which has something to remember."""
+        """The wrapped callback, whose state belongs in checkpoints."""
         return self.callback
 
     @property
@@ -205,7 +205,7 @@ for _hook in _HOOKS:
 
 
 class _LogsOfAll(Callback):  # type: ignore[misc]
-    """Goes before callbacks that decide after a batch, and gives them the metrics over all workers."""
+    """Runs before callbacks that decide after a batch, and gives them the metrics over all workers."""
 
     remembers = False
 
@@ -217,13 +217,13 @@ class _LogsOfAll(Callback):  # type: ignore[misc]
         metrics = self._extended.read_together(self.model.metrics_variables)
         with self._extended.knowing(metrics):
             results = self.model.get_metrics_result()
-        if logs and set(results) == set(logs):  # else a train_step has made logs of its own
+        if logs and set(results) == set(logs):  # else a custom train_step has made other logs
             arrays = {name: keras.ops.convert_to_numpy(value) for name, value in results.items()}
             logs.update({name: value if value.ndim else float(value) for name, value in arrays.items()})
 
 
 class _StopTogether(Callback):  # type: ignore[misc]
-    """Goes after all other callbacks, and makes all workers stop if one has to."""
+    """Runs after all other callbacks, and stops all workers if one of them stops."""
 
     remembers = False
 

@@ -1,4 +1,4 @@
-"""What a training loop of one's own needs beside a strategy: its share of the data."""
+"""The share of the data for a custom training loop under a strategy."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ if TYPE_CHECKING:
 
 
 def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None = None) -> Any:
-    """This worker's part of every batch of a dataset, for a ``for`` loop in or outside of a ``tf.function``.
+    """This worker's part of every batch of a dataset, for a ``for`` loop inside or outside a ``tf.function``.
 
-    All workers get the same number of batches, in the order of the dataset. Where a batch has fewer rows
-    than there are workers, some get one with no rows: the losses and metrics stay right, but TensorFlow's
+    All workers get the same number of batches, in the order of the dataset. If a batch has fewer rows than
+    there are workers, some workers get a batch with no rows. The losses and metrics stay right, but
+    TensorFlow's convolution and pooling cannot learn from no rows. ``batch(drop_remainder=True)`` avoids it.
     convolution and pooling cannot learn from no rows. ``batch(drop_remainder=True)`` avoids it.
 
     Args:
         dataset: A ``tf.data.Dataset`` in batches of the **global** size, in the same order on all
             workers: ``shuffle`` it with a seed.
-        strategy: The strategy; by default the one whose scope the call is in.
+        strategy: The strategy; by default, the strategy whose scope the call is in.
 
     Returns:
         The strategy's distributed dataset. Pass its elements on as ``strategy.run(step, args=(batch,))``.
 
     Raises:
-        ArgumentError: ``dataset`` is none, or there is no strategy although there are several workers.
+        ArgumentError: ``dataset`` is no dataset, or there is no strategy although there are several workers.
         DataShardError: The dataset cannot be split over the workers.
 
     Example:
@@ -54,7 +55,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
 
 
 def _current_strategy() -> tf.distribute.Strategy:
-    """The strategy in whose scope the call is; for one worker, without one, TensorFlow's default."""
+    """The strategy whose scope the call is in. Without a scope, one worker gets TensorFlow's default."""
     import tensorflow as tf
 
     known = place()

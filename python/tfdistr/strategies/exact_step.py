@@ -1,4 +1,4 @@
-"""A step of Keras's ``fit`` on this worker's rows that adds up to the step on the whole global batch."""
+"""A step of Keras's ``fit`` on this worker's rows; all steps add up to a step on the global batch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tfdistr.strategies.replica import OneReplica, scale
 def exact_step(
     extended: OneReplica, collectives: Collectives, model: keras.Model, data: Any
 ) -> Iterator[Any]:
-    """One step on a local batch that may be shorter than the peers', or empty.
+    """One step on a local batch, which may be shorter than the batches of the peers, or empty.
 
     Args:
-        extended: What runs the replica.
-        collectives: What carries tensors to the peers.
-        model: The model whose step it is.
+        extended: Runs the replica.
+        collectives: Carries tensors to the peers.
+        model: The model that makes the step.
         data: The local batch.
 
     Yields:
-        The batch for the step: ``data``, or one row of zeros that stands in for none.
+        The batch for the step: ``data``, or one row of zeros if ``data`` has no rows (the stand-in row).
     """
     examples = count_examples(data)
     may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
@@ -40,7 +40,7 @@ def exact_step(
         return mean.scale_loss(loss)
 
     extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
-    # The step is written for one replica: nothing in it is to be divided by their number.
+    # The step sees one replica, so that Keras divides nothing by the number of replicas.
     extended.replicas_to_tell = 1
     try:
         with (
@@ -55,11 +55,11 @@ def exact_step(
 
 @contextlib.contextmanager
 def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> Iterator[None]:
-    """Within the context, the row that stands in for none does not enter the ``variables`` of metrics.
+    """Within the context, the stand-in row of an empty batch does not change the ``variables`` of metrics.
 
     Args:
-        variables: Those of this replica; none if it surely has examples.
-        examples: How many it has.
+        variables: The variables of this replica; none if the replica surely has examples.
+        examples: Number of examples of this replica.
     """
     before = [tf.identity(variable.read_value()) for variable in variables]
     yield
@@ -74,7 +74,7 @@ def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> I
 
 
 class Replica(Protocol):
-    """What is known of a replica; ``OneReplica`` says what these are."""
+    """The state of a replica; ``OneReplica`` explains the fields."""
 
     known_rows: tf.Tensor | None
     present: tf.Tensor | None
@@ -83,7 +83,7 @@ class Replica(Protocol):
 
 
 class Peers(Protocol):
-    """What sums tensors over all replicas."""
+    """Sums tensors over all replicas."""
 
     def all_reduce(
         self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
@@ -91,12 +91,12 @@ class Peers(Protocol):
 
 
 class MeanOverExamples:
-    """The gradient of the mean over the global batch, from each worker's mean over its own rows.
+    """The gradient of the mean over the global batch, from each worker's mean over its rows.
 
-    Each worker's part weighs as its rows do. Where the number of rows of the global batch is known, the loss
-    is weighted before the gradient is taken. So it is where the model itself communicates on its way forward
-    (synchronized BatchNormalization), for which the number of rows is all-reduced alone. Otherwise it travels
-    with the gradients, which are weighted themselves.
+    The weight of a worker is its number of rows. The loss is weighted before the gradient is taken in two
+    cases. First, the number of rows of the global batch is known. Second, the model communicates in its
+    forward pass (synchronized BatchNormalization); the number of rows then needs an all-reduce of its own.
+    Otherwise the gradients are weighted, and the number of rows is all-reduced together with them.
     """
 
     def __init__(self, replica: Replica, peers: Peers, examples: tf.Tensor) -> None:
@@ -114,10 +114,10 @@ class MeanOverExamples:
         return self._count / total
 
     def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
-        """What makes a loss over this worker's rows its share of the loss over all, before it is weighted.
+        """The factor that turns a loss over this worker's rows into its share of the global loss.
 
         Args:
-            divisor: What the loss over these rows was divided by; None for a sum.
+            divisor: The number by which the loss over these rows was divided; None for a sum.
         """
         parts = tf.stack([self._count, 1.0 if divisor is None else divisor * tf.sign(self._count)])
         (totals,) = self._sum([tf.stop_gradient(parts)])
@@ -135,11 +135,11 @@ class MeanOverExamples:
     def reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
         if self._loss_is_weighted:
-            if self._replica.present is not None:  # that of no rows may be no number
+            if self._replica.present is not None:  # the gradient of no rows may be NaN
                 gradients = [scale(g, self._replica.present) for g in gradients]
             return self._sum(gradients, self._replica.gradient_dtype)
         scaled = [scale(g, self._count) for g in gradients]
-        if self._replica.gradient_dtype is not None:  # which has too few digits for numbers of examples
+        if self._replica.gradient_dtype is not None:  # it has too few digits for numbers of examples
             (total,) = self._sum([self._count])
             sums = self._sum(scaled, self._replica.gradient_dtype)
         else:
@@ -151,7 +151,7 @@ class MeanOverExamples:
 
 
 def at_least_one(data: Any, examples: tf.Tensor) -> Any:
-    """``data``, or one row of zeros where it has none: some kernels (convolutions) fail on no rows."""
+    """``data``, or one row of zeros if it has no rows: some kernels (convolutions) fail on no rows."""
 
     def pad(value: Any) -> Any:
         if isinstance(value, tf.RaggedTensor):

@@ -1,4 +1,4 @@
-"""How a worker joins its cluster: what must be before its server starts, and what errors there mean."""
+"""How a worker joins its cluster: the steps before its server starts, and the meaning of start errors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE, absence_error, no_p
 from tfdistr.communication.agreement import versions
 from tfdistr.errors import ClusterStartError
 
-#: What the user is told where the ring takes the place of NCCL.
+#: The warning for the user when the ring takes the place of NCCL.
 NO_NCCL = (
     "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
     'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
 )
-# Seconds that TensorFlow's own servers have at least to find each other.
+# Seconds that TensorFlow's servers have at least to find each other.
 _TO_REGISTER = 10.0
 _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
 _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
 def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Lifelines | None:
-    """Set up what must be before the server of this worker starts.
+    """Prepare the start of this worker's server.
 
     Args:
         resolver: Describes the cluster and this worker's task.
@@ -37,11 +37,11 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Li
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
 
     Returns:
-        What tells of the end of a peer; None if this process trains alone.
+        The lifelines, which report the end of a peer; None if this process trains alone.
 
     Raises:
-        ClusterStartError: TensorFlow is in use already, the port cannot be had, or workers are missing.
-        JobMismatchError: The workers were given other addresses, or have other versions of packages.
+        ClusterStartError: TensorFlow is already in use, the port is not available, or workers are missing.
+        JobMismatchError: The workers have different addresses, or different versions of packages.
     """
     training = training_jobs(resolver)
     if not training or resolver.task_type not in training:
@@ -68,7 +68,7 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Li
 
 
 def usable(communication: str) -> str:
-    """``communication``, or "ring" where NCCL was asked for and TensorFlow sees no GPU; sets up no device."""
+    """``communication``, or "ring" if it is "nccl" and TensorFlow sees no GPU; initializes no device."""
     if communication == "nccl" and not tf.config.get_visible_devices("GPU"):
         return "ring"
     return communication
@@ -87,7 +87,7 @@ def addresses(resolver: Any) -> dict[str, str]:
 
 
 def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStartError:
-    """What TensorFlow's error at the start means: a port that is taken, or peers that did not come."""
+    """Translate TensorFlow's start error: a port that is taken, or peers that did not come."""
     text = str(getattr(error, "message", error)).strip()
     spec = resolver.cluster_spec()
 
@@ -97,7 +97,7 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
     this = name(resolver.task_type, resolver.task_id)
     if says_port_in_use(text):
         return no_port_error(this, text.splitlines()[0], PORT_IN_USE)
-    # TensorFlow names those that are missing where it knows them: on the leader, or if the leader is there.
+    # TensorFlow names the missing tasks if it knows them: on the leader, or if the leader is there.
     named = _MISSING_TASKS.search(text)
     missing = [name(*task) for task in _TASK_NAME.findall(named[1])] if named else []
     leader = name(_leader_job(spec.jobs), 0)

@@ -1,9 +1,9 @@
-"""What happens around a call of Keras's ``fit``, ``evaluate`` or ``predict`` under the strategy.
+"""Prepares the calls of Keras's ``fit``, ``evaluate`` and ``predict`` under the strategy.
 
-When Keras hands its dataset to the strategy, the call begins: the model is prepared for many workers. When
-Keras is about to make its step, the call is ready: the workers compare what they are going to do, and their
-callbacks are arranged. (Keras calls ``model.make_train_function()`` and its kin on the model object, where an
-attribute of this one object goes before the method of the class: nothing in Keras is patched.)
+A call begins when Keras hands its dataset to the strategy: the model is then prepared for many workers. A
+call is ready when Keras is about to make its step: the workers then compare their work, and their callbacks
+are arranged. (Keras calls ``model.make_train_function()`` and similar methods on the model object. An
+attribute of this object hides the method of the class, so that nothing in Keras is patched.)
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MAKERS = {
     "predict": "make_predict_function",
 }
 _SAVERS = ("save", "save_weights", "export")
-# Seeds of the workers' generators are this far apart: a prime that no one adds to a seed of his own.
+# The distance of the seeds of the workers' generators: a prime that no user is likely to add to a seed.
 _BETWEEN_SEEDS = 1_000_003
 
 
 class KerasCalls:
-    """Prepares models for many workers as Keras's methods are called on them.
+    """Prepares models for many workers when Keras's methods are called on them.
 
     Args:
-        extended: What runs this worker's replica.
+        extended: Runs this worker's replica.
     """
 
     def __init__(self, extended: OneReplica) -> None:
@@ -45,26 +45,26 @@ class KerasCalls:
         self._prepared: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
-        """Begin the call of fit, evaluate or predict that asks for ``dataset`` to be split, if one does."""
+        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one."""
         call = _private.keras_call()
-        if call is None or "epoch_iterator" in call.variables:  # validation data of a fit that has begun
+        if call is None or "epoch_iterator" in call.variables:  # validation data within a running fit
             return
         model = call.model
         self.prepare(model, call.variables["callbacks"])
         maker = _MAKERS[call.method]
-        vars(model).pop(maker, None)  # of a call that failed before it was ready
+        vars(model).pop(maker, None)  # left by a call that failed before it was ready
         setattr(model, maker, functools.partial(self._make, model, maker, dataset))
 
     def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: Any) -> Any:
         delattr(model, maker)
         call = _private.keras_call()
-        if call is not None:  # else a call that failed has left this behind, for train_on_batch() to find
+        if call is not None:  # else train_on_batch() finds what a failed call has left
             fields = describe_call(call)
             self.ready(model, call.callbacks, dataset, fields, training=call.method == "fit")
         return getattr(model, maker)(*args)
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
-        """Begin: before the model is built, and before the callbacks get to know it."""
+        """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
         if model.jit_compile:
             log.warning(
                 "jit_compile=True is ignored on several workers: XLA cannot compile what they exchange."
@@ -81,7 +81,7 @@ class KerasCalls:
         fields: dict[str, Any],
         training: bool,
     ) -> None:
-        """Go on, with a model that is built: compare the workers' ``fields``, arrange the callbacks.
+        """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks.
 
         Raises:
             JobMismatchError: The workers are about to do different things.
@@ -90,7 +90,7 @@ class KerasCalls:
         assert extended.collectives is not None
         described = versions() | fields | describe_model(model, dataset)
         described["learning rates of new optimizers"] = " ".join(extended.given_rates)
-        extended.given_rates.clear()  # what was compared does not count any more
+        extended.given_rates.clear()  # the next call compares only new rates
         peers = agree(extended.collectives, described, notes(callbacks))
         coordinate(callbacks, peers, extended, training)
         if training:
@@ -102,7 +102,7 @@ class KerasCalls:
             _note_batch_normalization(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
-        """Have dropout and noise draw other numbers on each worker; those of the chief are one worker's."""
+        """Give dropout and noise other random numbers on each worker; the chief's equal one worker's."""
         for generator in _private.seed_generators(model):
             state = self._extended.local_variable(generator.state.value)
             offset = tf.constant([self._extended.worker_index * _BETWEEN_SEEDS, 0], state.dtype)

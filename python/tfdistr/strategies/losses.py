@@ -1,10 +1,10 @@
-"""Losses of a training loop of one's own, such that the workers' gradients add up to those of one worker.
+"""Losses for a custom training loop, such that the workers' gradients add up to one worker's gradients.
 
 Keras's ``optimizer.apply`` **sums** the gradients of the replicas when it is called in the replica function.
-So every replica must give a loss of which the sum over the replicas is the loss of one worker:
+So the sum of the replicas' losses must be the loss of one worker:
 
-* The losses of its own rows count by the examples of the *global* batch, not by those of its share.
-* What does not depend on the rows, as L1 and L2 do not, is there once on every replica: each gives its part.
+* A replica divides the losses of its rows by the examples of the *global* batch, not of its share.
+* Losses that do not depend on the rows, such as L1 and L2, exist on every replica: each gives its part.
 
 Source: TensorFlow's guide "Custom training with tf.distribute.Strategy"
 (https://www.tensorflow.org/tutorials/distribute/custom_training).
@@ -24,23 +24,23 @@ _WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dim
 
 
 def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any = None) -> tf.Tensor:
-    """The part of the mean loss of the global batch that is due to this replica's rows.
+    """This replica's part of the mean loss of the global batch.
 
-    Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas, and of
-    their gradients, is that of one worker, also where shares of a batch differ in size or have no rows.
-    Without a strategy it is the mean. In a step of Keras's own ``fit`` use ``compute_loss`` instead, of
-    which tfdistr's strategy weighs the gradients.
+    Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas is the value
+    of one worker, and so is the sum of their gradients, also if shares of a batch differ in size or have no
+    rows. Without a strategy it is the mean. In a step of Keras's ``fit`` use ``compute_loss`` instead:
+    tfdistr's strategy weighs its gradients.
 
     Args:
         losses: Tensor of shape ``(rows, ...)``: the losses of this replica's rows, as a loss with
-            ``reduction="none"`` gives them. Further dimensions, such as those of an image, are averaged:
-            the loss does not grow with the size of the image.
+            ``reduction="none"`` returns them. Further dimensions, such as the pixels of an image, are
+            averaged: the loss does not grow with the size of the image.
         sample_weight: Factors for the losses: of shape ``(rows,)``, or with further dimensions of
             ``losses``. As in Keras, the weighted losses are divided by the number of examples, not by the
             sum of the weights.
         global_batch_size: Number of examples of the global batch, the same on all replicas: a whole number
-            or an integer scalar tensor. By default the replicas count them, by one all-reduce of one
-            number, so that a last batch that is shorter is right, too.
+            or an integer scalar tensor. By default, the replicas count the examples by one all-reduce of one
+            number, so that a shorter last batch is right, too.
 
     Returns:
         A scalar of type float32, or float64 if ``losses`` is: sums of float16 would overflow. 0 if there
@@ -50,7 +50,7 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
         ArgumentError: An argument is not of the form above, or the call is in a strategy's scope but not in
             the function that ``strategy.run`` runs.
 
-    Source: ``tf.nn.compute_average_loss``, which takes the local rows times the number of replicas for the
+    Source: ``tf.nn.compute_average_loss``, which takes the local rows times the number of replicas as the
     global batch, and sums the further dimensions.
 
     Example:
@@ -87,9 +87,9 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
 def regularization_loss(losses: Any) -> tf.Tensor:
     """This replica's part of losses that every replica has in full, such as L1 and L2 of the weights.
 
-    Call it in the function that ``strategy.run`` runs; the sum of its values over the replicas, and of their
-    gradients, is that of one worker. Activity regularizers in ``model.losses``, which are means over a
-    replica's rows, are exact where all shares have the same size.
+    Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas is the value
+    of one worker, and so is the sum of their gradients. Activity regularizers in ``model.losses`` are means
+    over a replica's rows. They are exact if all shares have the same size.
 
     Args:
         losses: ``model.losses``, any list of scalars (which may be empty), or a tensor, which is summed.
@@ -134,7 +134,7 @@ def _in_full_precision(losses: Any) -> tf.Tensor:
 
 
 def _weights(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
-    """The weights, with a dimension of 1 for each of ``losses`` that they do not have."""
+    """The weights, with a dimension of 1 for each dimension of ``losses`` that they lack."""
     weights = tf.cast(tf.convert_to_tensor(sample_weight), losses.dtype)
     rank = weights.shape.rank
     if rank == 0 or (rank is not None and not losses.shape[:rank].is_compatible_with(weights.shape)):
@@ -144,7 +144,7 @@ def _weights(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
             fix="Give one weight for each row, in one dimension: tf.reshape(sample_weight, [-1]).",
         )
     shape, count = tf.shape(weights), tf.rank(weights)
-    # The number of rows is often known only when the step runs; one weight would go to all rows unnoticed.
+    # The number of rows is often known only when the step runs; one weight would silently go to all rows.
     same = tf.debugging.assert_equal(shape, tf.shape(losses)[:count], _WEIGHTS)
     with tf.control_dependencies([same] if same is not None else []):
         return tf.reshape(weights, tf.concat([shape, tf.ones([tf.rank(losses) - count], tf.int32)], 0))

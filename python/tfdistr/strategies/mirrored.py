@@ -1,7 +1,7 @@
 """``OneDeviceStrategy`` and ``MirroredStrategy``: the devices of one process.
 
-Under the stock ``MirroredStrategy``, Keras 3 averages the replicas' losses whatever the numbers of their
-rows, and clips each replica's own gradients. Here a step of Keras's ``fit`` gives what one device would give.
+Under the stock ``MirroredStrategy``, Keras 3 averages the replicas' losses without regard to their numbers of
+rows, and clips each replica's gradients. Here a step of Keras's ``fit`` gives the result of one device.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ONE_PROCESS_EACH = 'Use one process for each device: strategy="multi_worker_mir
 
 
 class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
-    """Training on one device of this process, by its name.
+    """Training on one device of this process.
 
     Args:
-        device: The device, such as "cpu:0" or "gpu:1".
+        device: The name of the device, such as "cpu:0" or "gpu:1".
 
     Raises:
         ArgumentError: There is no such device.
@@ -53,8 +53,8 @@ class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: i
 class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ignore[misc]
     """Synchronous training on several devices of this process, with the result of one device.
 
-    Drop-in for ``tf.distribute.MirroredStrategy``. In the steps of Keras's own ``fit`` and ``evaluate`` each
-    replica's part weighs as its rows do, and gradients are clipped after they were summed. In your own step,
+    Drop-in for ``tf.distribute.MirroredStrategy``. In the steps of Keras's ``fit`` and ``evaluate`` the
+    weight of a replica is its number of rows, and gradients are clipped after the sum. In a custom step,
     scale the loss as TensorFlow teaches (``average_loss``).
 
     Args:
@@ -62,7 +62,7 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
             sees, or the CPU if it sees none.
 
     Raises:
-        ArgumentError: A device is not there, or is named twice.
+        ArgumentError: A device does not exist, or is named twice.
 
     Source: https://www.tensorflow.org/guide/distributed_training#mirroredstrategy
 
@@ -75,13 +75,13 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
     def __init__(self, devices: Sequence[str] | None = None) -> None:
         names = local_devices("devices", devices) if devices is not None else None
         with _without_cluster():
-            # Past the stock constructor, which would make the stock object that does the work.
+            # Skips the stock constructor, which would create the stock object in place of _Replicas.
             super(tf.distribute.MirroredStrategy, self).__init__(_Replicas(self, names))
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the replicas; see ``tf.distribute.Strategy.reduce``.
 
-        A nested batch, from whose shapes Keras builds a model, is that of the first replica.
+        For a nested batch (Keras builds a model from its shapes) it returns the batch of the first replica.
         """
         if axis is None and tf.nest.is_nested(value):
             return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
@@ -100,7 +100,7 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""
-        keras_step = _private.keras_step(fn, inline=True)  # TensorFlow wants it so
+        keras_step = _private.keras_step(fn, inline=True)  # TensorFlow requires it
         if keras_step is None or self.num_replicas_in_sync == 1:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         model, fn = keras_step
@@ -114,10 +114,10 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
 
 
 def check_data(dataset: tf.data.Dataset) -> None:
-    """Refuse what TensorFlow cannot split over the devices of a process.
+    """Refuse data that TensorFlow cannot split over the devices of a process.
 
     Raises:
-        DataShardError: There are sparse tensors in it.
+        DataShardError: The data has sparse tensors.
     """
     if any(isinstance(part, tf.SparseTensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise DataShardError(
@@ -131,7 +131,7 @@ def check_model(model: keras.Model) -> None:
     """Refuse a model that TensorFlow cannot train on several devices of a process.
 
     Raises:
-        ArgumentError: It does what several replicas of one process cannot do.
+        ArgumentError: The model needs something that several replicas of one process cannot do.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     received = None
@@ -158,7 +158,7 @@ def check_model(model: keras.Model) -> None:
 
 
 class _Share:
-    """What is known of one replica in a step: its rows, and those of all. It sums over the replicas."""
+    """One replica in a step: its number of rows, and the number of all rows. It sums over the replicas."""
 
     gradient_dtype = None
     replica_reductions = 0
@@ -178,11 +178,11 @@ class _Share:
 
 
 class _Replicas(_private.MirroredExtended):
-    """Runs the replicas of the devices, each on a thread of its own, one after the other."""
+    """Runs the replicas of the devices, each on its own thread, one after the other."""
 
     def __init__(self, strategy: MirroredStrategy, devices: list[str] | None) -> None:
-        # By default TensorFlow takes collectives, with keys that count from 1 for every strategy: a second
-        # one in a process would meet those of the first.
+        # By default TensorFlow takes collectives, whose keys count from 1 for every strategy: the keys
+        # of two strategies in a process would collide.
         names = devices or [device.name for device in tf.config.list_logical_devices("GPU")]
         gpus = bool(names) and all("GPU" in name for name in names)
         reduce = tf.distribute.NcclAllReduce() if gpus else tf.distribute.ReductionToOneDevice()
@@ -199,7 +199,7 @@ class _Replicas(_private.MirroredExtended):
             data: The replicas' batches.
 
         Yields:
-            A context for the step of each replica: it takes its batch, and gives that for the step.
+            A context for the step of a replica: it takes the replica's batch, and gives the batch to use.
         """
         local = self._strategy.experimental_local_results
         parts = [tf.nest.map_structure(lambda part, i=i: local(part)[i], data) for i in range(self._count)]
@@ -212,7 +212,7 @@ class _Replicas(_private.MirroredExtended):
 
         self.replicas_to_tell = 1
         try:
-            # Around all replicas: what they override belongs to one model.
+            # One context around all replicas, as it overrides methods of the model, which they share.
             with (
                 _private.optimizer_step(
                     model, lambda loss: mean().scale_loss(loss), lambda gradients: mean().reduce(gradients)
@@ -233,7 +233,7 @@ class _Replicas(_private.MirroredExtended):
             yield at_least_one(batch, share.rows) if share.present is not None else batch
 
     def given(self, value: Any, replica: int) -> Any:
-        """Nothing, in a step for which the replica has no examples."""
+        """``value``, but zero in a step for which the replica has no examples."""
         present = self._shares[replica].present if self._shares else None
         return scale(value, present) if present is not None and value.dtype.is_floating else value
 
@@ -247,7 +247,7 @@ class _Replicas(_private.MirroredExtended):
 
 @contextlib.contextmanager
 def _without_cluster() -> Iterator[None]:
-    """Within the context there is no TF_CONFIG, which the stock strategy would take for its own cluster."""
+    """Remove TF_CONFIG within the context: the stock strategy would take it for its own cluster."""
     given = os.environ.pop("TF_CONFIG", None)
     try:
         yield
@@ -257,15 +257,15 @@ def _without_cluster() -> Iterator[None]:
 
 
 def _replica() -> int:
-    """The number of the replica on whose thread this is."""
+    """The number of the replica that runs on this thread."""
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
 def local_devices(argument: str, names: Any) -> list[str]:
-    """The names of devices of this process, checked, in the form "/device:CPU:0".
+    """The checked names of devices of this process, in the form "/device:CPU:0".
 
     Raises:
-        ArgumentError: One is not there, or is named twice.
+        ArgumentError: A device does not exist, or is named twice.
     """
     there = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     given = list(names) if isinstance(names, list | tuple) else [names]

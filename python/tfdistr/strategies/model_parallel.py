@@ -1,8 +1,8 @@
 """``ModelParallelStrategy``: the layers of one model on several devices or tasks.
 
-One process, the client, runs the training step. A layer's weights, what the optimizer keeps of them, and what
-is computed with them in both passes are on the layer's device; TensorFlow cuts the graph of a step into one
-for each device, and sends between them what they need of each other.
+One process, the client, runs the training step. A layer's weights, their optimizer state, and the computation
+with them in both passes are on the layer's device. TensorFlow cuts the graph of a step into one graph for
+each device, and sends tensors between them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ _TABLES = (keras.layers.TextVectorization, keras.layers.StringLookup, keras.laye
 
 
 class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
-    """Training with the layers of a model on several devices, with the result of one.
+    """Training with the layers of a model on several devices, with the result of one device.
 
-    The devices are those of this process or, where TF_CONFIG describes it as the chief of workers that
-    `tfdistr server --type worker` runs, also theirs. Make the model in ``scope()``, and ``place()`` it then.
+    The devices of this process can be used. If TF_CONFIG describes this process as the chief of workers that
+    `tfdistr server --type worker` runs, the devices of the workers count, too. Make the model in ``scope()``,
+    then call ``place()``.
 
     Args:
-        placement: The place of a layer by its name, or a function that is given a layer and returns its
-            place, or None. Places are "worker 1", "worker 1 gpu:0", "chief", and "cpu:0" or "gpu:1" for
-            devices of this process. A layer without one is where the layer before it is; those inside of
-            another layer are where that is. Layers with a table, such as ``TextVectorization``, are in this
-            process.
+        placement: The place of a layer by its name, or a function that takes a layer and returns its place,
+            or None. Places are "worker 1", "worker 1 gpu:0", "chief", and "cpu:0" or "gpu:1" for devices of
+            this process. A layer without a place goes where the layer before it is. A layer inside another
+            layer goes where the outer layer is. Layers with a table, such as ``TextVectorization``, are in
+            this process.
         start_timeout: Seconds that the workers may take to come.
 
     Raises:
-        ArgumentError: A device or a task is not there.
+        ArgumentError: A device or a task does not exist.
         ClusterConfigError: TF_CONFIG does not describe the chief of workers.
         ClusterStartError: A worker did not come.
 
@@ -75,24 +76,24 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
         if not callable(placement):
             for name in placement.values():
                 parse_place(name).find(self._devices, self._here)
-        # Past the stock constructor, which would make the stock object that does the work.
+        # Skips the stock constructor, which would create the stock object in place of this one.
         extended = _private.OneDeviceExtended(self, f"{self._here}/device:CPU:0")
         super(tf.distribute.OneDeviceStrategy, self).__init__(extended)
 
     def place(self, model: keras.Model, data: tf.data.Dataset | None = None) -> None:
-        """Bring the layers of a model to their places: what they hold, and what is computed with it.
+        """Bring the layers of a model to their places: their variables, and the computation with them.
 
-        With Keras's own ``train_step`` the gradients are computed there, too. Those of another step are
-        computed in this process, from what the layers send.
+        With Keras's own ``train_step`` the gradients are computed there, too. With a custom step they are
+        computed in this process, from the outputs of the layers.
 
-        To be called outside of ``scope()``, before the step is traced.
+        Call it outside ``scope()``, before the step is traced.
 
         Args:
             model: The model.
-            data: Batches as the model is trained with, for a model whose weights are not made yet.
+            data: Batches as in training, for a model whose weights do not exist yet.
 
         Raises:
-            ArgumentError: The model is not built, there is no layer of a name, or a place is not there.
+            ArgumentError: The model is not built, or a layer or a place does not exist.
         """
         received = None
         if not model.built and data is None:
@@ -113,7 +114,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
             log.warning("jit_compile=True is ignored: XLA cannot compile what several devices compute.")
             model.jit_compile = False
         if data is not None:
-            with _private.overridden(model, "optimizer", None):  # which is built for the variables in place
+            with _private.overridden(model, "optimizer", None):  # build it later, for the variables in place
                 build(model, data)
         places = self._places(model)
         _placed.add(model)
@@ -140,7 +141,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
         return self._config
 
     def _places(self, model: keras.Model) -> dict[keras.Layer, str]:
-        """The device of each layer that has one, those inside of others after these."""
+        """The device of each layer that has one; layers inside others come after these."""
         outer, everywhere = (
             [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
             for layers in (model.layers, _private.all_layers(model))
@@ -205,9 +206,9 @@ def _compute_at(device: str, layer: keras.Layer) -> None:
 
 
 def _compute_at_variables(model: keras.Model) -> None:
-    """Have the optimizer of a model compute the steps of a variable where the variable is.
+    """Have the optimizer of a model compute the update of a variable where the variable is.
 
-    Keras makes what an optimizer keeps of a variable, such as a momentum, there.
+    Keras creates the optimizer state of a variable, such as a momentum, there.
     """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
@@ -222,7 +223,7 @@ def _compute_at_variables(model: keras.Model) -> None:
         scaled = scale_loss(loss)
         if tf.executing_eagerly():
             return scaled
-        # From a tape, which remembers no devices, all gradients would be computed in this process.
+        # A tape remembers no devices: its gradients would all be computed in this process.
         losses[:] = [scaled]
         return tf.stop_gradient(scaled)
 

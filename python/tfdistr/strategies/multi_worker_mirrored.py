@@ -1,13 +1,13 @@
-"""``MultiWorkerMirroredStrategy``: Keras 3 on many workers, with the result of one.
+"""``MultiWorkerMirroredStrategy``: Keras 3 on many workers, with the result of one worker.
 
 A subclass of TensorFlow's strategy is enough for Keras's own ``fit``, ``evaluate`` and ``predict``:
-nothing in Keras or TensorFlow is patched. What differs from the stock class, where a worker has one
-replica (one process per device):
+nothing in Keras or TensorFlow is patched. Where a worker has one replica (one process per device), it differs
+from the stock class:
 
-* The replica runs on the calling thread, not on a thread of its own. R closures can then be traced.
-* A dataset is split batch by batch: each worker takes its rows of every global batch, so that all
-  workers make the same steps as one worker would, and none has to ask whether its peers have data.
-* Gradients are weighted by the examples that are behind them, and clipped after they were summed.
+* The replica runs on the calling thread, not on its own thread, so that R closures can be traced.
+* A dataset is split batch by batch: each worker takes its rows of every global batch. So all workers make
+  the same steps as one worker would, and no worker has to ask whether its peers have data.
+* Gradients are weighted by their numbers of examples, and clipped after the sum.
 * Per-step logs are the worker's own; they cost no collective. The metrics of an epoch are global.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfdistr")
 
-#: Seconds that a worker which is done waits for its peers at exit, before it leaves all the same.
+#: Seconds that a worker which is done waits at exit for its peers. Then it leaves in any case.
 EXIT_TIMEOUT = 60.0
 
 
@@ -54,27 +54,28 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     TensorFlow, build and compile the model inside ``strategy.scope()``, and call ``fit``, ``evaluate``
     and ``predict`` on every worker with the same arguments and the same dataset (batched with the global
     batch size). Each worker then takes its rows of each batch, and the weights, the metrics and the
-    predictions are those of one worker. With no TF_CONFIG it is a strategy for one worker.
+    predictions equal the results of one worker. With no TF_CONFIG it is a strategy for one worker.
 
-    Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with a ``seed``
-    of its own or without. Else several workers draw a global seed in common, which enters every order.
+    Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with or without
+    a ``seed`` argument. Without a global seed, several workers draw a common one, which enters every order.
 
     Args:
-        communication: What carries the collectives: "ring" or "nccl" of TensorFlow (where there is no GPU,
-            "nccl" is the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started,
-            or "auto": MPI if it has, else what TensorFlow chooses.
+        communication: What carries the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
+            the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started, or "auto":
+            MPI if ``mpiexec`` has started this process, else the choice of TensorFlow.
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
-        gradient_dtype: What gradients are sent as in the steps of Keras's ``fit``: "float32", or "bfloat16",
-            which halves the bytes and keeps 8 significant bits. The sums are added to the weights in float32.
-        bytes_per_pack: Gradients go out in pieces of about this many bytes.
+        gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
+            "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
+            in float32.
+        bytes_per_pack: Gradients travel in pieces of about this many bytes.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
 
     Raises:
         ArgumentError: An argument is not of the form above.
         ClusterConfigError: TF_CONFIG is not valid.
-        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
+        ClusterStartError: TensorFlow is already in use, the port is not available, or peers are missing.
 
     Source: keras-team/keras#20585 (why the stock class cannot train Keras 3 models).
 
@@ -101,12 +102,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if cluster_resolver is None and chooses_mpi(communication):
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
-            communication = "auto"  # of what is left to TensorFlow
+            communication = "auto"  # for what TensorFlow still does
             collectives = _mpi_collectives(bytes_per_pack, start_timeout, heartbeat_timeout)
-            os.environ["TF_CONFIG"] = "{}"  # of which MPI has no need
+            os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
         elif cluster_resolver is None:
             config = cluster_to_join()
-            # In the form that TensorFlow reads: it fails on some of what R writes, and on "".
+            # Written again for TensorFlow, which fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         used = usable(communication)
@@ -114,13 +115,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             bytes_per_pack=bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
         )
-        #: The addresses of the workers, in their order; none with MPI.
+        #: The addresses of the workers, in order; none with MPI.
         self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
         lifelines: Lifelines | None = None
         if cluster_resolver is not None:
             lifelines = prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
-            # Past the stock constructor, which would make the stock object that does the work.
+            # Skips the stock constructor, which would create the stock object in place of OneReplica.
             super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
                 OneReplica(self, cluster_resolver, options, collectives)
             )
@@ -156,26 +157,25 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def communication(self) -> str:
         """What carries the gradients: "mpi", "ring" or "nccl"; "none" for one worker, which has no peers.
 
-        Where the choice is TensorFlow's, that is the ring, between GPUs, too: TensorFlow takes NCCL only if
-        it was asked for.
+        If TensorFlow chooses, it is the ring, also between GPUs: TensorFlow takes NCCL only on request.
         """
         return self._communication
 
-    #: As ``WorkerStrategy`` says.
+    #: See ``WorkerStrategy``.
     title: str | None = None
     variables_are_remote = False
 
     @property
     def collectives(self) -> Collectives | None:
-        """What exchanges values with the peers; None without peers, or where TensorFlow's threads do."""
+        """Exchanges values with the peers; None without peers, or if TensorFlow's threads exchange them."""
         found: Collectives | None = self.extended.collectives
         return found
 
     def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
-        """There is nothing to do: what trains the model builds it."""
+        """Do nothing: the training loop builds the model."""
 
     def variables_beside(self) -> Sequence[tf.Variable]:
-        """Variables beside the model's that a checkpoint must have."""
+        """Variables outside the model that a checkpoint must have."""
         return self.extended.watch.variables if self.extended.collectives is not None else ()
 
     @property
@@ -190,12 +190,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker is the one that writes checkpoints and logs."""
+        """Whether this worker writes checkpoints and logs."""
         return bool(self.extended.is_chief)
 
     @property
     def gradient_dtype(self) -> str:
-        """What gradients are sent as in the steps of Keras's ``fit``; it counts when a step is traced."""
+        """The type in which gradients travel in the steps of Keras's ``fit``; read when a step is traced."""
         dtype = self.extended.gradient_dtype
         return str(dtype.name) if dtype else "float32"
 
@@ -208,7 +208,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """Run ``fn`` on this worker's replica; see ``tf.distribute.Strategy.run``.
 
         Within the steps of Keras's own ``fit`` and ``evaluate`` the gradients are averaged over the
-        examples of the global batch. In your own step, scale the loss as TensorFlow teaches
+        examples of the global batch. In a custom step, scale the loss as TensorFlow teaches
         (``tf.nn.compute_average_loss``).
         """
         keras_step = _private.keras_step(fn)
@@ -224,9 +224,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.
 
-        Two uses by Keras's ``fit`` get what it means. A scalar with ``axis=0`` (the logs of a step) is
-        the worker's own value. A nested batch with ``axis=None`` (to build a model from the shapes
-        of a first batch) is the local batch. Other nested values are reduced one by one.
+        Two uses by Keras's ``fit`` are special. A scalar with ``axis=0`` (the logs of a step) is the worker's
+        own value. A nested batch with ``axis=None`` (Keras builds a model from the shapes of a first batch)
+        is the local batch. Other nested values are reduced one by one.
         """
         if self.extended.collectives is not None:
             local = tf.nest.map_structure(self.extended.local, value)
@@ -267,9 +267,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             self.extended.collectives.report_failure(message)
 
     def leave(self) -> None:
-        """Wait (at most a minute) for the peers to be done: TensorFlow aborts those whose peer is gone.
+        """Wait (at most a minute) for the peers to be done: TensorFlow aborts a process whose peer is gone.
 
-        Called by itself when the process exits. A process that ends with an error does not wait: it
+        The process calls it itself when it exits. A process that ends with an error does not wait: it
         tells its peers.
         """
         if self.num_workers == 1:
@@ -287,10 +287,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def _seed_pipelines(self) -> None:
         """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.
 
-        One worker without a global seed gets another order from ``shuffle(seed=1)``, that of TensorFlow's
-        default global seed. That cannot be the global seed here: in functions, such as that of an
-        ``interleave``, TensorFlow counts the seeds of unseeded ops up from 0, so that they would repeat in
-        every run.
+        One worker without a global seed gets another order from ``shuffle(seed=1)``: it depends on
+        TensorFlow's default global seed. This default cannot be the global seed here. In functions, such as
+        the function of an ``interleave``, TensorFlow would count the seeds of unseeded ops up from 0, and
+        they would repeat in every run.
         """
         if self.num_workers == 1 or _private.global_seed() is not None:
             return

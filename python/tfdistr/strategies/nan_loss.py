@@ -1,4 +1,4 @@
-"""Which worker's loss was the first that is not a number, and in which step."""
+"""Finds the worker whose loss was the first that is not finite, and the step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger("tfdistr")
 
 
 class LossWatch:
-    """Looks at every loss of this worker in the training step, at the cost of two small operations.
+    """Checks every loss of this worker in the training step, at the cost of two small operations.
 
     Args:
-        collectives: What tells the peers.
+        collectives: Carries the result to the peers.
         num_workers: Number of workers.
         index: Index of this worker.
     """
@@ -31,7 +31,7 @@ class LossWatch:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What it has seen until now."""
+        """The variables of the watch: the number of steps, and the step of the first bad loss."""
         return [self._steps, self._first]
 
     def begin(self) -> None:
@@ -41,7 +41,7 @@ class LossWatch:
         self._first.assign(0)
 
     def see(self, loss: tf.Tensor, present: tf.Tensor) -> None:
-        """Look at the loss of a step; ``present`` is false if this worker has no examples in it."""
+        """Check the loss of a step; ``present`` is false if this worker has no examples in it."""
         with tf.device("CPU:0"):
             step = self._steps.assign_add(1, read_value=True)
             bad = present & ~tf.reduce_all(tf.math.is_finite(loss))

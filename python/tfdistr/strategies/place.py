@@ -1,13 +1,13 @@
 """The place of this process among the workers: its index, how many there are, and whether it is the chief.
 
-Four are asked, and the first that knows answers:
+The first of these sources that knows the place answers:
 
 1. the strategy in whose scope the call is;
 2. the cluster in TF_CONFIG;
 3. the last strategy for several workers that this process has made;
 4. the launcher that has started this process as a rank: ``mpiexec``, or ``srun``.
 
-Where none does, the process is alone.
+If no source knows it, the process is alone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Place(NamedTuple):
     """A place among the workers.
 
     Attributes:
-        worker_index: Index among those that train; None if this task does not train.
-        num_workers: How many train.
-        is_chief: Whether this one writes for all.
-        by: Who says so.
+        worker_index: Index among the workers that train; None if this task does not train.
+        num_workers: Number of workers that train.
+        is_chief: Whether this process writes for all workers.
+        by: The source of the answer.
     """
 
     worker_index: int | None
@@ -40,11 +40,11 @@ _made: list[weakref.ref[Any]] = []
 
 
 def is_chief() -> bool:
-    """Whether this process is the one that writes checkpoints and logs for all.
+    """Whether this process writes checkpoints and logs for all workers.
 
     The first of these that knows answers: the strategy in whose scope the call is; the cluster in TF_CONFIG;
     the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``), whose
-    rank 0 is the chief. It can be called before a strategy is made. A process that is alone is its own chief.
+    rank 0 is the chief. The call works before a strategy is made. A process that is alone is its own chief.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -57,10 +57,10 @@ def is_chief() -> bool:
 
 
 def worker_index() -> int | None:
-    """The index of this process among the workers that train, from 0; the one of the chief is 0.
+    """The index of this process among the workers that train, from 0; the index of the chief is 0.
 
-    Who answers: see ``is_chief()``. It is 0 in a process that is alone, and None in a task of TF_CONFIG that
-    does not train.
+    ``is_chief()`` lists the sources of the answer. It is 0 in a process that is alone, and None in a task of
+    TF_CONFIG that does not train.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -73,9 +73,9 @@ def worker_index() -> int | None:
 
 
 def num_workers() -> int:
-    """How many workers train; 1 in a process that is alone.
+    """The number of workers that train; 1 in a process that is alone.
 
-    Who answers: see ``is_chief()``.
+    ``is_chief()`` lists the sources of the answer.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -88,7 +88,7 @@ def num_workers() -> int:
 
 
 def place() -> Place:
-    """The place of this process, by the first that knows it.
+    """The place of this process, from the first source that knows it.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -109,12 +109,12 @@ def note_strategy(strategy: Any) -> None:
 
 
 def _in_scope() -> Any:
-    tf = sys.modules.get("tensorflow")  # if nobody has imported it, there is no scope
+    tf = sys.modules.get("tensorflow")  # without the import there is no scope
     return tf.distribute.get_strategy() if tf is not None else None
 
 
 def _of_strategy(strategy: Any, by: str) -> Place | None:
-    """What a strategy of tfdistr says; TensorFlow's own say nothing."""
+    """The place that a strategy of tfdistr knows; None for TensorFlow's own strategies."""
     if getattr(strategy, "is_chief", None) is None:
         return None
     return Place(int(strategy.worker_index), int(strategy.num_workers), bool(strategy.is_chief), by)

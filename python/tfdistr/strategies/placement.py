@@ -1,4 +1,4 @@
-"""Where layers are placed: what the user writes, and what can be said of it before TensorFlow is there."""
+"""Places of layers: parses what the user writes, and checks it before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdistr._utils.foreign import Named
 from tfdistr.cluster.config import ClusterConfig, Task
 from tfdistr.errors import ArgumentError, ClusterConfigError
 
-#: A place for some layers, by name; or a function that gives the place of a layer, or None.
+#: The places of layers by name; or a function that returns the place of a layer, or None.
 Placement = Mapping[str, str] | Callable[[Any], str | None]
 
 _PLACE = re.compile(r"(?:(worker(?= \d)|chief)(?: (\d+))?)?(?:(?:^| )((?:cpu|gpu):\d+))?", re.IGNORECASE)
@@ -27,7 +27,7 @@ class Place:
     """A device of a task.
 
     Attributes:
-        task: The task; None for the process that calls.
+        task: The task; None for the calling process.
         device: The device, such as "GPU:0"; None for the first GPU, or the CPU if the task has none.
     """
 
@@ -35,10 +35,10 @@ class Place:
     device: str | None
 
     def find(self, devices: Sequence[str], here: str) -> str:
-        """The full name of the device among ``devices``; ``here`` is what begins those of this process.
+        """The full name of the device among ``devices``; names of this process begin with ``here``.
 
         Raises:
-            ArgumentError: It is not there.
+            ArgumentError: The device does not exist.
         """
         task = f"/job:{self.task.type}/replica:0/task:{self.task.index}" if self.task else here
         own = [name for name in devices if name.startswith(f"{task}/device:")]
@@ -53,10 +53,10 @@ class Place:
 
 
 def parse_place(name: Any) -> Place:
-    """The place that a text names.
+    """Parse a place.
 
     Raises:
-        ArgumentError: It names none.
+        ArgumentError: ``name`` is not the name of a place.
     """
     found = None
     if isinstance(name, str) and name:
@@ -71,7 +71,7 @@ def count_workers(config: ClusterConfig) -> int:
     """The number of workers of a cluster with a chief.
 
     Raises:
-        ClusterConfigError: It is none, or this process is not the chief.
+        ClusterConfigError: The cluster is not of this form, or this process is not the chief.
     """
     if set(config.jobs) != {"chief", "worker"} or config.task.type != "chief":
         raise ClusterConfigError(
@@ -84,14 +84,14 @@ def count_workers(config: ClusterConfig) -> int:
 
 
 def check_placement(placement: Any, workers: int | None) -> None:
-    """See that a placement can be one, before anything is started.
+    """Check the form of a placement, before anything is started.
 
     Args:
-        placement: What the user gave.
+        placement: The argument of the user.
         workers: The number of workers of the cluster; None if there is no cluster.
 
     Raises:
-        ArgumentError: It cannot.
+        ArgumentError: The placement is not valid.
     """
     if callable(placement) or isinstance(placement, Named):
         return
@@ -107,10 +107,10 @@ def check_placement(placement: Any, workers: int | None) -> None:
 
 
 def check_task(place: Place, workers: int | None, layer: str) -> None:
-    """See that the task of a layer's place is there.
+    """Check that the task of a layer's place exists.
 
     Raises:
-        ArgumentError: It is not.
+        ArgumentError: The task does not exist.
     """
     if place.task is None or (
         workers is not None and place.task.index < (workers if place.task.type == "worker" else 1)

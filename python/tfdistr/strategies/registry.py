@@ -1,4 +1,4 @@
-"""The strategies by name, and what makes each."""
+"""The strategies by name, and the classes that make them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-#: The module and the class, or the function, that makes each strategy.
+#: The module, and the class or function in it, that makes each strategy.
 STRATEGIES = {
     "multi_worker_mirrored": ("strategies.multi_worker_mirrored", "MultiWorkerMirroredStrategy"),
     "mirrored": ("strategies.mirrored", "MirroredStrategy"),
@@ -27,23 +27,23 @@ STRATEGIES = {
 def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
     """Make a strategy by its name.
 
-    Make it first of all, on every worker: before anything else uses TensorFlow. The cluster is that of
-    TF_CONFIG; without it, the strategy is one for one worker, or, in a process that ``mpiexec`` or ``srun``
-    has started, one for all of its ranks.
+    Make it on every worker, before anything else uses TensorFlow. The cluster is in TF_CONFIG. Without
+    TF_CONFIG, the strategy is for one worker, or, in a process that ``mpiexec`` or ``srun`` has started, for
+    all ranks.
 
     Args:
-        name: "multi_worker_mirrored" (every worker has a copy of the model, and each step is made by all),
-            "mirrored" (so do the devices of this process), "one_device", "parameter_server" (for the chief
-            of servers that `tfdistr server` runs) or "model_parallel" (the layers of one model are on several
-            devices, or on workers that `tfdistr server` runs).
-        options: What the class of the strategy takes; see ``MultiWorkerMirroredStrategy``,
+        name: "multi_worker_mirrored" (every worker has a copy of the model, and all workers make each step
+            together), "mirrored" (the same with the devices of this process), "one_device",
+            "parameter_server" (for the chief of servers that `tfdistr server` runs) or "model_parallel" (the
+            layers of one model are on several devices, or on workers that `tfdistr server` runs).
+        options: The arguments of the strategy's class; see ``MultiWorkerMirroredStrategy``,
             ``MirroredStrategy``, ``OneDeviceStrategy`` and ``ModelParallelStrategy``; "parameter_server"
             takes ``start_timeout``.
 
     Raises:
-        ArgumentError: There is no strategy of that name, it has no such option, or a device is not there.
+        ArgumentError: The strategy, the option or the device does not exist.
         ClusterConfigError: TF_CONFIG is not valid.
-        ClusterStartError: TensorFlow is already in use, the port cannot be had, or peers are missing.
+        ClusterStartError: TensorFlow is already in use, the port is not available, or peers are missing.
 
     Example:
         >>> strategy = tfdistr.make_strategy("multi_worker_mirrored", start_timeout=60)
@@ -58,15 +58,15 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
 
 
 def check_known(known: Sequence[str], options: Mapping[str, Any], who: str) -> None:
-    """Refuse options that are not known.
+    """Refuse unknown options.
 
     Args:
-        known: The names of those that are.
-        options: What the user gave.
-        who: Who has the options, for the error.
+        known: The names of the known options.
+        options: The options of the user.
+        who: The owner of the options, for the error.
 
     Raises:
-        ArgumentError: One is not known.
+        ArgumentError: An option is not known.
     """
     unknown = [option for option in options if option not in known]
     if unknown:

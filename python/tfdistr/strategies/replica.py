@@ -1,4 +1,4 @@
-"""What the strategy does with replicas, values and datasets where each worker has one replica."""
+"""Handles replicas, values and datasets for workers that have one replica each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tfdistr.strategies.nan_loss import LossWatch
 
 
 class OneReplica(_private.MultiWorkerExtended):
-    """Runs the replica on the calling thread, and everything between workers through ``Collectives``.
+    """Runs the replica on the calling thread, and all exchange between workers through ``Collectives``.
 
-    A worker with several local replicas is left to TensorFlow, as is one without peers.
+    TensorFlow handles a worker with several local replicas, and a worker without peers.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class OneReplica(_private.MultiWorkerExtended):
             communication_options=options,
             devices=None if resolver else ("/device:CPU:0",),
         )
-        #: What carries tensors to the peers; None if TensorFlow does as it always does.
+        #: Carries tensors to the peers; None if TensorFlow's own code runs.
         self.collectives = collectives
         self.shares_initial_values = collectives is not None
         if collectives is not None:
@@ -51,21 +51,21 @@ class OneReplica(_private.MultiWorkerExtended):
                 options.bytes_per_pack,
             )
         if self.collectives is not None:
-            #: Which worker's loss was the first that is no number.
+            #: Finds the worker whose loss was the first that is not finite.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
-        #: What is known of the rows of a step's batch; see ``knowing_rows``.
+        #: The number of rows of a step's global batch, if known; see ``knowing_rows``.
         self.known_rows: tf.Tensor | None = None
         self.never_empty = False
-        #: What the gradients of Keras's step are sent as; None for what they are.
+        #: The type in which the gradients of Keras's step travel; None for their own type.
         self.gradient_dtype: tf.DType | None = None
-        #: What arranges calls of Keras's methods, ``KerasCalls``; None without peers.
+        #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
         self.calls: Any = None
         # Variables whose sums over the workers are known, by id; see ``knowing``.
         self._known: dict[int, tf.Tensor] = {}
         self._alone = False
-        #: The learning rates that new optimizers were made with here; the chief's take their place.
+        #: The learning rates of new optimizers on this worker; the chief's rates replace them.
         self.given_rates: list[str] = []
-        #: How many all-reduces replicas have asked for: a model that communicates is told by it.
+        #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
         #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
         self.present: tf.Tensor | None = None
@@ -80,7 +80,7 @@ class OneReplica(_private.MultiWorkerExtended):
         if not self.one_replica:
             return super().on_replicas(fn, args, kwargs)
         args, kwargs = tf.nest.map_structure(self.local, (args or (), kwargs or {}))
-        # Without the device, gradients would be reduced one by one.
+        # Without the device scope, gradients would be reduced one by one.
         with self.replica_context(), tf.device(self.worker_devices[0]):
             return fn(*args, **kwargs)
 
@@ -95,7 +95,7 @@ class OneReplica(_private.MultiWorkerExtended):
         return self.collectives.all_reduce(op, [self._own(value)])[0]
 
     def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
-        """Reduce what the replica gave over the workers."""
+        """Reduce several values of the replica over the workers."""
         if not self.one_replica:
             return super().on_batch_reduce(op, pairs, options)
         values = [self._own(value) for value, _ in pairs]
@@ -116,7 +116,7 @@ class OneReplica(_private.MultiWorkerExtended):
         return self.collectives.all_gather(self._own(value), axis)
 
     def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
-        """This worker's rows of every global batch, unless the user chose another policy."""
+        """This worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
         if self.calls is not None:
             self.calls.dataset_given(dataset)
@@ -130,7 +130,7 @@ class OneReplica(_private.MultiWorkerExtended):
         return WithoutFirstLook(dataset) if in_keras and has_known_shapes(dataset) else dataset
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
-        """Refuse a variable that has another shape or type than the chief's: the workers' models differ."""
+        """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""
         if self.collectives is not None and tf.executing_eagerly():
             kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
             check_variable(self.collectives, self.worker_index, name, kind)
@@ -139,7 +139,7 @@ class OneReplica(_private.MultiWorkerExtended):
         return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
 
     def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
-        """The values over all workers of Keras variables, such as those of metrics. All must call it.
+        """The values of Keras variables, such as metrics, over all workers. All workers must call it.
 
         Returns:
             Values for ``knowing``.
@@ -161,11 +161,11 @@ class OneReplica(_private.MultiWorkerExtended):
 
     @contextlib.contextmanager
     def knowing_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
-        """Within the context, a step need not ask the peers how many rows the global batch has.
+        """Within the context, a step does not ask the peers for the number of rows of the global batch.
 
         Args:
-            rows: Their number, a float32 scalar; None if it is not known.
-            never_empty: Whether every worker has some of them.
+            rows: The number of rows, a float32 scalar; None if it is not known.
+            never_empty: Whether every worker has at least one row.
         """
         self.known_rows, self.never_empty = rows, never_empty
         try:
@@ -175,7 +175,7 @@ class OneReplica(_private.MultiWorkerExtended):
 
     @contextlib.contextmanager
     def alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
-        """``knowing``, for what a worker does by itself: other variables have its own values."""
+        """``knowing``, for work that one worker does alone: other variables have this worker's values."""
         self._alone, before = True, self._alone
         try:
             with self.knowing(values or self._known):
@@ -184,7 +184,7 @@ class OneReplica(_private.MultiWorkerExtended):
             self._alone = before
 
     def share_from_chief(self, variables: Iterable[Any]) -> None:
-        """Give Keras variables the values that they have on the chief. All workers must call it."""
+        """Give Keras variables the values of the chief. All workers must call it."""
         assert self.collectives is not None
         local = [self.local_variable(variable.value) for variable in variables]
         chiefs = self.collectives.from_chief([variable.read_value() for variable in local])
@@ -206,7 +206,7 @@ class OneReplica(_private.MultiWorkerExtended):
         return value
 
     def local_variable(self, variable: Any) -> Any:
-        """This worker's own part of a variable: reading the whole may be a collective."""
+        """This worker's part of a variable: to read the whole variable may need a collective."""
         return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
 
     def _own(self, value: Any) -> Any:
@@ -221,7 +221,7 @@ class OneReplica(_private.MultiWorkerExtended):
 
 
 def scale(value: Any, factor: tf.Tensor) -> Any:
-    """``value * factor``, and 0 where the factor is 0 even if the value is no number."""
+    """``value * factor``; it is 0 if the factor is 0, even if the value is NaN."""
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
     return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))

@@ -1,4 +1,4 @@
-"""Training in one process, without a strategy of TensorFlow."""
+"""Training in one process, without a TensorFlow strategy."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class SingleWorker(OneProcess):
-    """What takes the place of a strategy where this process trains alone."""
+    """Takes the place of a strategy in a process that trains alone."""
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The context in which a model is made: any."""
+        """The context in which a model is made: an empty one."""
         return contextlib.nullcontext()
 
     def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
-        """Read a batch where the shapes are not known.
+        """Read a batch if the shapes are not known.
 
-        Under a strategy a batch is read to build the model, which moves on a shuffle that depends on the
-        iteration. The order of the examples must be the same here.
+        A strategy reads a batch to build the model. This advances a shuffle that depends on the iteration.
+        The order of the examples must be the same here.
         """
         if not has_known_shapes(data):
             next(iter(data), None)

@@ -1,4 +1,4 @@
-"""What training asks of a strategy, whatever its kind, and what those of one process have in common."""
+"""The interface of training to any strategy, and the common part of the strategies for one process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Peer(Protocol):
     """A worker among others.
 
     Attributes:
-        worker_index: Its index.
+        worker_index: The index of the worker.
         title: The name of this process in errors, if it is not "worker" and an index.
-        collectives: How this worker exchanges values with its peers; None if it has none, or if TensorFlow's
-            replica threads exchange them.
+        collectives: Exchanges values with the peers; None if the worker has no peers, or if TensorFlow's
+            replica threads exchange the values.
     """
 
     @property
@@ -38,12 +38,12 @@ class WorkerStrategy(Peer, Protocol):
     """The strategy of one worker, as training sees it.
 
     Attributes:
-        gradient_dtype: What gradients are sent as.
+        gradient_dtype: The type in which gradients travel.
         num_workers: Number of workers.
         is_chief: Whether this worker writes checkpoints and logs.
-        communication: What carries the gradients between workers; "none" where they exchange none.
+        communication: What carries the gradients between workers; "none" if they exchange no gradients.
         tasks: The addresses of the workers, by names such as "worker 0", in the order of their indices.
-        variables_are_remote: Whether the variables of a model are in other processes, which end.
+        variables_are_remote: Whether the variables of a model are in other processes, which will end.
     """
 
     gradient_dtype: str
@@ -63,17 +63,17 @@ class WorkerStrategy(Peer, Protocol):
         """The context in which a model is made."""
 
     def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
-        """Do what the model and its batches need before the first step."""
+        """Prepare the model and its batches for the first step."""
 
     def variables_beside(self) -> Sequence[tf.Variable]:
-        """Variables beside the model's that a checkpoint must have."""
+        """Variables outside the model that a checkpoint must have."""
 
     def leave(self) -> None:
         """Wait for the peers to be done."""
 
 
 class OneProcess:
-    """What a strategy for this process alone has in common with one for many workers."""
+    """The common part of strategies for one process, in the form of a strategy for many workers."""
 
     gradient_dtype = "float32"
     num_workers = 1
@@ -86,14 +86,14 @@ class OneProcess:
     variables_are_remote = False
 
     def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
     def variables_beside(self) -> Sequence[tf.Variable]:
-        """There are none."""
+        """No variables."""
         return ()
 
     def report_failure(self, message: str) -> None:
-        """There are no peers to tell."""
+        """Do nothing: there are no peers."""
 
     def leave(self) -> None:
-        """There are no peers to wait for."""
+        """Do nothing: there are no peers."""

@@ -11,10 +11,10 @@ from tfdistr.checkpoint.keeper import Keeper
 
 
 class Phase(Protocol):
-    """The training, or the validation, of one epoch after the other.
+    """The training, or the validation, of the epochs, one after the other.
 
     Attributes:
-        done: How many steps of the epoch are done.
+        done: Number of steps of the epoch that are done.
     """
 
     done: int
@@ -23,10 +23,10 @@ class Phase(Protocol):
         """Reset the metrics of the model."""
 
     def run(self, epoch: int, done: int) -> dict[str, Any]:
-        """Make the steps of one epoch, of which ``done`` are made already, and return its logs."""
+        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
 
     def finish(self) -> None:
-        """Do what is left after the last epoch: the weights are then what they are to be."""
+        """Do the work after the last epoch, so that the weights are final."""
 
 
 def run_epochs(
@@ -45,7 +45,7 @@ def run_epochs(
         callbacks: All callbacks.
         train: The training.
         test: The validation after each epoch.
-        keeper: What keeps checkpoints.
+        keeper: Keeps checkpoints.
 
     Raises:
         JobStoppedError: The job was told to end.
@@ -57,7 +57,7 @@ def run_epochs(
     first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
     logs = last_logs(model)
     for epoch in range(max(first, _private.initial_epoch(model)), epochs):
-        if model.stop_training:  # so the checkpoint says
+        if model.stop_training:  # the checkpoint may say so
             break
         train.reset()
         callbacks.on_epoch_begin(epoch)

@@ -1,4 +1,4 @@
-"""A training job: the arguments of ``distributed_fit()``, checked, and how they travel to the workers."""
+"""A training job: the checked arguments of ``distributed_fit()``, and how they travel to the workers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _NAME = "job"
 _STRATEGY = "strategy"
-_LARGEST_SEED = 2**32 - 1  # that NumPy takes
+_LARGEST_SEED = 2**32 - 1  # limit of NumPy
 
-# What of a job is not among the numbers that its result shows, and that all workers must agree about.
+# Marks fields that are not among the numbers of the result, and that the workers need not compare.
 _HIDDEN: dict[str, bool] = {"hidden": True}
 
 
 def _check_model(model: Any) -> Any:
-    is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # a model can be called, too
+    is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # models are callable, too
     if is_model or not (callable(model) or isinstance(model, Named)):
         raise ArgumentError(
             "`model` must be a function without arguments that builds and compiles a model.",
@@ -75,7 +75,7 @@ def _check_class_weight(weights: Any) -> dict[int, float] | None:
 
 
 def _check_seed(seed: Any) -> int:
-    """The seed; one that is drawn where the user gave none."""
+    """The seed of the user, or a random one."""
     if seed is None:
         return random.SystemRandom().randrange(2**31)
     return whole("seed", seed, minimum=0, maximum=_LARGEST_SEED)
@@ -85,37 +85,37 @@ def _check_seed(seed: Any) -> int:
 class Job:
     """Everything that a worker needs to train.
 
-    A field with the name of an argument of ``distributed_fit()`` is that argument; its converter is the
-    check. The other fields are made of several arguments, by ``make_job()``.
+    A field with the name of an argument of ``distributed_fit()`` is this argument; its converter checks it.
+    ``make_job()`` computes the other fields from several arguments.
 
     Attributes:
         model: Function without arguments that builds and compiles the model.
         data: Training data.
         validation: Validation data, or None.
-        callbacks: List of Keras callbacks, or a function that makes one in the worker.
+        callbacks: List of Keras callbacks, or a function that makes the list in the worker.
         batch_size: Examples of a global batch; None if the data function makes batches.
         epochs: Number of epochs.
         steps_per_epoch: Steps of an epoch; None for one pass over the data.
-        validation_steps: The same for validation.
+        validation_steps: Steps of a validation; None for one pass over the data.
         validation_batch_size: Examples of a global batch of the validation; None for ``batch_size``.
         class_weight: Weight of each class, or None.
         seed: Seed of weights, order of examples and layers such as Dropout.
-        seed_given: Whether the user gave the seed; otherwise it was drawn.
+        seed_given: Whether the user gave the seed; otherwise it is random.
         shuffle: Whether the training data is shuffled.
-        drop_remainder: Whether a last training batch that is not full is dropped.
-        learning_rate_factor: What the learning rate is multiplied with.
-        warmup_epochs: Number of epochs over which the learning rate rises to that.
+        drop_remainder: Whether a last training batch is dropped if it is not full.
+        learning_rate_factor: Factor for the learning rate.
+        warmup_epochs: Number of epochs over which the learning rate rises to the scaled value.
         strategy: The name of the strategy.
-        options: Its options, beside those that have a place of their own here.
+        options: The options of the strategy that are not fields of the job.
         communication: What carries the collectives.
-        gradient_dtype: What gradients are sent as.
+        gradient_dtype: The type in which gradients travel.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
-        step_timeout: Seconds that a step may take; None for any time.
-        recovery: What is done about failures.
+        step_timeout: Seconds that a step may take; None for no limit.
+        recovery: The reaction to failures.
 
     Raises:
-        ArgumentError: An argument is not of its form.
+        ArgumentError: An argument is not valid.
     """
 
     model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
@@ -153,7 +153,7 @@ class Job:
 
     @property
     def description(self) -> dict[str, Any]:
-        """The numbers of the job, and how many examples it has or where they come from."""
+        """The numbers of the job, and the number of examples or the kind of the data source."""
         described = self.params
         for name, source in (("examples", self.data), ("validation examples", self.validation)):
             described[name] = source.examples if isinstance(source, Arrays) else type(source).__name__
@@ -161,7 +161,7 @@ class Job:
 
     @property
     def strategy_options(self) -> dict[str, Any]:
-        """All options with which the strategy is made."""
+        """All options for making the strategy."""
         if self.strategy == "multi_worker_mirrored":
             names = ("communication", "start_timeout", "heartbeat_timeout")
             return {name: getattr(self, name) for name in names}
@@ -170,10 +170,10 @@ class Job:
         return dict(self.options)
 
     def context(self, *, training: bool, num_workers: int = 1, index: int = 0) -> WorkerContext:
-        """How a worker reads the data.
+        """The context in which a worker reads the data.
 
         Args:
-            training: Whether it is that of the training, or that of the validation.
+            training: Whether the context is for the training, or for the validation.
             num_workers: Number of workers.
             index: Index of the worker.
         """
@@ -195,14 +195,14 @@ class Job:
             ArgumentError: Something in the job cannot be sent to another process.
         """
         save_value(self, run_dir, _NAME)
-        # Apart from it, as the strategy must be there before what is in the job uses TensorFlow.
+        # A separate file: the strategy must be made before the rest of the job uses TensorFlow.
         save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
 
     @staticmethod
     def load_strategy(
         run_dir: Path, functions: Mapping[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Read from ``run_dir`` the strategy of a worker, its name and its options, and nothing else."""
+        """Read only the strategy of a worker from ``run_dir``: its name and its options."""
         name, options = load_value(run_dir, _STRATEGY)
         present = dict(functions or {})
         return name, {k: present[v.name] if isinstance(v, Named) else v for k, v in options.items()}
@@ -213,7 +213,7 @@ class Job:
 
         Args:
             run_dir: The folder that ``save`` wrote to.
-            functions: What stands for each ``Named`` part of the job.
+            functions: The values for the ``Named`` parts of the job, by name.
         """
         job = load_value(run_dir, _NAME)
         assert isinstance(job, Job)

@@ -29,12 +29,12 @@ def make_job(
     start_timeout: Any = None,
     **arguments: Any,
 ) -> Job:
-    """Make a job for ``num_workers`` workers of the arguments of ``distributed_fit()``.
+    """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
-    Those that are named here are checked together; the others are fields of ``Job``, which checks them.
+    The named arguments are checked together here; the others are fields of ``Job``, which checks them.
 
     Raises:
-        ArgumentError: An argument is not of its form, or does not fit another.
+        ArgumentError: An argument is not valid, or does not fit another argument.
     """
     if per_worker_batch_size is not None:
         if batch_size not in (32, None):
@@ -109,7 +109,7 @@ def _check_warmup_epochs(job: Job, scale: str) -> None:
 def _validation(data: Any) -> Source | Named | None:
     if data is None or isinstance(data, Named):
         return data
-    if isinstance(data, tuple | list):  # Keras takes either
+    if isinstance(data, tuple | list):  # Keras accepts both
         if not 1 <= len(data) <= 3:
             raise ArgumentError(
                 "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list.",

@@ -1,7 +1,7 @@
-"""The learning rate: what follows from the number of workers.
+"""The learning rate as a function of the number of workers.
 
-It is that of the user's optimizer, times the factor of ``scaled_learning_rate``. During the first
-``warmup_epochs`` epochs it rises to that in equal parts from step to step; see ``WarmUp``.
+It is the learning rate of the user's optimizer, times the factor of ``scaled_learning_rate``. During the
+first ``warmup_epochs`` epochs it rises to this value in equal parts from step to step; see ``WarmUp``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
 def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "linear") -> float:
     """The learning rate for a global batch that grows with the number of workers.
 
-    It has to grow where each worker keeps its batch size (``per_worker_batch_size``). With the same global
-    batch the steps are those of one worker, and so is the learning rate.
+    The learning rate has to grow if each worker keeps its batch size (``per_worker_batch_size``). With a
+    fixed global batch, the steps are the steps of one worker, and the learning rate stays.
 
     Args:
         learning_rate: The learning rate of one worker, above 0.
         num_workers: Number of workers.
-        scale: "linear" multiplies it by the number of workers, "sqrt" by the square root of that, "none"
-            leaves it.
+        scale: "linear" multiplies it by the number of workers, "sqrt" by the square root of this number,
+            "none" leaves it.
 
     Raises:
         ArgumentError: An argument is not of the form above.
@@ -41,7 +41,7 @@ def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "l
 
 
 def learning_rate_factor(num_workers: int, scale: str, *, name: str = "scale") -> float:
-    """What the learning rate is multiplied with; ``name`` is what the user knows ``scale`` as."""
+    """The factor for the learning rate; ``name`` is the name of the argument ``scale`` in errors."""
     workers = whole("num_workers", num_workers)
     factors = {"none": 1.0, "linear": float(workers), "sqrt": math.sqrt(workers)}
     return factors[one_of(name, scale, LEARNING_RATE_SCALES)]

@@ -1,9 +1,9 @@
-"""The training loop of ``distributed_fit()``: what Keras's ``fit`` means, without what its loop waits for.
+"""The training loop of ``distributed_fit()``: the meaning of Keras's ``fit``, without the waits of its loop.
 
-``model.train_step`` runs many times in one call of TensorFlow, unless a callback wants to be called after
-each batch. Nothing in the loop asks a peer: the number of steps is known, and the logs of a step are the
-worker's own; the metrics of an epoch are read once, together. Workers may differ in how many steps a call
-makes. An epoch has its number of steps also where ``steps_per_execution`` does not divide it.
+``model.train_step`` runs many times in one call of TensorFlow, unless a callback needs a call after each
+batch. The loop never asks a peer: the number of steps is known, and the logs of a step are the worker's own.
+The metrics of an epoch are read once, by all workers together. Workers may differ in the number of steps per
+call. An epoch has its number of steps also if ``steps_per_execution`` does not divide it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tfdistr.training.epochs import run_epochs
 from tfdistr.training.steps import Step, Steps, extended_of
 from tfdistr.training.watchdog import progress
 
-#: Called with the number of steps of the epoch that are done, and the logs of the last one.
+#: Called with the number of finished steps of the epoch, and the logs of the last step.
 OnSteps = Callable[[int, Any], None]
 
 
 def runs_own_loop(model: keras.Model) -> bool:
-    """Whether ``fit`` can train a model: its author left Keras's loop as it is, and it has one replica."""
+    """Whether ``fit`` can train a model: its author did not change Keras's loop, and it has one replica."""
     extended = extended_of(model)
     one = extended.one_replica if extended else model.distribute_strategy.num_replicas_in_sync == 1
     return one and not _private.changes_keras_loop(model)
@@ -53,9 +53,9 @@ def fit(
         epochs: Number of epochs.
         validation: This worker's batches for the validation after each epoch.
         callbacks: Keras callbacks.
-        on_steps: Called as steps of the training are done.
-        weigh: What is done with each batch of the training before its step, in the graph.
-        keeper: What keeps checkpoints; ``data`` begins with its first step.
+        on_steps: Called when steps of the training are done.
+        weigh: Applied to each batch of the training before its step, in the graph.
+        keeper: Keeps checkpoints; ``data`` begins with its first step.
 
     Raises:
         JobStoppedError: The job was told to end.
@@ -97,10 +97,10 @@ def fit_by_keras(
     weigh: Step | None = None,
     keeper: Keeper | None = None,
 ) -> dict[str, list[Any]]:
-    """The same by the model's own ``fit``, with checkpoints after epochs."""
+    """Train as ``fit`` does, but by the model's own ``fit``, with checkpoints after epochs."""
 
     class Listener(keras.callbacks.Callback):  # type: ignore[misc]
-        decides = False  # so it needs no metrics of other workers
+        decides = False  # needs no metrics of other workers
 
         remembers = False
         done = 0
@@ -127,7 +127,7 @@ def fit_by_keras(
     begins: dict[str, int] = {}
     kept = callbacks
     if keeper:
-        kept = [keras.callbacks.History(), *callbacks]  # so that it comes before the listener
+        kept = [keras.callbacks.History(), *callbacks]  # the history comes before the listener
         keeper.before_training(kept, epochs)
         begins["initial_epoch"] = epochs if keeper.ended else keeper.start.epoch
         if keeper.found:
@@ -138,7 +138,7 @@ def fit_by_keras(
         steps_per_epoch=data.steps,
         validation_data=validation.dataset if validation else None,
         validation_steps=validation.steps if validation else None,
-        shuffle=False,  # the data is; Keras would warn
+        shuffle=False,  # the data is already shuffled; Keras would warn
         callbacks=[*kept, Listener()],
         verbose=0,
         **begins,
@@ -147,19 +147,19 @@ def fit_by_keras(
 
 
 class _Phase:
-    """The training, or the validation, of one epoch after the other.
+    """The training, or the validation, of the epochs, one after the other.
 
     Args:
         model: The model.
-        kind: "train" or "test", as Keras calls it.
+        kind: "train" or "test", as in Keras.
         data: The batches.
         callbacks: All callbacks.
-        weigh: What is done with a batch before its step.
-        keeper: What keeps checkpoints.
-        on_steps: Called as steps are done.
+        weigh: Applied to a batch before its step.
+        keeper: Keeps checkpoints.
+        on_steps: Called when steps are done.
 
     Attributes:
-        done: How many steps of the epoch are done.
+        done: Number of steps of the epoch that are done.
     """
 
     def __init__(
@@ -187,26 +187,26 @@ class _Phase:
         self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
 
     def reset(self) -> None:
-        """Reset the metrics; TensorFlow reads each of their variables then, for which it need ask no peer."""
+        """Reset the metrics. TensorFlow reads each of their variables for this; no peer needs to be asked."""
         extended = extended_of(self._model)
         with extended.alone({}) if extended else contextlib.nullcontext():
             self._model.reset_metrics()
 
     def finish(self) -> None:
-        """Have an optimizer that averages the weights put the average in."""
+        """Make an optimizer that averages the weights store the average in the weights."""
         optimizer = self._model.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer):
             optimizer.finalize_variable_values(self._model.trainable_weights)
 
     def run(self, epoch: int, done: int) -> dict[str, Any]:
-        """Make the steps of one epoch, of which ``done`` are made already, and return its logs."""
+        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
         stop = "stop_training" if self._kind == "train" else "stop_evaluating"
         if self._kind == "test":
             self._model.stop_evaluating = False
         total = self._data.steps
-        if self._kind == "test" or total is None:  # else the training goes on in its data
+        if self._kind == "test" or total is None:  # else the training continues in its data
             self._steps.rewind()
-        # After a checkpoint at the end of data of unknown length no step is made.
+        # If a checkpoint is at the end of data of unknown length, no step follows it.
         logs: Any = self._keeper.logs if self._keeper and done else {}
         if self._keeper:
             self._keeper.begin_epoch(done, self._execution)

@@ -1,4 +1,4 @@
-"""What ``distributed_fit()`` is asked to do about failures."""
+"""The arguments of ``distributed_fit()`` about failures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tfdistr.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Recovery:
-    """What is done about failures.
+    """The reaction to failures.
 
     Attributes:
-        every: How often a checkpoint is written: after so many steps, or "epoch"; None for never.
-        asked: Whether the user asked for checkpoints; else a job that cannot have them goes without.
-        resume: Whether the job goes on from what is in its run directory.
-        max_restarts: How often all workers are started again without progress.
-        min_workers: With how few workers the job goes on then; None for not with fewer.
+        every: How often a checkpoint is written: a number of steps, or "epoch"; None for never.
+        asked: Whether the user asked for checkpoints; else a job that cannot have them runs without.
+        resume: Whether the job continues the run in its run directory.
+        max_restarts: How often all workers are restarted without progress.
+        min_workers: The lowest number of workers with which the job then goes on; None for all workers.
     """
 
     every: int | str | None = None
@@ -45,7 +45,7 @@ def check_recovery(
     ``saving`` are the strategies whose jobs can have checkpoints.
 
     Raises:
-        ArgumentError: One is not of its form, or cannot be followed.
+        ArgumentError: An argument is not valid, or does not fit the others.
     """
     restarts = whole("max_restarts", max_restarts, minimum=0)
     goes_on = flag("resume", resume)

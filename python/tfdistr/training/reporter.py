@@ -1,4 +1,4 @@
-"""The events of training: what a progress display shows, and what the result has of it."""
+"""The events of training, for the progress display and for the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.training.job import Job
 
-#: Seconds between two reports of a step's metrics. Reading them makes the step wait for its end.
+#: Seconds between two reports of a step's metrics. To read the metrics, Python must wait for the step.
 REPORT_INTERVAL = 0.25
 
 #: Called as ``on_event(kind, **fields)``.
@@ -20,9 +20,9 @@ OnEvent = Callable[..., None]
 
 
 class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reports the progress of training. The chief's metrics are shown for the job."""
+    """Reports the progress of training. The job shows the chief's metrics."""
 
-    remembers = False  # a checkpoint has nothing of it
+    remembers = False  # a checkpoint does not store it
 
     def __init__(self, on_event: OnEvent, steps: int | None, *, chief: bool) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _numbers(logs: Any) -> dict[str, float]:
-    """The metrics as numbers. One that has several, such as F1Score, becomes ``f1_score[0]`` and so on."""
+    """The metrics as numbers. A metric with several values, such as F1Score, becomes ``f1_score[0]`` etc."""
     numbers: dict[str, float] = {}
     for name, value in (logs or {}).items():
         values = np.asarray(value, float)
@@ -60,7 +60,7 @@ def _numbers(logs: Any) -> dict[str, float]:
 
 
 def history_of(history: dict[str, list[Any]]) -> dict[str, list[float]]:
-    """Keras's history in plain numbers."""
+    """Keras's history as plain numbers."""
     collected: dict[str, list[float]] = {}
     for name, values in history.items():
         for value in values:
@@ -70,7 +70,7 @@ def history_of(history: dict[str, list[Any]]) -> dict[str, list[float]]:
 
 
 def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
-    """How many examples an epoch has, of all workers together; None if that is not known."""
+    """Number of examples of an epoch, over all workers; None if it is not known."""
     if data.steps is None or job.batch_size is None:
         return None
     if data.arrays is not None:

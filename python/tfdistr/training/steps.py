@@ -1,4 +1,4 @@
-"""Steps of a model, many of them in one call of TensorFlow."""
+"""Runs many steps of a model in one call of TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from tfdistr import _private
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.strategies.replica import OneReplica
 
-#: Seconds that one call of TensorFlow with many steps may take: between two calls Python gets its turn, for
-#: the display of progress and for interrupts.
+#: Seconds that one call of TensorFlow with many steps may take. Between two calls Python runs, for the
+#: progress display and for interrupts.
 CALL_SECONDS = 0.25
 
-#: Bytes of batches that are gathered at once, on the thread of the loop. Batches that are larger come from a
-#: pipeline, which gathers them while the step before is made.
+#: Limit in bytes of the batches that are gathered at once, on the thread of the loop. Larger batches come
+#: from a pipeline, which gathers them during the step before.
 GATHERED_BYTES = 1024 * 1024
 
 Step = Callable[[Any], Any]
 
 
 class Steps:
-    """Steps of a model on a worker's batches, many of them in one call of TensorFlow.
+    """Runs steps of a model on a worker's batches, many of them in one call of TensorFlow.
 
     Args:
         model: The model.
-        step: Its ``train_step`` or ``test_step``.
+        step: The ``train_step`` or ``test_step`` of the model.
         data: The batches.
-        weigh: What is done with a batch before.
-        first: The number of the first step, counted over all epochs, with which ``data.dataset`` begins.
+        weigh: Applied to a batch before its step.
+        first: The number of the first step of ``data.dataset``, counted over all epochs.
 
     Attributes:
-        pace: How many steps may be asked for, so that they take about ``CALL_SECONDS``.
+        pace: Number of steps that take about ``CALL_SECONDS``.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Steps:
         self._spec = data.dataset.element_spec
         self._next = first
         self._iterator: Iterator[Any] | None = None
-        # Without a known end, or eagerly, Python looks at each batch.
+        # Without a known end, or in eager mode, Python handles each batch.
         self._each_alone = data.steps is None or model.run_eagerly
         self._at_a_time = 0
         if data.arrays and not self._each_alone:
@@ -70,14 +70,14 @@ class Steps:
         self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
 
     def rewind(self) -> None:
-        """Begin the data anew."""
+        """Begin the data again."""
         self._next, self._iterator = 0, None
 
     def run(self, count: int) -> tuple[int, Any]:
         """Make ``count`` steps.
 
         Returns:
-            How many were made (fewer if the data has ended), and the outputs of the last one.
+            The number of steps (fewer than ``count`` if the data has ended), and the outputs of the last.
         """
         began = time.monotonic()
         made, outputs = self._make(count)
@@ -143,6 +143,6 @@ class Steps:
 
 
 def extended_of(model: keras.Model) -> OneReplica | None:
-    """What runs the replica of a model, if it is tfdistr's."""
+    """The object that runs the replica of a model, if it is tfdistr's."""
     extended = model.distribute_strategy.extended
     return extended if isinstance(extended, OneReplica) else None

@@ -1,4 +1,4 @@
-"""Training as one worker does it: the model inside the strategy's scope, its share of the data, the loop."""
+"""Training as one worker does it: the model in the strategy's scope, its share of the data, the loop."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def train(
     """Train the job's model as this worker.
 
     Args:
-        job: What to train.
-        strategy: What ``make_strategy()`` has made, or ``SingleWorker()``.
-        on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
-        run_dir: Folder with the checkpoints of the job, if it has some; the chief's is used.
-        preemption: Notes SIGTERM, if there are checkpoints; it then knows of one that came too late to be
-            acted on.
+        job: The job.
+        strategy: The result of ``make_strategy()``, or ``SingleWorker()``.
+        on_event: Called as ``on_event(kind, **fields)`` with the events of the progress display.
+        run_dir: Folder with the checkpoints of the job, if it has any; only the chief's folder is used.
+        preemption: Notes SIGTERM, if there are checkpoints. After the call, it tells whether a SIGTERM came
+            too late to be handled.
 
     Raises:
-        JobStoppedError: The job was told to end, and has saved what there is.
-        ArgumentError: The model function or the callbacks are not what they must be.
+        JobStoppedError: The job was told to end, and has saved a checkpoint.
+        ArgumentError: The model function or the callbacks are not valid.
         DataShardError: The data cannot be split over the workers.
         StepTimeoutError: This worker has made no step for too long.
     """
@@ -146,7 +146,7 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
 def _keeper(
     job: Job, strategy: WorkerStrategy, preemption: Preemption, on_event: OnEvent, run_dir: Path | None
 ) -> Keeper:
-    """What keeps the checkpoints of a job that has some."""
+    """Make the keeper of the checkpoints of a job."""
     every = job.recovery.every
     assert every is not None
     assert run_dir is not None or not strategy.is_chief
@@ -158,5 +158,5 @@ def _keeper(
 
 
 def _source(source: Source | Named) -> Source:
-    assert not isinstance(source, Named)  # Job.load() has put in what it stands for
+    assert not isinstance(source, Named)  # Job.load() has replaced it
     return source

@@ -1,4 +1,4 @@
-"""What is there when a model is trained."""
+"""The result of training on one worker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tfdistr.training.user_code import build_model
 
 @dataclass(frozen=True)
 class Training:
-    """What is there after training on one worker.
+    """The result of training on one worker.
 
     Attributes:
         model: The trained model.
         history: Metric values by name, one for each epoch.
         inputs: Shapes and types of a batch of inputs, with which a model can be built.
         seconds: How long training took, from the first batch on.
-        communication: What has carried the gradients between workers; see ``FitResult``.
+        communication: What carried the gradients between workers; see ``FitResult``.
     """
 
     model: keras.Model
@@ -48,13 +48,13 @@ def input_spec(dataset: tf.data.Dataset) -> Any:
 def copy_here(
     job: Job, model: keras.Model, dataset: tf.data.Dataset, callbacks: Sequence[keras.callbacks.Callback]
 ) -> keras.Model:
-    """A copy of the trained model, with its variables in this process, for those that would be gone.
+    """A copy of the trained model, with its variables in this process; the remote variables will be gone.
 
     Args:
         job: The job.
         model: The model that was trained.
         dataset: Batches that it was trained with.
-        callbacks: Callbacks that the user may still have: their model is the copy then.
+        callbacks: Callbacks that the user may still hold: their model becomes the copy.
     """
     keras.utils.set_random_seed(job.seed)
     copy = build_model(job)
@@ -67,5 +67,5 @@ def copy_here(
 
 
 def _state(model: keras.Model) -> list[keras.Variable]:
-    """All variables but those of metrics: the weights, the random numbers, and what the optimizer keeps."""
+    """All variables but the metrics: the weights, the random numbers, and the optimizer state."""
     return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]

@@ -1,4 +1,4 @@
-"""What the functions of the user must return: a compiled model, and callbacks."""
+"""Calls the functions of the user and checks their results: a compiled model, and callbacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def build_model(job: Job) -> keras.Model:
     """The job's model, compiled.
 
     Raises:
-        ArgumentError: The function gave something else.
+        ArgumentError: The function returned something else.
     """
     model = job.model()
     if not isinstance(model, keras.Model):
@@ -34,7 +34,7 @@ def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
     """The job's callbacks.
 
     Raises:
-        ArgumentError: One is none.
+        ArgumentError: One of them is no callback.
     """
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)

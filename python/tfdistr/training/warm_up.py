@@ -1,4 +1,4 @@
-"""A learning rate that rises to its value while training begins."""
+"""A learning rate that rises to its value at the start of training."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
 
     With S steps in an epoch, step s (from 0) of epoch e (from 0) has the learning rate
     ``initial + (target - initial) * (e * S + s) / (epochs * S)``: the first step has ``initial``, the first
-    one after the warm-up ``target``. From then on the callback leaves the learning rate alone; during the
-    warm-up it replaces what other callbacks set. Put it before them in the list.
+    step after the warm-up has ``target``. From then on the callback leaves the learning rate alone. During
+    the warm-up it replaces what other callbacks set. Put it before them in the list.
 
-    With ``steps_per_execution`` above 1, the steps of one execution have the rate of their first step. Where
-    the number of steps is not known when training begins (a dataset of unknown length), the first epoch keeps
-    the rate of its first step, and the steps are counted in it.
+    With ``steps_per_execution`` above 1, the steps of one execution have the rate of their first step. If the
+    number of steps is not known when training begins (a dataset of unknown length), the first epoch keeps the
+    rate of its first step, and the steps of the first epoch are counted.
 
     Args:
         initial: The learning rate of the first step.
         target: The learning rate after the warm-up.
-        epochs: Number of epochs that it takes.
+        epochs: Number of epochs of the warm-up.
 
     Raises:
-        ArgumentError: An argument is not of the form above; when training begins: the optimizer has a
+        ArgumentError: An argument is not of the form above. When training begins: the optimizer has a
             learning-rate schedule instead of a number.
 
     Source: P. Goyal et al. (2017), "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour"
@@ -40,7 +40,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         >>> history = model.fit(x, y, epochs=10, callbacks=[tfdistr.WarmUp(0.1, rate, epochs=5)])
     """
 
-    decides = False  # so it needs no metrics of other workers
+    decides = False  # needs no metrics of other workers
     async_safe = True  # steps may be counted on Keras's own thread
 
     def __init__(self, initial: float, target: float, epochs: int) -> None:
@@ -53,7 +53,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         self._counted = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Look at what is known before the first step."""
+        """Read the number of steps, and check the learning rate."""
         self._steps = (self.params or {}).get("steps")
         read_learning_rate(
             self.model.optimizer,
@@ -62,7 +62,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch: that of a training that is gone on with is not the first."""
+        """Note the epoch: a resumed training does not begin with the first epoch."""
         self._epoch, self._counted = epoch, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -75,7 +75,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         self._counted = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """After the last epoch of the warm-up, set the target, before other callbacks set theirs."""
+        """After the last epoch of the warm-up, set the target, before other callbacks set their rates."""
         self._steps = self._steps or self._counted
         if epoch + 1 == self.epochs:
             self.model.optimizer.learning_rate = self.target
@@ -93,7 +93,7 @@ def scale_learning_rate(
 
     Args:
         optimizer: An optimizer with a learning rate that is a number.
-        factor: What it is multiplied with; 1 leaves any optimizer as it is.
+        factor: The factor; 1 leaves any optimizer as it is.
         warmup_epochs: Number of epochs of the warm-up.
 
     Returns:
@@ -116,6 +116,6 @@ def scale_learning_rate(
 def read_learning_rate(optimizer: keras.optimizers.Optimizer, *, rule: str, fix: str) -> float:
     """The learning rate of an optimizer, if it is a number that can be set."""
     rate = optimizer.learning_rate
-    if not isinstance(rate, keras.Variable):  # but what a schedule or a function has computed
+    if not isinstance(rate, keras.Variable):  # the value of a schedule or a function
         raise ArgumentError(rule, received="an optimizer with a learning-rate schedule", fix=fix)
     return float(keras.ops.convert_to_numpy(rate))

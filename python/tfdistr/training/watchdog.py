@@ -1,10 +1,10 @@
-"""A watchdog: a worker that makes no step for too long says where it is, and fails, instead of hanging.
+"""A watchdog: a worker that makes no step for too long fails and shows its stack, instead of hanging.
 
-A step is made by all workers together, so that all stand still where one does. The one to blame is that which
-has not come to the collective in which the others wait.
+All workers make a step together, so that all of them stand still if one does. The worker to blame is the one
+that has not come to the collective in which the others wait.
 
-What a thread of Python can do is done by one. If it cannot run, because the main thread hangs in C and keeps
-the interpreter's lock, a thread of faulthandler shows the stacks a little later, and ends the process.
+A Python thread does the work. The thread cannot run if the main thread hangs in C and keeps the interpreter's
+lock. Then a thread of faulthandler shows the stacks a little later, and ends the process.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tfdistr.cluster.peer_failure import report
 from tfdistr.errors import StepTimeoutError
 from tfdistr.strategies.worker_strategy import OneProcess, Peer
 
-#: Seconds that the main thread has to say what it was at, once it was interrupted.
+#: Seconds in which the main thread must raise the error after it was interrupted.
 REACTION = 3.0
-#: Seconds after which faulthandler takes the place of the thread, if that cannot run.
+#: Seconds after which faulthandler acts if the thread cannot run.
 LAST_RESORT = 20.0
 _LOOK = 0.25
-# Seconds in which the peers, which were told, can say it.
+# Seconds for the peers to report the failure, after they were told.
 _TO_HEAR = 1.0
 # Frames that a message shows: the innermost ones.
 _FRAMES = 12
 
 
 class _Process:
-    """What is known of this process: the watchdog that runs."""
+    """The running watchdog of this process."""
 
     watchdog: Watchdog | None = None
 
@@ -50,14 +50,14 @@ def progress() -> None:
 
 
 class Watchdog:
-    """Watches over the training in its scope, which must make steps.
+    """Watches the training in its scope, which must make steps.
 
     Args:
-        timeout: Seconds that a step may take; None for any time.
-        worker: This process among its peers; by default one without peers.
+        timeout: Seconds that a step may take; None for no limit.
+        worker: This process among its peers; by default, one without peers.
 
     Raises:
-        StepTimeoutError: No step was made for so long, and it was this worker that the others waited for.
+        StepTimeoutError: No step was made for this time, and the others waited for this worker.
 
     Example:
         >>> with Watchdog(60.0, strategy):
@@ -74,7 +74,7 @@ class Watchdog:
     def progress(self) -> None:
         """Note that a step was made."""
         self._last = time.monotonic()
-        if self._last - self._armed > _LOOK:  # not each time: it starts a thread
+        if self._last - self._armed > _LOOK:  # not for each step: it starts a thread
             self._rearm()
 
     def __enter__(self) -> Watchdog:
@@ -121,7 +121,7 @@ class Watchdog:
                 seen = last
                 behind = self._behind()
                 if self._index not in behind:
-                    continue  # a peer is to blame, which says so
+                    continue  # a peer is to blame and reports it
             if self._last == last and not self._ended.is_set():
                 self._fail(waited, [worker for worker in behind if worker != self._index])
                 return
@@ -131,7 +131,7 @@ class Watchdog:
         return self._worker.worker_index
 
     def _behind(self) -> list[int]:
-        """The workers that all wait for."""
+        """The workers for which all others wait."""
         collectives = self._worker.collectives
         return [self._index] if collectives is None else list(collectives.behind())
 
@@ -155,14 +155,14 @@ class Watchdog:
         )
         interrupted = self._interrupt()
         if interrupted and self._ended.wait(REACTION):
-            return  # the error is raised in the main thread, with what R was at
+            return  # the main thread raises the error, with R's call stack
         self._worker.report_failure(report(index, self._error))
         text = f"{type(self._error).__name__}: {self._error}"
         for listener in _listeners:
             listener(self._error, text)
         print(text, file=sys.stderr, flush=True)
         if not is_session():
-            time.sleep(_TO_HEAR)  # with MPI this end is that of all
+            time.sleep(_TO_HEAR)  # with MPI, the end of this process ends all
             os._exit(1)
 
     def _interrupt(self) -> bool:
@@ -173,17 +173,17 @@ class Watchdog:
         return True
 
 
-#: Called with the error and its text where the main thread cannot raise it, before the process ends.
+#: Called with the error and its text before the process ends, if the main thread cannot raise the error.
 _listeners: list[Any] = []
 
 
 def on_failure(listener: Any) -> None:
-    """Have ``listener(error, text)`` called where the main thread hangs and cannot raise the error."""
+    """Call ``listener(error, text)`` if the main thread hangs and cannot raise the error."""
     _listeners.append(listener)
 
 
 def _error_file() -> int:
     try:
         return sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # R's, or a notebook's
+    except (AttributeError, OSError, ValueError):  # the stderr of R or of a notebook
         return 2
