@@ -75,6 +75,10 @@
 #'   no GPU), else what TensorFlow chooses. The result says which backend was used.
 #' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
 #'   halves the bytes and rounds each gradient to 8 significant bits.
+#' @param virtual_workers Number of shares of each global batch, at least the number of workers. The result
+#'   then has the same bits on any number of workers. It depends on `virtual_workers` instead, because each
+#'   share is computed by itself, with one thread, and sums have a fixed order. `NULL` for the faster way,
+#'   where results of different numbers of workers differ by rounding, which a long training enlarges.
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
 #' @param run_dir String: new or empty folder for logs and for the files that the processes exchange; by
@@ -148,7 +152,8 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             validation_batch_size = NULL, callbacks = NULL, class_weight = NULL,
                             sample_weight = NULL, seed = NULL, shuffle = TRUE, drop_remainder = FALSE,
                             scale_learning_rate = "none", warmup_epochs = 0, communication = "auto",
-                            gradient_dtype = "float32", verbose = "auto", run_dir = NULL,
+                            gradient_dtype = "float32", virtual_workers = NULL, verbose = "auto",
+                            run_dir = NULL,
                             checkpoint_every = NULL, resume = FALSE, max_restarts = 0,
                             min_workers = NULL, start_timeout = NULL, heartbeat_timeout = 30,
                             step_timeout = NULL) {

@@ -19,6 +19,9 @@
 #' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
 #'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
 #'   weights in float32.
+#' @param virtual_workers Number of virtual workers, at least the number of workers; `NULL` for none. The
+#'   results of `fit`, `evaluate` and `predict` then have the same bits on any number of workers: they depend
+#'   on the number of virtual workers instead. Each operation has one thread.
 #' @param bytes_per_pack Number: gradients are sent in packs of about this many bytes.
 #' @param start_timeout Seconds that the workers wait for each other at the start.
 #' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost.
@@ -42,7 +45,7 @@
 #' @family functions for a loop of your own
 #' @export
 multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_resolver = NULL,
-                                           gradient_dtype = "float32",
+                                           gradient_dtype = "float32", virtual_workers = NULL,
                                            bytes_per_pack = 4 * 1024^2, start_timeout = 300,
                                            heartbeat_timeout = 30) {
   rlang::check_dots_empty()
@@ -51,7 +54,8 @@ multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_
   with_conditions(
     core(convert = TRUE)$MultiWorkerMirroredStrategy(
       communication, cluster_resolver,
-      gradient_dtype = gradient_dtype, bytes_per_pack = as.integer(bytes_per_pack),
+      gradient_dtype = gradient_dtype, virtual_workers = virtual_workers,
+      bytes_per_pack = as.integer(bytes_per_pack),
       start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
     )
   )

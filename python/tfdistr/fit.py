@@ -40,6 +40,7 @@ def distributed_fit(
     warmup_epochs: int = 0,
     communication: str = "auto",
     gradient_dtype: str = "float32",
+    virtual_workers: int | None = None,
     verbose: str | int = "auto",
     run_dir: str | os.PathLike[str] | None = None,
     checkpoint_every: int | str | None = None,
@@ -103,6 +104,11 @@ def distributed_fit(
             communication.
         gradient_dtype: The type of the gradients between workers: "float32", or "bfloat16", which halves the
             bytes and rounds each gradient to 8 significant bits.
+        virtual_workers: Number of shares of each global batch, at least the number of workers. The result
+            then has the same bits on any number of workers. It depends on ``virtual_workers`` instead,
+            because each share is computed by itself, with one thread, and sums have a fixed order. None for
+            the faster way, where results of different numbers of workers differ by rounding, which a long
+            training enlarges.
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless

@@ -31,7 +31,14 @@ from tfdistr._private.keras_loop import (
     replaces_fit,
     seed_generators,
 )
-from tfdistr._private.keras_step import keras_step, loss_shares, optimizer_step, overridden
+from tfdistr._private.keras_step import (
+    collected_gradients,
+    keras_prediction,
+    keras_step,
+    loss_shares,
+    optimizer_step,
+    overridden,
+)
 from tfdistr._private.keras_updates import fewer_passes
 from tfdistr._private.loops import loop_of
 from tfdistr._private.pipelines import (
@@ -47,20 +54,24 @@ from tfdistr._private.pipelines import (
     walk_pipeline,
 )
 from tfdistr._private.r_functions import function_of_r
+from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr._private.strategy import MirroredExtended, MultiWorkerExtended, OneDeviceExtended
 from tfdistr._private.variables import device_of, make_again
 from tfdistr.errors import TfdistrError
 
 __all__ = [
+    "BETWEEN_SEEDS",
     "KerasCall",
     "MirroredExtended",
     "MultiWorkerExtended",
     "OneDeviceExtended",
+    "ShareScope",
     "abort_collectives",
     "all_layers",
     "build",
     "call_on_this_thread",
     "changes_keras_loop",
+    "collected_gradients",
     "configure_coordination",
     "context_initialized",
     "delete_key",
@@ -74,9 +85,12 @@ __all__ = [
     "global_seed_generator",
     "has_unseeded_shuffle",
     "initial_epoch",
+    "is_seed",
     "keras_builds_model",
     "keras_call",
+    "keras_prediction",
     "keras_step",
+    "logs_are_metrics",
     "loop_of",
     "loss_shares",
     "make_again",

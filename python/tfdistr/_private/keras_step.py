@@ -37,6 +37,17 @@ def keras_step(
     return owner, plain if inline or tf.executing_eagerly() else tf.function(plain)
 
 
+def keras_prediction(fn: Callable[..., Any]) -> keras.Model | None:
+    """Find the model if ``fn`` is the function that Keras's ``predict`` passes to ``run``.
+
+    It is a closure over the model, with the name ``one_step_on_data``.
+    """
+    if getattr(fn, "__name__", None) != "one_step_on_data":
+        return None
+    found = inspect.getclosurevars(inspect.unwrap(fn)).nonlocals.values()
+    return next((value for value in found if isinstance(value, keras.Model)), None)
+
+
 @contextlib.contextmanager
 def optimizer_step(
     model: keras.Model,
@@ -65,6 +76,33 @@ def optimizer_step(
         overridden(optimizer, "apply", reduce_then_apply),
         overridden(optimizer, "scale_loss", lambda loss: scale_loss(scale(loss))),
         overridden(inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def collected_gradients(
+    model: keras.Model,
+    scale: Callable[[tf.Tensor], tf.Tensor],
+    collect: Callable[[Sequence[Any], Sequence[Any]], None],
+) -> Iterator[None]:
+    """Within the context, apply ``scale`` to the loss, and give gradients and weights to ``collect``.
+
+    The optimizer does not run. Its weights, if a step does not name them, are ``_trainable_variables``.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        yield
+        return
+    scale_loss = optimizer.scale_loss
+
+    def instead(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        collect(grads, inner._trainable_variables if trainable_variables is None else trainable_variables)
+
+    with (
+        overridden(optimizer, "apply", instead),
+        overridden(optimizer, "scale_loss", lambda loss: scale_loss(scale(loss))),
     ):
         yield
 

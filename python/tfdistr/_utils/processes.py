@@ -65,3 +65,11 @@ def process_state(pid: int) -> str | None:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return None
+
+
+def usable_cores() -> list[int]:
+    """The cores on which this process may run."""
+    try:
+        return sorted(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return list(range(os.cpu_count() or 1))

@@ -36,7 +36,8 @@ def variables_of(model: keras.Model) -> list[Variable]:
     found = [*model.variables, *model.metrics_variables, *optimizer, *seeds]
     unique = list({id(variable): variable for variable in found}.values())
     named = [(variable.path, variable.value) for variable in unique]
-    return [Variable(name, own, _is_sum(value)) for name, value in named for own in _parts(value)]
+    parts = getattr(model.distribute_strategy, "virtual_workers", None) is None  # else all have the same
+    return [Variable(name, own, parts and _is_sum(value)) for name, value in named for own in _parts(value)]
 
 
 def values_of(variables: Sequence[Variable]) -> list[Array]:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import report_end
+from tfdistr.communication.sum_tree import SumTree
 
 #: Bytes of gradients in one collective. One pack for all gradients, TensorFlow's default, took
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
@@ -30,6 +31,8 @@ _FAILED = "tfdistr/failed"
 _PLACE = "tfdistr/place"
 # Seconds in which the peers, which wait just as long, should set their numbers.
 _POSITION_TIMEOUT = 5.0
+# Sums in order of at most this many bytes take one collective instead of two, which send fewer bytes.
+_SMALL = 1 << 14
 # TensorFlow counts the keys of its own device groups from 1 on.
 _GROUP_KEY = 1 << 20
 
@@ -91,6 +94,24 @@ class Collectives(ABC):
         parts: Sequence[tf.Tensor] = tf.split(total, list(map(tf.size, tensors)))
         return parts
 
+    def sum_in_order(self, tree: SumTree, values: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+        """Sum tensors over the virtual workers. The order of the additions depends on their number alone.
+
+        Args:
+            tree: The order of the additions.
+            values: For each of this worker's nodes of the tree, the sums under it: tensors with the same
+                shapes and types at all nodes and on all workers.
+        """
+        results: dict[int, tf.Tensor] = {}
+        for pack in _packs(list(reversed(list(enumerate(values[0])))), self._bytes_per_pack):
+            numbers = [i for i, _ in pack]
+            flat = [tf.concat([tf.reshape(node[i], [-1]) for i in numbers], 0) for node in values]
+            total = self._sum_nodes(tree, tf.stack(flat))
+            sizes = [tf.size(tensor) for _, tensor in pack]
+            for (i, tensor), part in zip(pack, tf.split(total, sizes), strict=True):
+                results[i] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+        return [results[i] for i in range(len(values[0]))]
+
     def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
         """Return worker 0's ``tensors`` on every worker."""
         own = tensors if self.index == 0 else list(map(tf.zeros_like, tensors))
@@ -108,6 +129,10 @@ class Collectives(ABC):
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """Return the sum of the workers' tensors, which have one dimension."""
+
+    @abstractmethod
+    def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        """Sum the rows of all workers in the order of the tree; this worker's nodes are the rows."""
 
     @abstractmethod
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
@@ -299,6 +324,27 @@ class TensorFlowCollectives(Collectives):
             tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1
         )
 
+    def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        nodes = tree.all_nodes
+        rows, size, workers = max(map(len, nodes)), tf.shape(values)[1], self.num_workers
+        bytes_sent = (values.shape[1] or 0) * values.dtype.size
+        # A worker with fewer nodes sends zeros: the collectives need equal shapes.
+        values = tf.pad(values, [[0, rows - len(nodes[self.index])], [0, 0]])
+        if bytes_sent * rows <= _SMALL and values.shape[1] is not None:
+            return self._total(tree, tf.reshape(self._gather(values), [workers, rows, size]))
+        # Each worker sums its part of the numbers, and then all workers get the sums of all parts.
+        part = -(-size // workers)
+        values = tf.reshape(tf.pad(values, [[0, 0], [0, part * workers - size]]), [rows, workers, part])
+        given = self._call(tf.raw_ops.CollectiveAllToAllV2, tf.transpose(values, [1, 0, 2]))
+        own = self._total(tree, tf.ensure_shape(given, [workers, rows, None]))
+        return tf.reshape(self._gather(own), [-1])[:size]
+
+    def _total(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        """Sum the nodes of all workers: ``values[worker][row]``."""
+        places = {node: (w, row) for w, nodes in enumerate(tree.all_nodes) for row, node in enumerate(nodes)}
+        [total] = tree.total(lambda node: [values[places[node]]], add_pairs, known=set(places))
+        return total
+
     def _gather(self, tensor: tf.Tensor) -> tf.Tensor:
         gathered = self._call(tf.raw_ops.CollectiveGatherV2, tensor)
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
@@ -321,6 +367,15 @@ class TensorFlowCollectives(Collectives):
             )
 
         return _outside_of_loops(collective, tensor, key)
+
+
+@tf.function(autograph=False, experimental_attributes={"_noinline": True})
+def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Add tensors pair by pair.
+
+    A function of its own: TensorFlow would rewrite a tree of additions into one addition with another order.
+    """
+    return [a + b for a, b in zip(left, right, strict=True)]
 
 
 def _outside_of_loops(collective: Callable[..., tf.Tensor], tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

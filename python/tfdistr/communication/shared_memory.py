@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from tfdistr.communication.sum_tree import SumTree
 from tfdistr.errors import JobMismatchError
 
 Array = np.ndarray[Any, Any]
@@ -68,10 +69,15 @@ class SharedSum:
         comm.Barrier()
         return cls(window, ranks, index, wait)
 
-    def add(self, array: Array) -> None:
+    def add(self, array: Array, tree: SumTree | None = None) -> None:
         """Replace ``array`` by the sum of the ranks' arrays, which have one dimension and the same type.
 
         The sum is the same to the bit on all ranks.
+
+        Args:
+            array: This rank's numbers.
+            tree: The order of the additions; each rank has one of its nodes. By default, the order of the
+                ranks.
 
         Raises:
             JobMismatchError: The arrays do not have the same number of bytes.
@@ -88,7 +94,7 @@ class SharedSum:
             if len(shown) == 2:
                 self._add_other(own, shown, place)
             else:
-                self._add_shares(own, shown, place)
+                self._add_shares(own, shown, place, tree)
             self._tell(self._read)
 
     def _add_other(self, own: Array, shown: Sequence[Array], place: int) -> None:
@@ -96,20 +102,24 @@ class SharedSum:
         self._show(place)
         np.add(own, shown[1 - self._index], out=own)
 
-    def _add_shares(self, own: Array, shown: Sequence[Array], place: int) -> None:
-        shares = _shares(own.size, len(shown))
-        mine, first, end = shown[self._index], shares[self._index].start, shares[self._index].stop
+    def _add_shares(self, own: Array, shown: Sequence[Array], place: int, tree: SumTree | None) -> None:
+        bounds = shares(own.size, len(shown))
+        mine, first, end = shown[self._index], bounds[self._index].start, bounds[self._index].stop
         mine[:first] = own[:first]
         mine[end:] = own[end:]
         self._show(place)
         parts = [part[first:end] for part in shown]
         parts[self._index] = own[first:end]
-        sums = np.add(parts[0], parts[1], out=mine[first:end])
-        for more in parts[2:]:
-            np.add(sums, more, out=sums)
+        if tree is None:
+            sums = np.add(parts[0], parts[1], out=mine[first:end])
+            for more in parts[2:]:
+                np.add(sums, more, out=sums)
+        else:
+            of_node = {node: part for [node], part in zip(tree.all_nodes, parts, strict=True)}
+            mine[first:end] = tree.total(of_node.__getitem__, np.add, known=set(of_node))
         self._tell(self._summed)
         self._until(self._summed, self._pieces)
-        for part, share in zip(shown, shares, strict=True):
+        for part, share in zip(shown, bounds, strict=True):
             own[share] = part[share]
 
     def _show(self, place: int) -> None:
@@ -148,7 +158,7 @@ class SharedSum:
         numbers[self._index][0] = self._pieces
 
 
-def _shares(size: int, ranks: int) -> list[slice]:
+def shares(size: int, ranks: int) -> list[slice]:
     """Return the part of ``size`` numbers that each rank sums."""
     bounds = [size * rank // ranks for rank in range(ranks + 1)]
     return [slice(first, end) for first, end in itertools.pairwise(bounds)]

@@ -11,7 +11,7 @@ from tfdistr import _private
 from tfdistr._utils.arguments import optional_whole
 from tfdistr.data import stream
 from tfdistr.data.random_access import lookup
-from tfdistr.data.shard import bounds, check_order
+from tfdistr.data.shard import Own, bounds, check_order
 from tfdistr.data.shuffle_order import Order
 from tfdistr.errors import DataShardError
 
@@ -45,6 +45,7 @@ class WorkerContext:
     Attributes:
         num_workers: Number of workers that train.
         index: Index of this worker; the chief is 0.
+        virtual_workers: This worker's virtual workers, and the number of all of them; None without them.
         global_batch_size: Examples of a batch over all workers; None if the function makes batches.
         seed: The seed of the job.
         shuffle: Whether the examples are shuffled.
@@ -57,6 +58,7 @@ class WorkerContext:
     seed: int = 0
     shuffle: bool = True
     drop_remainder: bool = False
+    virtual_workers: tuple[range, int] | None = None
     _reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
     @property
@@ -65,11 +67,19 @@ class WorkerContext:
         return self.index == 0
 
     @property
+    def place(self) -> tuple[int, Own]:
+        """The number of shares of a batch, and this worker's share or shares; see ``bounds``."""
+        if self.virtual_workers is None:
+            return self.num_workers, self.index
+        own, shares = self.virtual_workers
+        return shares, own
+
+    @property
     def batch_size(self) -> int | None:
         """Number of this worker's examples of a full global batch; None if the function makes batches."""
         if self.global_batch_size is None:
             return None
-        first, end = bounds(self.global_batch_size, self.num_workers, self.index)
+        first, end = bounds(self.global_batch_size, *self.place)
         return int(end - first)
 
     def shard(self, dataset: tf.data.Dataset, shuffle_buffer: int | None = None) -> tf.data.Dataset:
@@ -154,7 +164,7 @@ def order_of(context: WorkerContext, examples: int, what: str) -> Order:
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def own_indices(context: WorkerContext, order: Order, step: tf.Tensor) -> tf.Tensor:
     """Return the indices of a worker's examples of a global batch."""
-    return order.indices(step, context.num_workers, context.index)
+    return order.indices(step, *context.place)
 
 
 def _steps(reading: Reading, order: Order) -> tf.data.Dataset:
@@ -170,10 +180,10 @@ def _steps(reading: Reading, order: Order) -> tf.data.Dataset:
 def _read_in_order(
     context: WorkerContext, dataset: tf.data.Dataset, order: Order, buffer: int
 ) -> tf.data.Dataset:
-    reading, workers, index = reading_of(context), context.num_workers, context.index
+    reading, place = reading_of(context), context.place
 
     def before(step: int) -> int:
-        return order.examples_before(step, workers, index)
+        return order.examples_before(step, *place)
 
     reading.counts_readings = _private.reshuffles(dataset)
     first, batches = divmod(reading.start, order.batches)
@@ -185,7 +195,7 @@ def _read_in_order(
         if context.shuffle:
             examples = stream.shuffled(dataset, buffer, context.seed, number)
         skipped = tf.where(number == first, tf.constant(batches, tf.int64), 0)
-        return stream.own_examples(examples, order, workers, index, skipped)
+        return stream.own_examples(examples, order, *place, skipped)
 
     return stream.passes(of_pass, first, lambda: reading.passes)
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr.data.random_access import Lookup
+from tfdistr.data.shard import Own
 from tfdistr.data.shuffle_order import Order
 from tfdistr.data.source import Arrays, leaves
 
@@ -47,32 +48,34 @@ class Batches:
     Args:
         take: Returns the arrays of an int64 vector of indices.
         order: The order of the examples.
-        num_workers: Number of workers that share a batch.
-        index: Index of this worker.
+        shares: Number of shares of a batch; see ``bounds``.
+        own: The share, or the shares, of this worker.
     """
 
-    def __init__(self, take: Callable[[Array], Any], order: Order, num_workers: int, index: int) -> None:
+    def __init__(self, take: Callable[[Array], Any], order: Order, shares: int, own: Own) -> None:
         self._take, self._order = take, order
-        self._num_workers, self._index = num_workers, index
+        self._shares, self._own = shares, own
         # The indices of some steps, from step `_first` on.
         self._first, self._indices = 0, np.empty((0, 0), np.int64)
 
-    def share(self, num_workers: int, index: int) -> Batches:
-        """Return the batches of worker ``index`` of ``num_workers`` workers."""
-        return Batches(self._take, self._order, num_workers, index)
+    def share(self, shares: int, own: Own) -> Batches:
+        """Return the batches of another worker."""
+        return Batches(self._take, self._order, shares, own)
 
     @property
     def never_empty(self) -> bool:
-        """Whether every worker has rows of every batch."""
+        """Whether every share has rows of every batch."""
         last = self._order.batches - 1
-        return min(self.rows(0), self.rows(last)) >= self._num_workers
+        return min(self.rows(0), self.rows(last)) >= self._shares
 
     @property
     def most_bytes(self) -> int:
-        """Bytes of the largest share of a batch that a worker has. All workers return the same number."""
+        """Bytes of a batch that a worker has, at most. All workers return the same number."""
         example = self._take(np.zeros(1, np.int64))
         size: int = sum(part.nbytes for part in tf.nest.flatten(example))
-        return -(-self.rows(0) // self._num_workers) * size
+        # Workers may have different numbers of virtual workers.
+        workers = 1 if isinstance(self._own, range) else self._shares
+        return -(-self.rows(0) // workers) * size
 
     def rows(self, step: int) -> int:
         """Return the number of rows of global batch ``step``, for all workers together."""
@@ -98,7 +101,7 @@ class Batches:
         if len(known) < min(count, self._order.alike(step)):
             enough = max(count, _LOOKED_UP // self._order.batch_size)
             self._first = step
-            self._indices = known = self._order.block(step, enough, self._num_workers, self._index)
+            self._indices = known = self._order.block(step, enough, self._shares, self._own)
         return known[:count]
 
 

@@ -120,7 +120,7 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
     batches = tf.data.Dataset.counter(reading_of(context).start).map(
         batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
     )
-    arrays = Batches(found.take, order, context.num_workers, context.index) if found.take else None
+    arrays = Batches(found.take, order, *context.place) if found.take else None
     return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches, arrays)
 
 
@@ -161,7 +161,7 @@ def _from_batches(
     size = _size(call, dataset, context, steps, name)
     again = size is None or _counts_readings(dataset, context, name)
     first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
-    own = distribute_batches(dataset, context.num_workers, context.index).prefetch(tf.data.AUTOTUNE)
+    own = distribute_batches(dataset, *context.place).prefetch(tf.data.AUTOTUNE)
     if size is None and steps is None:
         return WorkerData(mark_share(own), None)
     batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
@@ -189,7 +189,7 @@ def _from_examples(
         used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
         used = used.skip(_only_in(first, number, skipped * size))
         batches = batched(used, size, ragged, context.drop_remainder)
-        return rows_of_worker(batches, context.num_workers, context.index).prefetch(tf.data.AUTOTUNE)
+        return rows_of_worker(batches, *context.place).prefetch(tf.data.AUTOTUNE)
 
     endless = order is not None or steps is not None
     batches = stream.passes(of_pass, first) if endless else stream.one_pass_each_time(of_pass)
@@ -260,17 +260,17 @@ def _from_share(
             received=", ".join(wrong).lower(),
             fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
         )
-    workers, index, start = context.num_workers, context.index, reading_of(context).start
+    place, start = context.place, reading_of(context).start
     counts = _counts_readings(dataset, context, name)
     if after <= _ENDLESS and not counts:
         reading_of(context).passes = -1
-        batches = stream.in_batches(dataset, order, workers, index, start).prefetch(tf.data.AUTOTUNE)
+        batches = stream.in_batches(dataset, order, *place, start).prefetch(tf.data.AUTOTUNE)
         return WorkerData(mark_share(batches), steps or order.batches)
     # The later nodes need an end, such as a cache, or a shuffle counts its readings: so read pass by pass,
     # each with the examples of the first pass.
     if start:
         dataset = function(replace(context, _reading=Reading()))
-    one_pass = stream.in_batches(dataset, order, workers, index, 0, order.batches)
+    one_pass = stream.in_batches(dataset, order, *place, 0, order.batches)
     one_pass = one_pass.prefetch(tf.data.AUTOTUNE)
     batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)
     return WorkerData(mark_share(_not_ahead(batches)), steps or order.batches)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,9 @@ from tfdistr._utils.arguments import flag, one_of, whole
 from tfdistr.errors import ArgumentError, DataShardError
 
 log = logging.getLogger("tfdistr")
+
+#: A share of a batch, or shares that follow each other: those of a worker's virtual workers.
+Own = int | range
 
 Policy = tf.data.experimental.AutoShardPolicy
 POLICIES = ("auto", "file", "data", "hint", "off")
@@ -108,8 +112,8 @@ def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int) -> bool:
     return True
 
 
-def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -> tf.data.Dataset:
-    """Take the rows of worker ``index`` from each batch of ``dataset``.
+def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
+    """Take the rows of one worker from each batch of ``dataset``; see ``bounds``.
 
     Every worker gets as many batches as the dataset has. If a batch has fewer rows than there are workers,
     some workers get an empty batch. Rows stay in order: the workers' shares, one after the other, are the
@@ -119,9 +123,9 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
         DataShardError: The pipeline shuffles without a seed, so that each worker would have another
             order, or an element is not a batch.
     """
-    if num_workers == 1:
+    if _is_all(shares, own):
         return dataset
-    check_order(dataset, num_workers)
+    check_order(dataset, shares)
     scalars = [s for s in tf.nest.flatten(dataset.element_spec) if getattr(s, "shape", None) == ()]
     if scalars:
         raise DataShardError(
@@ -130,9 +134,9 @@ def distribute_batches(dataset: tf.data.Dataset, num_workers: int, index: int) -
             fix="Call dataset.batch(batch_size) before fit().",
         )
 
-    _, reason = choose_policy(_private.source_files(dataset), num_workers)
-    log.info("Each of %d workers takes its rows of every global batch: %s", num_workers, reason)
-    return mark_share(rows_of_worker(dataset, num_workers, index).prefetch(tf.data.AUTOTUNE))
+    _, reason = choose_policy(_private.source_files(dataset), shares)
+    log.info("Each worker takes its rows of every global batch, which has %d shares: %s", shares, reason)
+    return mark_share(rows_of_worker(dataset, shares, own).prefetch(tf.data.AUTOTUNE))
 
 
 def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
@@ -145,36 +149,66 @@ def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
         )
 
 
-def rows_of_worker(batches: tf.data.Dataset, num_workers: int, index: int) -> tf.data.Dataset:
-    """Take the rows of worker ``index`` from each batch."""
-    if num_workers == 1:
+def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
+    """Take the rows of one worker from each batch; see ``bounds``."""
+    if _is_all(shares, own):
         return batches
 
     def rows(*batch: Any) -> Any:
         # map() passes the components of a tuple one by one, but other structures whole.
-        return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], num_workers, index)
+        return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], shares, own)
 
     return batches.map(rows)
 
 
-def take_rows(batch: Any, num_workers: int, index: int) -> Any:
-    """Take the rows of worker ``index`` from every tensor (dense, ragged or sparse) of a nested ``batch``."""
+def take_rows(batch: Any, shares: int, own: Own) -> Any:
+    """Take the rows of one worker from every tensor of a nested ``batch``; see ``bounds``."""
+
+    def of_worker(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, end = bounds(rows, shares, own)
+        return first, end
+
+    return cut_rows(batch, of_worker)
+
+
+def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> Any:
+    """Cut rows out of every tensor (dense, ragged or sparse) of a nested ``batch``.
+
+    Args:
+        batch: The batch.
+        between: Returns the first row and the end for a number of rows.
+    """
 
     def rows(value: Any) -> Any:
+        if value is None:
+            return None
         if isinstance(value, tf.SparseTensor):
-            first, end = bounds(value.dense_shape[0], num_workers, index)
+            first, end = between(value.dense_shape[0])
             start = tf.concat([[first], tf.zeros_like(value.dense_shape[1:])], 0)
             return tf.sparse.slice(value, start, tf.concat([[end - first], value.dense_shape[1:]], 0))
         count = value.nrows() if isinstance(value, tf.RaggedTensor) else tf.shape(value, tf.int64)[0]
-        first, end = bounds(count, num_workers, index)
+        first, end = between(count)
         return value[first:end]
 
     return tf.nest.map_structure(rows, batch)
 
 
-def bounds(rows: Any, num_workers: int, index: int) -> tuple[Any, Any]:
-    """Return the first row and the end of worker ``index``'s share. Shares differ by at most one row."""
-    return rows * index // num_workers, rows * (index + 1) // num_workers
+def _is_all(shares: int, own: Own) -> bool:
+    """Whether a worker has all shares."""
+    return shares == (len(own) if isinstance(own, range) else 1)
+
+
+def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
+    """Return the first row and the end of a share of a batch, or of shares that follow each other.
+
+    Args:
+        rows: Number of rows of the batch.
+        shares: Number of shares: a share for each worker, or for each virtual worker. They differ by at most
+            one row.
+        own: The number of the share, or the range of the shares.
+    """
+    first, end = (own.start, own.stop) if isinstance(own, range) else (own, own + 1)
+    return rows * first // shares, rows * end // shares
 
 
 def mark_share(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdistr.data.shard import bounds
+from tfdistr.data.shard import Own, bounds
 from tfdistr.data.steps import steps_per_epoch
 
 
@@ -53,23 +53,23 @@ class Order:
         left = self.examples - step % self.batches * self.batch_size
         return tf.minimum(tf.constant(self.batch_size, tf.int64), left)
 
-    def examples_before(self, step: int, num_workers: int = 1, index: int = 0) -> int:
-        """Return the number of examples that worker ``index`` takes before global batch ``step``."""
-        first, end = bounds(self.batch_size, num_workers, index)
-        last_first, last_end = bounds(int(self.rows(self.batches - 1)), num_workers, index)
+    def examples_before(self, step: int, shares: int = 1, own: Own = 0) -> int:
+        """Return the number of examples that a worker takes before global batch ``step``; see ``bounds``."""
+        first, end = bounds(self.batch_size, shares, own)
+        last_first, last_end = bounds(int(self.rows(self.batches - 1)), shares, own)
         whole, batches = divmod(step, self.batches)
         short = (end - first) - (last_end - last_first)
         return int((whole * self.batches + batches) * (end - first) - whole * short)
 
-    def indices(self, step: tf.Tensor, num_workers: int = 1, index: int = 0) -> tf.Tensor:
-        """Return the indices of the examples that worker ``index`` takes of global batch ``step``.
+    def indices(self, step: tf.Tensor, shares: int = 1, own: Own = 0) -> tf.Tensor:
+        """Return the indices of the examples that a worker takes of global batch ``step``.
 
         ``step`` counts on from pass to pass. The indices do not need the steps before.
 
         Args:
             step: Scalar int64 tensor.
-            num_workers: Number of workers that share the batch.
-            index: Index of the worker.
+            shares: Number of shares of the batch; see ``bounds``.
+            own: The share, or the shares, of the worker.
 
         Returns:
             An int64 tensor with one index for each of the worker's examples.
@@ -78,7 +78,7 @@ class Order:
         """
         number, batch = step // self.batches, step % self.batches
         start = batch * self.batch_size
-        first, end = bounds(self.rows(step), num_workers, index)
+        first, end = bounds(self.rows(step), shares, own)
         if not self.shuffle or self.examples == 1:
             return tf.range(start + first, start + end)
         # index_shuffle refuses an empty list, so a worker without rows looks up one index and drops it.
@@ -93,22 +93,22 @@ class Order:
         return max(min(self.batches, self.examples // self.batch_size) - batch, 1)
 
     def block(
-        self, step: int, count: int, num_workers: int = 1, index: int = 0
+        self, step: int, count: int, shares: int = 1, own: Own = 0
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the results of ``indices`` for the steps from ``step`` on, computed together.
 
         Args:
             step: Number of the first step.
             count: Number of steps, at least 1. Steps that are not ``alike`` the first step are left out.
-            num_workers: Number of workers that share a batch.
-            index: Index of the worker.
+            shares: Number of shares of a batch; see ``bounds``.
+            own: The share, or the shares, of the worker.
 
         Returns:
             Indices of shape ``(steps, rows)``.
         """
         number, batch = divmod(step, self.batches)
         start = batch * self.batch_size
-        first, end = bounds(min(self.batch_size, self.examples - start), num_workers, index)
+        first, end = bounds(min(self.batch_size, self.examples - start), shares, own)
         starts = start + self.batch_size * np.arange(min(count, self.alike(step)))
         positions = starts[:, np.newaxis] + np.arange(first, end)
         if not self.shuffle or self.examples == 1 or positions.size == 0:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr.data.random_access import batched, is_ragged, keep_spec, no_rows
-from tfdistr.data.shard import bounds
+from tfdistr.data.shard import Own, bounds
 from tfdistr.data.shuffle_order import Order
 
 #: Makes the dataset of a pass from its number.
@@ -64,31 +64,31 @@ def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor
 
 
 def own_examples(
-    dataset: tf.data.Dataset, order: Order, num_workers: int, index: int, skipped: Any
+    dataset: tf.data.Dataset, order: Order, shares: int, own: Own, skipped: Any
 ) -> tf.data.Dataset:
-    """Take the examples of worker ``index`` from one pass, without the batches before ``skipped``."""
+    """Take the examples of a worker from one pass, without the batches before ``skipped``; see ``bounds``."""
     size = tf.constant(order.batch_size, tf.int64)
 
-    def own(position: tf.Tensor, *_: Any) -> tf.Tensor:
-        first, end = bounds(order.rows(position // size), num_workers, index)
+    def is_own(position: tf.Tensor, *_: Any) -> tf.Tensor:
+        first, end = bounds(order.rows(position // size), shares, own)
         row = position % size
         return (row >= first) & (row < end)
 
     used = dataset.enumerate().take(min(order.examples, order.batches * order.batch_size))
-    examples = used.skip(skipped * size).filter(own).map(lambda _, example: example)
+    examples = used.skip(skipped * size).filter(is_own).map(lambda _, example: example)
     return keep_spec(examples, dataset.element_spec)
 
 
 def in_batches(
-    examples: tf.data.Dataset, order: Order, num_workers: int, index: int, start: int, end: int | None = None
+    examples: tf.data.Dataset, order: Order, shares: int, own: Own, start: int, end: int | None = None
 ) -> tf.data.Dataset:
-    """Make the batch of worker ``index`` for each global step from ``start`` on.
+    """Make the batch of a worker for each global step from ``start`` on; see ``bounds``.
 
     With ``end``, the step after the last step, the examples are read to their end. A cache needs this.
     """
 
     def rows(step: tf.Tensor) -> tf.Tensor:
-        first, end = bounds(order.rows(step), num_workers, index)
+        first, end = bounds(order.rows(step), shares, own)
         return end - first
 
     ragged = is_ragged(examples)

@@ -51,12 +51,14 @@ class Kind:
     Attributes:
         saves: Whether the jobs can have checkpoints.
         exchanges_gradients: Whether the workers exchange gradients.
+        has_virtual_workers: Whether virtual workers can make the steps.
         max_workers: Highest number of processes that train; None for no limit.
         ps: Lowest number of parameter servers of a job.
     """
 
     saves = True
     exchanges_gradients = True
+    has_virtual_workers = True
     max_workers: int | None = None
     ps = 0
 
@@ -114,6 +116,12 @@ class Kind:
         Raises:
             ArgumentError: It does not fit.
         """
+        if job.virtual_workers is not None and not self.has_virtual_workers:
+            raise ArgumentError(
+                f"The strategy {self.name!r} cannot keep the promise of `virtual_workers`.",
+                received=f"virtual_workers={job.virtual_workers}",
+                fix="Leave it out, or pass strategy='multi_worker_mirrored'.",
+            )
         given = {"communication": "auto", "gradient_dtype": "float32"}
         chosen = [f"{name}={getattr(job, name)!r}" for name in given if getattr(job, name) != given[name]]
         if chosen and not self.exchanges_gradients:
@@ -201,7 +209,12 @@ class Kind:
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
     ) -> FitResult:
         """Train in this process: alone, or as the task of the cluster in ``config``."""
-        if config is None and not chooses_mpi(job.communication):
+        alone = config is None and not chooses_mpi(job.communication)
+        if alone and job.virtual_workers is not None:
+            from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
+
+            return train_here(job, MultiWorkerMirroredStrategy(**job.strategy_options), caller, run_dir)
+        if alone:
             from tfdistr.strategies.single_worker import SingleWorker
 
             return train_here(job, SingleWorker(), caller, run_dir)
@@ -242,6 +255,7 @@ class Kind:
 class OneProcess(Kind):
     """The jobs of strategies for one process."""
 
+    has_virtual_workers = False
     max_workers = 1
 
     def fit_here(
@@ -269,6 +283,7 @@ class ParameterServer(Kind):
 
     saves = False
     exchanges_gradients = False
+    has_virtual_workers = False
     ps = 1
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
@@ -325,6 +340,7 @@ class ModelParallel(Kind):
 
     saves = False
     exchanges_gradients = False
+    has_virtual_workers = False
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
         """Whether the workers have a chief and there are no parameter servers."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr._utils.arguments import optional_whole
+from tfdistr._utils.processes import usable_cores
 from tfdistr.errors import ArgumentError
 
 _SHARE = "TFDISTR_CORES"
@@ -67,11 +68,3 @@ def take_cores() -> list[int]:
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), own)
     return own
-
-
-def usable_cores() -> list[int]:
-    """The cores on which this process may run."""
-    try:
-        return sorted(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return list(range(os.cpu_count() or 1))

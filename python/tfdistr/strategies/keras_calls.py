@@ -29,8 +29,6 @@ _MAKERS = {
     "predict": "make_predict_function",
 }
 _SAVERS = ("save", "save_weights", "export")
-# The distance of the seeds of the workers' generators: a prime that no user is likely to add to a seed.
-_BETWEEN_SEEDS = 1_000_003
 
 
 class KerasCalls:
@@ -89,6 +87,7 @@ class KerasCalls:
         extended = self._extended
         assert extended.collectives is not None
         described = versions() | fields | describe_model(model, dataset)
+        described["virtual workers"] = str(extended.virtual.count if extended.virtual else "none")
         described["learning rates of new optimizers"] = " ".join(extended.given_rates)
         extended.given_rates.clear()  # the next call compares only new rates
         peers = agree(extended.collectives, described, notes(callbacks))
@@ -97,15 +96,16 @@ class KerasCalls:
             extended.watch.begin()
         if model not in self._prepared:
             self._prepared.add(model)
-            self._separate_random_numbers(model)
             self._save_on_chief(model)
-            _note_batch_normalization(model)
+            if not extended.virtual:  # they have random numbers and rows of their own
+                self._separate_random_numbers(model)
+                _note_batch_normalization(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
         """Give dropout and noise other random numbers on each worker; the chief's equal one worker's."""
         for generator in _private.seed_generators(model):
             state = self._extended.local_variable(generator.state.value)
-            offset = tf.constant([self._extended.worker_index * _BETWEEN_SEEDS, 0], state.dtype)
+            offset = tf.constant([self._extended.worker_index * _private.BETWEEN_SEEDS, 0], state.dtype)
             state.assign_add(offset)
 
     def _save_on_chief(self, model: keras.Model) -> None:

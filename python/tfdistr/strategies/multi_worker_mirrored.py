@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of
+from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of, optional_whole
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import what_to_tell
 from tfdistr.cluster.rendezvous import cluster_to_join
@@ -37,6 +37,9 @@ from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, us
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.virtual.check import check_virtual_workers
+from tfdistr.strategies.virtual.step import VirtualWorkers, run_virtual_workers
+from tfdistr.strategies.virtual.threads import use_one_thread
 
 if TYPE_CHECKING:
     import keras
@@ -68,6 +71,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
             in float32.
+        virtual_workers: Number of virtual workers, at least the number of workers; None for none. The results
+            of Keras's ``fit``, ``evaluate`` and ``predict`` then have the same bits on any number of
+            workers: they depend on the number of virtual workers instead. Each operation has one thread.
         bytes_per_pack: Gradients travel in pieces of about this many bytes.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
@@ -93,11 +99,16 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         cluster_resolver: Any = None,
         *,
         gradient_dtype: str = "float32",
+        virtual_workers: int | None = None,
         bytes_per_pack: int = BYTES_PER_PACK,
         start_timeout: float = 300.0,
         heartbeat_timeout: float = 30.0,
     ) -> None:
         one_of("communication", communication, COMMUNICATION)
+        count = optional_whole("virtual_workers", virtual_workers)
+        if count is not None:
+            check_virtual_workers(count, communication=communication)
+            use_one_thread()
         collectives: Collectives | None = None
         if cluster_resolver is None and chooses_mpi(communication):
             if communication == "auto":
@@ -130,6 +141,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 lifelines.close()
             raise start_error(error, cluster_resolver, start_timeout) from error
         extended = self.extended
+        if count is not None:
+            check_virtual_workers(count, workers=extended.num_workers, devices=len(extended.worker_devices))
+            extended.virtual = VirtualWorkers(extended, count)
         if lifelines and extended.collectives is not None:
             extended.collectives.watch(lifelines, self.tasks)
         elif lifelines:
@@ -160,6 +174,18 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         If TensorFlow chooses, it is the ring, also between GPUs: TensorFlow takes NCCL only on request.
         """
         return self._communication
+
+    @property
+    def virtual_workers(self) -> int | None:
+        """Number of virtual workers of all workers; None without them."""
+        virtual: VirtualWorkers | None = self.extended.virtual
+        return virtual.count if virtual else None
+
+    @property
+    def own_virtual_workers(self) -> tuple[range, int] | None:
+        """The virtual workers of this worker, and the number of all of them; None without them."""
+        virtual: VirtualWorkers | None = self.extended.virtual
+        return (virtual.own, virtual.count) if virtual else None
 
     #: See ``WorkerStrategy``.
     title: str | None = None
@@ -211,8 +237,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         examples of the global batch. In a custom step, scale the loss as TensorFlow teaches
         (``tf.nn.compute_average_loss``).
         """
-        keras_step = _private.keras_step(fn)
         extended: OneReplica = self.extended
+        if extended.virtual:
+            return run_virtual_workers(extended, fn, args, kwargs)
+        keras_step = _private.keras_step(fn)
         if keras_step is None or extended.collectives is None:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         model, fn = keras_step

@@ -42,9 +42,12 @@ class LossWatch:
 
     def see(self, loss: tf.Tensor, present: tf.Tensor) -> None:
         """Check the loss of a step; ``present`` is false if this worker has no examples in it."""
+        self.note(present & ~tf.reduce_all(tf.math.is_finite(loss)))
+
+    def note(self, bad: tf.Tensor) -> None:
+        """Count a step, and whether its loss is not finite."""
         with tf.device("CPU:0"):
             step = self._steps.assign_add(1, read_value=True)
-            bad = present & ~tf.reduce_all(tf.math.is_finite(loss))
             self._first.assign(tf.where(bad & (self._first == 0), step, self._first))
 
     def report(self) -> None:

@@ -12,7 +12,7 @@ from tfdistr import _private
 from tfdistr.communication.agreement import check_variable
 from tfdistr.communication.collectives import Collectives, TensorFlowCollectives
 from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
-from tfdistr.data.shard import distribute_batches, is_share, leave_to_tensorflow
+from tfdistr.data.shard import Own, distribute_batches, is_share, leave_to_tensorflow
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.nan_loss import LossWatch
@@ -65,6 +65,10 @@ class OneReplica(_private.MultiWorkerExtended):
         self._alone = False
         #: The learning rates of new optimizers on this worker; the chief's rates replace them.
         self.given_rates: list[str] = []
+        #: The virtual workers (``VirtualWorkers``); None without them.
+        self.virtual: Any = None
+        #: The virtual worker (``Share``) whose step is being traced.
+        self.share: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
         #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
@@ -74,6 +78,15 @@ class OneReplica(_private.MultiWorkerExtended):
     def one_replica(self) -> bool:
         """Whether this worker has one device."""
         return len(self.worker_devices) == 1
+
+    @property
+    def place(self) -> tuple[int, Own]:
+        """The number of shares of a batch, and this worker's share or shares; see ``bounds``."""
+        return self.virtual.place if self.virtual else (self.num_workers, self.worker_index)
+
+    def is_common(self, value: Any) -> bool:
+        """Whether a value is a variable that all workers have alike: with virtual workers, all variables."""
+        return self.virtual is not None and isinstance(value, tf.Variable)
 
     def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on the calling thread, as the replica."""
@@ -88,7 +101,7 @@ class OneReplica(_private.MultiWorkerExtended):
         """Reduce a value over the workers."""
         if id(value) in self._known:
             return self._known[id(value)]
-        if self._alone:
+        if self._alone or self.is_common(value):
             return self._own(value)
         if self.collectives is None:
             return super().on_reduce(op, value, destinations, options)
@@ -103,6 +116,8 @@ class OneReplica(_private.MultiWorkerExtended):
 
     def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
         """Reduce a nested value of the replica over the workers."""
+        if self.share is not None:
+            return tf.nest.pack_sequence_as(value, self.share.all_reduce(op, tf.nest.flatten(value)))
         if self.collectives is None:
             return super().on_replica_reduce(op, value, options)
         reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
@@ -125,7 +140,7 @@ class OneReplica(_private.MultiWorkerExtended):
         ):
             return super().on_dataset(dataset, options)
         if not is_share(dataset):
-            dataset = distribute_batches(dataset, self.num_workers, self.worker_index)
+            dataset = distribute_batches(dataset, *self.place)
         in_keras = _private.keras_call() is not None
         return WithoutFirstLook(dataset) if in_keras and has_known_shapes(dataset) else dataset
 
@@ -145,6 +160,8 @@ class OneReplica(_private.MultiWorkerExtended):
             Values for ``knowing``.
         """
         assert self.collectives is not None
+        if self.virtual:
+            return {}
         distributed = [v.value for v in variables if isinstance(v.value, tf.distribute.DistributedValues)]
         sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM]
         values = self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, list(map(self._own, sums)))

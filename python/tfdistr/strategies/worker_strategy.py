@@ -43,6 +43,8 @@ class WorkerStrategy(Peer, Protocol):
         is_chief: Whether this worker writes checkpoints and logs.
         communication: What carries the gradients between workers; "none" if they exchange no gradients.
         tasks: The addresses of the workers, by names such as "worker 0", in the order of their indices.
+        own_virtual_workers: The virtual workers of this worker, and the number of all of them; None without
+            them.
         variables_are_remote: Whether the variables of a model are in other processes, which will end.
     """
 
@@ -56,6 +58,8 @@ class WorkerStrategy(Peer, Protocol):
     def communication(self) -> str: ...
     @property
     def tasks(self) -> Mapping[str, str]: ...
+    @property
+    def own_virtual_workers(self) -> tuple[range, int] | None: ...
     @property
     def variables_are_remote(self) -> bool: ...
 
@@ -83,6 +87,7 @@ class OneProcess:
     collectives: Collectives | None = None
     tasks: ClassVar[Mapping[str, str]] = {}
     title: str | None = None
+    own_virtual_workers: tuple[range, int] | None = None
     variables_are_remote = False
 
     def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:

@@ -109,6 +109,7 @@ class Job:
         options: The options of the strategy that are not fields of the job.
         communication: What carries the collectives.
         gradient_dtype: The type in which gradients travel.
+        virtual_workers: Number of shares of each global batch; None for a share for each worker.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
         step_timeout: Seconds that a step may take; None for no limit.
@@ -140,6 +141,7 @@ class Job:
     options: Mapping[str, Any] = attrs.field(factory=dict, metadata=_HIDDEN)
     communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
     gradient_dtype: str = argument(one_of, "gradient_dtype", GRADIENT_DTYPES, default="float32")
+    virtual_workers: int | None = argument(optional_whole, "virtual_workers", default=None)
     start_timeout: float = argument(seconds, "start_timeout", default=300.0, hidden=True)
     heartbeat_timeout: float = argument(seconds, "heartbeat_timeout", default=30.0, hidden=True)
     step_timeout: float | None = argument(optional_seconds, "step_timeout", default=None, hidden=True)
@@ -163,19 +165,28 @@ class Job:
     def strategy_options(self) -> dict[str, Any]:
         """All options for making the strategy."""
         if self.strategy == "multi_worker_mirrored":
-            names = ("communication", "start_timeout", "heartbeat_timeout")
+            names = ("communication", "virtual_workers", "start_timeout", "heartbeat_timeout")
             return {name: getattr(self, name) for name in names}
         if self.strategy in ("parameter_server", "model_parallel"):
             return {**self.options, "start_timeout": self.start_timeout}
         return dict(self.options)
 
-    def context(self, *, training: bool, num_workers: int = 1, index: int = 0) -> WorkerContext:
+    def context(
+        self,
+        *,
+        training: bool,
+        num_workers: int = 1,
+        index: int = 0,
+        virtual_workers: tuple[range, int] | None = None,
+    ) -> WorkerContext:
         """The context in which a worker reads the data.
 
         Args:
             training: Whether the context is for the training, or for the validation.
             num_workers: Number of workers.
             index: Index of the worker.
+            virtual_workers: The virtual workers of the worker, and the number of all of them, if there are
+                any.
         """
         from tfdistr.data.context import WorkerContext
 
@@ -186,6 +197,7 @@ class Job:
             seed=self.seed,
             shuffle=self.shuffle and training,
             drop_remainder=self.drop_remainder and training,
+            virtual_workers=virtual_workers,
         )
 
     def save(self, run_dir: Path) -> None:

@@ -10,6 +10,7 @@ from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.data.steps import steps_per_epoch as count_steps
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
 
@@ -64,6 +65,10 @@ def make_job(
         **arguments,
     )
     _check_batch_size(job)
+    if job.virtual_workers is not None:
+        check_virtual_workers(
+            job.virtual_workers, workers=num_workers, batch_size=job.batch_size, communication=job.communication
+        )
     _check_drop_remainder(job)
     _check_warmup_epochs(job, scale_learning_rate)
     return job

@@ -81,7 +81,11 @@ def _train(
     callbacks: list[keras.callbacks.Callback],
     keeper: Keeper | None,
 ) -> Training:
-    place = {"num_workers": strategy.num_workers, "index": strategy.worker_index}
+    place = {
+        "num_workers": strategy.num_workers,
+        "index": strategy.worker_index,
+        "virtual_workers": strategy.own_virtual_workers,
+    }
     memory = HostMemory.join(strategy.collectives.exchange) if strategy.collectives else HostMemory()
     first = keeper.first_step if keeper else 0
     in_training = job.context(training=True, **place)

@@ -10,7 +10,8 @@ import pytest
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.launch.cores import check_cores, share_of, take_cores, usable_cores
+from tfdistr._utils.processes import usable_cores
+from tfdistr.launch.cores import check_cores, share_of, take_cores
 
 CORES = usable_cores()
 

@@ -1,0 +1,82 @@
+"""What a step on one share of a batch does with Keras's variables, without changing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+#: The distance of the seeds of two workers: a prime that no user is likely to add to a seed.
+BETWEEN_SEEDS = 1_000_003
+
+
+class ShareScope(keras.StatelessScope):  # type: ignore[misc]
+    """Within the scope, variables keep their values, and their new values are collected.
+
+    * A variable that sums (of a metric) begins with zero, so that its new value is the share's part.
+    * A generator of random numbers begins with the seed of the virtual worker.
+    * Other variables have their real values.
+
+    (A variable with no value in the scope must be its TensorFlow variable, ``Variable._value``: regularizers
+    get what ``get_current_value`` returns. A generator's variable is known by its name only.)
+
+    Args:
+        virtual_worker: The number of the virtual worker, a scalar.
+        refuse: Called with a weight of the model if it is read after the optimizer has its gradients.
+    """
+
+    def __init__(self, virtual_worker: tf.Tensor, refuse: Callable[[Any], None]) -> None:
+        super().__init__(collect_losses=True)
+        self._virtual_worker = virtual_worker
+        self._refuse = refuse
+        self._begun: dict[int, Any] = {}
+        self._trained: set[int] = set()
+        #: The variables with new values, in the order of their first change, and their numbers of changes.
+        self.changed: list[Any] = []
+        self.changes: dict[int, int] = {}
+
+    def close(self, trained: Sequence[Any]) -> None:
+        """From now on, the step may not read the weights, which the optimizer has not changed yet."""
+        self._trained = {id(variable) for variable in trained}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Collect the new value of a variable."""
+        variable, _ = update
+        if id(variable) not in self.changes:
+            self.changed.append(variable)
+        self.changes[id(variable)] = self.changes.get(id(variable), 0) + 1
+        super().add_update(update)
+
+    def get_current_value(self, variable: Any) -> Any:
+        """The value of a variable for this share."""
+        if id(variable) in self._trained:
+            self._refuse(variable)
+        known = super().get_current_value(variable)
+        if known is not None:
+            return known
+        if id(variable) not in self._begun:
+            self._begun[id(variable)] = self._first_value(variable)
+        return self._begun[id(variable)]
+
+    def _first_value(self, variable: Any) -> Any:
+        value = variable._value
+        if value is None:
+            return None
+        if variable.aggregation == "sum":
+            return tf.zeros(variable.shape, variable.dtype)
+        if is_seed(variable):
+            distance = tf.cast(self._virtual_worker, value.dtype) * tf.cast(BETWEEN_SEEDS, value.dtype)
+            return tf.convert_to_tensor(value) + tf.stack([distance, tf.zeros_like(distance)])
+        return value
+
+
+def is_seed(variable: Any) -> bool:
+    """Whether a Keras variable is the state of a generator of random numbers."""
+    return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
+
+
+def logs_are_metrics(model: keras.Model, logs: Any) -> bool:
+    """Return whether Keras's loop takes ``logs`` of a step for the values of all metrics."""
+    return isinstance(logs, dict) and set(logs) == set(model.get_metrics_result())

@@ -1,0 +1,51 @@
+"""Where the promise of virtual workers can be kept."""
+
+from __future__ import annotations
+
+from tfdistr.errors import ArgumentError
+
+
+def check_virtual_workers(
+    count: int,
+    *,
+    workers: int = 1,
+    batch_size: int | None = None,
+    communication: str = "auto",
+    devices: int = 1,
+) -> None:
+    """Refuse numbers of virtual workers, and places, where results would not have the same bits.
+
+    Args:
+        count: Number of virtual workers.
+        workers: Number of workers.
+        batch_size: Examples of a global batch, if tfdistr makes the batches.
+        communication: What carries the gradients.
+        devices: Number of devices of a worker.
+
+    Raises:
+        ArgumentError: The promise cannot be kept.
+    """
+    if count < workers:
+        raise ArgumentError(
+            "`virtual_workers` must be at least the number of workers: each worker computes one or more.",
+            received=f"virtual_workers={count}, {workers} workers",
+            fix=f"Pass virtual_workers={workers} or more, the same number in all runs to be compared.",
+        )
+    if batch_size is not None and count > batch_size:
+        raise ArgumentError(
+            "`virtual_workers` must be at most the examples of a global batch: each gets a share of it.",
+            received=f"virtual_workers={count}, batch_size={batch_size}",
+            fix="Pass fewer virtual workers, or a larger batch.",
+        )
+    if communication == "nccl":
+        raise ArgumentError(
+            "With virtual workers, gradients are summed in a fixed order, which NCCL does not promise.",
+            received=f'virtual_workers={count}, communication="nccl"',
+            fix='Pass communication="auto", "mpi" or "ring".',
+        )
+    if devices != 1:
+        raise ArgumentError(
+            "Virtual workers need workers with one device each.",
+            received=f"a worker with {devices} devices",
+            fix="Start one process for each device.",
+        )

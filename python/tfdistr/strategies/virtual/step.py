@@ -1,0 +1,336 @@
+"""A step of a model, made by virtual workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.communication.collectives import add_pairs
+from tfdistr.communication.sum_tree import SumTree
+from tfdistr.data.shard import cut_rows
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.exact_step import count_examples
+from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.virtual.share import ShareStep, Stages, check_operations, share_step
+
+# What changes variables and what is summed is in functions that TensorFlow does not merge with the graph
+# around them. So the graph of a number is the same on any number of workers, and so are its kernels.
+_APART = {"_noinline": True}
+
+
+class VirtualWorkers:
+    """The virtual workers of this worker.
+
+    Args:
+        extended: Runs the replica.
+        count: Number of virtual workers of all workers.
+    """
+
+    def __init__(self, extended: OneReplica, count: int) -> None:
+        self._extended = extended
+        self.tree = SumTree(count, extended.num_workers)
+        #: Number of virtual workers of all workers.
+        self.count = count
+        #: The virtual workers of this worker.
+        self.own = self.tree.leaves_of(extended.worker_index)
+
+    @property
+    def place(self) -> tuple[int, range]:
+        """The number of shares of a batch, and this worker's shares; see ``bounds``."""
+        return self.count, self.own
+
+    def run(self, model: keras.Model, fn: Any, data: Any, others: Sequence[Any], *, predicts: bool) -> Any:
+        """Make a step of Keras's ``fit``, ``evaluate`` or ``predict``.
+
+        Args:
+            model: The model.
+            fn: Its ``train_step`` or ``test_step``, or a function that predicts.
+            data: This worker's rows of the global batch.
+            others: Further arguments of ``fn``.
+            predicts: Whether the results are rows, which are returned for this worker's rows.
+
+        Returns:
+            The logs of the step for the whole batch, or predictions.
+        """
+        return _Step(self._extended, self, model, fn, others, predicts).run(data)
+
+    def sum(self, values: Mapping[int, Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+        """Sum tensors over all virtual workers.
+
+        Args:
+            values: The tensors of each of this worker's virtual workers.
+        """
+        nodes = [
+            self.tree.total(lambda leaf: list(values[leaf[0]]), add_pairs, node)
+            for node in self.tree.nodes(self._extended.worker_index)
+        ]
+        collectives = self._extended.collectives
+        if collectives is None or not nodes[0]:
+            return list(nodes[0])
+        return collectives.sum_in_order(self.tree, nodes)
+
+
+def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """Run what Keras passes to ``strategy.run``, on this worker's virtual workers.
+
+    Raises:
+        ArgumentError: ``fn`` is not a step of Keras's ``fit``, ``evaluate`` or ``predict``.
+    """
+    predicting = _private.keras_prediction(fn)
+    step = (predicting, fn) if predicting is not None else _private.keras_step(fn, inline=True)
+    if step is None or kwargs:
+        raise ArgumentError(
+            "With virtual workers, a strategy runs the steps of Keras's fit, evaluate and predict only.",
+            received=f"strategy.run() with the function {getattr(fn, '__name__', fn)!r}",
+            fix="Put the step into train_step() of a keras.Model, or make the strategy without virtual_workers.",
+        )
+    model, own = step
+    data, *others = args
+    data = tf.nest.map_structure(extended.local, data)
+    virtual: VirtualWorkers = extended.virtual
+    return virtual.run(model, own, data, others, predicts=predicting is not None)
+
+
+class _Results:
+    """The results of the step of one virtual worker, as they are put together.
+
+    Args:
+        step: The step.
+        virtual_worker: Its number.
+        count: Number of virtual workers.
+        dtype: The type in which gradients are summed; None for their own.
+        predicts: Whether the results are predictions.
+    """
+
+    def __init__(
+        self, step: ShareStep, virtual_worker: tf.Tensor, count: int, dtype: tf.DType | None, predicts: bool
+    ) -> None:
+        self.step = step
+        is_last = tf.equal(virtual_worker, count - 1)
+        gradients = [gradient for gradient in step.gradients if gradient is not None]
+        #: Tensors that are summed: gradients, new values of variables, and logs that are no metrics.
+        self.dense = [_sent(g, dtype) for g in gradients if not isinstance(g, tf.IndexedSlices)]
+        #: The values and the indices of gradients of embeddings, which are put one after the other.
+        self.slices: list[tf.Tensor] = []
+        for gradient in gradients:
+            if isinstance(gradient, tf.IndexedSlices):
+                self.slices += [_sent(gradient.values, dtype), gradient.indices]
+        #: Predictions, which are put one after the other.
+        self.rows: list[tf.Tensor] = []
+        #: Whether the loss is not finite, if there is a loss.
+        self.flags = [] if step.bad is None else [step.bad]
+        for variable, value in step.summed:
+            self.dense.append(_part(value, variable.aggregation, step.weight, is_last))
+        if predicts:
+            self.rows = [row[: step.examples] for row in tf.nest.flatten(step.logs)]
+        elif not step.logs_are_metrics:
+            self.dense += [_part(log, "mean", step.weight, is_last) for log in _tensors(step.logs)]
+
+    @property
+    def groups(self) -> list[list[tf.Tensor]]:
+        """The tensors: those that are summed, slices, rows and flags."""
+        return [self.dense, self.slices, self.rows, self.flags]
+
+
+def _sent(gradient: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    return tf.cast(gradient, dtype) if dtype and gradient.dtype.is_floating else gradient
+
+
+def _part(value: tf.Tensor, aggregation: str, weight: tf.Tensor, is_last: tf.Tensor) -> tf.Tensor:
+    """What a share adds to the sum that becomes the value of a variable, or of a log."""
+    if value.dtype == tf.bool:
+        value = tf.cast(value, tf.int32)
+    elif value.dtype.is_integer and value.dtype not in (tf.int32, tf.int64):
+        value = tf.cast(value, tf.int64)
+    if aggregation == "mean" and value.dtype.is_floating:
+        return tf.math.multiply_no_nan(value, tf.cast(weight, value.dtype))
+    counts = weight > 0 if aggregation == "sum" else is_last  # the last share is never empty
+    return tf.where(counts, value, tf.zeros_like(value))
+
+
+def _tensors(logs: Any) -> list[tf.Tensor]:
+    return [log for log in tf.nest.flatten(logs) if tf.is_tensor(log)]
+
+
+class _Step:
+    """One step; the arguments are those of ``VirtualWorkers.run``."""
+
+    def __init__(
+        self, extended: OneReplica, virtual: VirtualWorkers, model: keras.Model, fn: Any, others: Sequence[Any],
+        predicts: bool,
+    ) -> None:  # fmt: skip
+        self._extended, self._virtual, self._model = extended, virtual, model
+        self._fn, self._others, self._predicts = fn, others, predicts
+
+    def run(self, data: Any) -> Any:
+        """Make the step on this worker's rows."""
+        rows = self._count_rows(data)
+        parts = {v: self._rows_of(v, data, rows) for v in self._virtual.own}
+        all_rows = tf.cast(rows, tf.float32)
+        if tf.executing_eagerly():
+            made = {v: self._results(part, tf.constant(v), all_rows) for v, part in parts.items()}
+            step = made[self._virtual.own.start].step
+            groups = [list(found.groups) for found in made.values()]
+        else:
+            step, groups = self._in_graph(parts, all_rows)
+        dense, slices, predictions, flags = zip(*groups, strict=True)
+        if self._predicts:
+            together = [tf.concat(each, 0) for each in zip(*predictions, strict=True)]
+            return tf.nest.pack_sequence_as(step.logs, together)
+        sums = self._virtual.sum(dict(zip(parts, dense, strict=True)))
+        gathered = [self._gather(tf.concat(each, 0)) for each in zip(*slices, strict=True)]
+        bad = [tf.reduce_any(tf.stack([flag for each in flags for flag in each]))] if flags[0] else []
+        return self._finish(step, [sums, gathered, bad])
+
+    def _count_rows(self, data: Any) -> tf.Tensor:
+        """The number of rows of the global batch, int64."""
+        if self._extended.known_rows is not None:
+            return tf.cast(self._extended.known_rows, tf.int64)
+        own = tf.cast(count_examples(data), tf.int64)
+        collectives = self._extended.collectives
+        return collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])[0] if collectives else own
+
+    def _rows_of(self, virtual_worker: int, data: Any, rows: tf.Tensor) -> Any:
+        count, own = self._virtual.place
+        before = rows * own.start // count
+        first, end = rows * virtual_worker // count - before, rows * (virtual_worker + 1) // count - before
+        return cut_rows(data, lambda _: (first, end))
+
+    def _results(self, data: Any, virtual_worker: tf.Tensor, all_rows: tf.Tensor) -> _Results:
+        extended = self._extended
+        may_be_empty = not extended.never_empty
+        with extended.replica_context():
+            step = share_step(
+                extended, self._model, self._fn, data, self._others, virtual_worker, all_rows, may_be_empty
+            )
+            return _Results(
+                step, virtual_worker, self._virtual.count, extended.gradient_dtype, self._predicts
+            )
+
+    def _in_graph(
+        self, parts: Mapping[int, Any], all_rows: tf.Tensor
+    ) -> tuple[ShareStep, list[list[list[tf.Tensor]]]]:
+        """Trace the step of a virtual worker once, and call it for each."""
+        form = tf.nest.map_structure(_spec, next(iter(parts.values())))
+        made: list[_Results] = []
+
+        def of_share(virtual_worker: tf.Tensor, all_rows: tf.Tensor, *components: tf.Tensor) -> Any:
+            data = tf.nest.pack_sequence_as(form, _with_none(form, components), expand_composites=True)
+            made.append(self._results(data, virtual_worker, all_rows))
+            return [tensor for group in made[0].groups for tensor in group]
+
+        scalars = [tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)]
+        function = tf.compat.v1.wrap_function(of_share, [*scalars, *_components(form)])
+        check_operations(function.graph)
+        [traced] = made
+        wanted = [tensor for group in traced.groups for tensor in group]
+        inputs = function.inputs[: len(scalars) + len(_components(form))]
+        stages = Stages(inputs, traced.step, wanted, function)
+        known = [
+            stages.begin([tf.constant(v), all_rows, *_components(part)]) for v, part in parts.items()
+        ]
+        for number in range(len(stages.exchanges) + 1):
+            for each in known:
+                stages.run(number, each)
+            if number < len(stages.exchanges):
+                exchange = stages.exchanges[number]
+                given = [[each[tensor.ref()] for tensor in exchange.values] for each in known]
+                sums = self._virtual.sum(dict(zip(parts, given, strict=True)))
+                for each in known:
+                    each.update({t.ref(): total for t, total in zip(exchange.sums, sums, strict=True)})
+        found = []
+        for each in known:
+            results = iter(stages.results(each))
+            found.append([[next(results) for _ in group] for group in traced.groups])
+        return traced.step, found
+
+    def _gather(self, slices: tf.Tensor) -> tf.Tensor:
+        collectives = self._extended.collectives
+        return collectives.all_gather(slices, 0) if collectives else slices
+
+    def _finish(self, step: ShareStep, results: list[list[tf.Tensor]]) -> Any:
+        """Change the variables; return the logs."""
+        if tf.executing_eagerly():
+            return self._change(step, *results)
+
+        def change(*flat: tf.Tensor) -> Any:
+            return self._change(step, *tf.nest.pack_sequence_as(results, flat))
+
+        function = tf.function(change, autograph=False, experimental_attributes=_APART)
+        return function(*tf.nest.flatten(results))
+
+    def _change(
+        self, step: ShareStep, sums: list[tf.Tensor], slices: list[tf.Tensor], flags: list[tf.Tensor]
+    ) -> Any:
+        extended = self._extended
+        total, part = iter(sums), iter(slices)
+        extended.replicas_to_tell = 1
+        try:
+            with extended.replica_context(), tf.device(extended.worker_devices[0]):
+                gradients = [_received(gradient, total, part) for gradient in step.gradients]
+                if step.weights:
+                    with _private.optimizer_step(self._model, lambda loss: loss, lambda grads: list(grads)):
+                        self._model.optimizer.apply(gradients, step.weights)
+                for variable, _ in step.summed:
+                    self._assign(variable, next(total))
+                for variable in step.changed:
+                    if _private.is_seed(variable):
+                        own = extended.local_variable(variable.value)
+                        own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
+                for bad in flags if extended.collectives is not None else ():
+                    extended.watch.note(bad)
+                if step.logs_are_metrics:
+                    return self._model.get_metrics_result()
+                logs = [_like(log, total) for log in tf.nest.flatten(step.logs)]
+                return tf.nest.pack_sequence_as(step.logs, logs)
+        finally:
+            extended.replicas_to_tell = None
+
+    def _assign(self, variable: Any, value: tf.Tensor) -> None:
+        own = self._extended.local_variable(variable.value)
+        value = tf.cast(value, own.dtype)
+        if variable.aggregation == "sum":
+            own.assign_add(value)
+        else:
+            own.assign(value)
+
+
+def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> Any:
+    """The gradient of the whole batch, in the form of that of a share."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.cast(next(part), gradient.values.dtype)
+        shape = tf.get_static_value(gradient.dense_shape) if gradient.dense_shape is not None else None
+        return tf.IndexedSlices(values, next(part), None if shape is None else tf.constant(shape))
+    return tf.cast(next(total), gradient.dtype)
+
+
+def _like(log: Any, total: Iterator[tf.Tensor]) -> Any:
+    return tf.cast(next(total), log.dtype) if tf.is_tensor(log) else log
+
+
+def _spec(value: Any) -> Any:
+    """The form of a value with any number of rows."""
+    if value is None:
+        return None
+    if isinstance(value, tf.Tensor):
+        return tf.TensorSpec([None, *value.shape[1:]], value.dtype)
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(
+            [None, *value.shape[1:]], value.dtype, value.ragged_rank, value.row_splits.dtype
+        )
+    return tf.SparseTensorSpec([None, *value.shape[1:]], value.dtype)
+
+
+def _components(value: Any) -> list[Any]:
+    return [part for part in tf.nest.flatten(value, expand_composites=True) if part is not None]
+
+
+def _with_none(form: Any, components: Sequence[tf.Tensor]) -> list[Any]:
+    given = iter(components)
+    return [None if spec is None else next(given) for spec in tf.nest.flatten(form, expand_composites=True)]

@@ -1,0 +1,37 @@
+"""One thread for each virtual worker."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr._utils.processes import usable_cores
+from tfdistr.errors import ArgumentError
+
+
+def use_one_thread() -> None:
+    """Give each operation one thread, so that its rounding does not depend on the cores of the machine.
+
+    A matrix product or a convolution on two threads adds in another order. A worker with several cores
+    computes its virtual workers side by side instead.
+
+    Raises:
+        ArgumentError: TensorFlow is already in use in this process, with more threads.
+    """
+    if not _private.context_initialized():
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        return
+    given = os.environ.get("TF_NUM_INTRAOP_THREADS")
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    threads = threads or int(given or len(usable_cores()))
+    if threads != 1:
+        raise ArgumentError(
+            "With virtual workers, each operation of TensorFlow must have one thread: the number of threads "
+            "changes the rounding.",
+            received=f"a process in which TensorFlow already runs, with {threads} threads for an operation",
+            fix="Make the call before anything else uses TensorFlow, call "
+            "tf.config.threading.set_intra_op_parallelism_threads(1) first, or pass cluster=local_cluster(1), "
+            "which trains in a process of its own.",
+        )
