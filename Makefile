@@ -12,6 +12,7 @@ SLOW ?=
 WORKERS ?= 2 3
 WAYS ?=
 COMMUNICATION ?= auto
+VIRTUAL ?=
 # What `make chaos` does: which faults, and how many workers it kills.
 SEED ?= 1
 KILLS ?= 8
@@ -66,9 +67,9 @@ test-cross: setup ## R and Python in one process, through rpy2
 check: setup ## R CMD check, without the tests that test-r runs; fails on warnings
 	@tools/check-r.sh
 
-equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in
+equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
-	  $(if $(WAYS),--way $(WAYS))
+	  $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
 docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh

@@ -51,6 +51,7 @@ class Case:
         limit: Seconds within which the case must end; None for the runner's default.
         drop_in_only: Why there is no such case for ``distributed_fit``; empty if there is.
         not_mirrored: Why several devices of one process cannot train it; empty if they can.
+        only_virtual: Why only virtual workers can train it with the same result; empty if all can.
         on_purpose: Whether it misses its bound or fails on purpose. It then runs only if it is named.
     """
 
@@ -66,6 +67,7 @@ class Case:
     limit: float | None = None
     drop_in_only: str = ""
     not_mirrored: str = ""
+    only_virtual: str = ""
     on_purpose: bool = False
 
     def bound_of(self, group: str) -> float:

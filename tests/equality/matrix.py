@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from case import WAYS, Case
+from case import WAYS
 from cases import CASES
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
@@ -47,6 +47,7 @@ class Row:
         differences: Largest difference of weights, history, evaluate and predict, by these names;
             values above 1 are compared relative to their size.
         failure: Why there are no differences.
+        virtual: Number of virtual workers; None without them.
     """
 
     case: str
@@ -55,14 +56,18 @@ class Row:
     differences: dict[str, float] = field(default_factory=dict)
     worst: str = ""
     failure: Failure | None = None
+    virtual: int | None = None
+
+    def bound_of(self, group: str) -> float:
+        """The bound of "weights", "history", "evaluate" or "predict"."""
+        return 0.0 if self.virtual else CASES[self.case].bound_of(group)
 
     @property
     def status(self) -> str:
         """"ok", or "MISSED" (with the values that differ most), or "FAILED" (with the reason)."""
         if self.failure:
             return f"FAILED ({self.failure.reason})"
-        case = CASES[self.case]
-        missed = any(value > case.bound_of(group) for group, value in self.differences.items())
+        missed = any(value > self.bound_of(group) for group, value in self.differences.items())
         return f"MISSED ({self.worst})" if missed else "ok"
 
 
@@ -73,6 +78,7 @@ def run_matrix(
     only: Mapping[int, Sequence[tuple[str, str]]] | None = None,
     communication: str = "auto",
     limit: float = 120.0,
+    virtual: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Row]:
     """Run pairs of a way and a case with one worker and with each number of ``workers``.
@@ -84,24 +90,25 @@ def run_matrix(
         communication: What carries the collectives: "auto", "ring", "nccl", "mpi", or "mirrored", where the
             workers are devices of one process.
         limit: Seconds that a case may take.
+        virtual: Number of virtual workers.
         say: Called with a line about what is being run.
     """
     say(f"1 worker: {len(pairs)} cases")
-    expected = _run(pairs, 1, communication, limit)
+    expected = _run(pairs, 1, communication, limit, virtual)
     rows = []
     for count in workers:
         for way in WAYS:
             compared = [pair for pair in (only or {}).get(count, pairs) if pair[0] == way]
             own = [pair for pair in compared if not isinstance(expected[pair], Failure)]
             say(f"{count} workers, {way}: {len(own)} cases")
-            received = _run(own, count, communication, limit)
-            rows += [_row(pair, count, expected[pair], received.get(pair)) for pair in compared]
+            received = _run(own, count, communication, limit, virtual)
+            rows += [_row(pair, count, expected[pair], received.get(pair), virtual) for pair in compared]
     order = {pair: number for number, pair in enumerate(pairs)}
     return sorted(rows, key=lambda row: (order[row.way, row.case], row.workers))
 
 
 def _run(
-    pairs: Sequence[tuple[str, str]], workers: int, communication: str, limit: float
+    pairs: Sequence[tuple[str, str]], workers: int, communication: str, limit: float, virtual: int | None
 ) -> dict[tuple[str, str], Outcome]:
     """Every worker's results; after a failure the cases that are left run in fresh processes."""
     outcomes: dict[tuple[str, str], Outcome] = {}
@@ -115,7 +122,7 @@ def _run(
             for folder in folders:
                 folder.mkdir()
             names = [":".join(pair) for pair in left]
-            arguments = [[str(folder), carried, str(limit), *names] for folder in folders]
+            arguments = [[str(folder), carried, str(limit), str(virtual or 0), *names] for folder in folders]
             try:
                 # Each case has a limit of its own, in the worker.
                 longest = START_LIMIT + limit * len(left)
@@ -159,12 +166,17 @@ def _failure(files: Sequence[Path], outputs: Sequence[str]) -> Failure:
     return Failure(f"worker {first.parent.name}: {lines[0] if timed_out else lines[-1]}", told[first])
 
 
-def _row(pair: tuple[str, str], workers: int, expected: Outcome, received: Outcome | None) -> Row:
+def _row(
+    pair: tuple[str, str], workers: int, expected: Outcome, received: Outcome | None, virtual: int | None
+) -> Row:
     way, name = pair
     for values, who in ((expected, "alone, "), (received, "")):
         if isinstance(values, Failure):
-            return Row(name, way, workers, failure=Failure(who + values.reason, values.details))
+            return Row(name, way, workers, failure=Failure(who + values.reason, values.details), virtual=virtual)
     (one,) = expected
+    if not virtual:  # the states of optimizers have other sizes than weights, and no bounds of their own
+        received = [{k: v for k, v in values.items() if "optimizer" not in k} for values in received]
+        one = {key: value for key, value in one.items() if "optimizer" not in key}
     by_name: dict[str, float] = {}
     for values in received:
         for key in one.keys() | values.keys():
@@ -172,7 +184,7 @@ def _row(pair: tuple[str, str], workers: int, expected: Outcome, received: Outco
     differences = {
         group: max(value for key, value in by_name.items() if key.startswith(group)) for group in GROUPS
     }
-    return Row(name, way, workers, differences, worst=max(by_name, key=by_name.get))
+    return Row(name, way, workers, differences, worst=max(by_name, key=by_name.get), virtual=virtual)
 
 
 def difference(expected: np.ndarray | None, received: np.ndarray | None) -> float:
@@ -194,7 +206,7 @@ def table(rows: Sequence[Row]) -> str:
     head = ["case", "way", "workers", *GROUPS, "bound", "result"]
     lines = [
         [row.case, row.way, str(row.workers), *(_number(row.differences.get(group)) for group in GROUPS),
-         _bounds(CASES[row.case]), row.status]
+         _bounds(row), row.status]
         for row in rows
     ]  # fmt: skip
     widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
@@ -204,7 +216,10 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def _bounds(case: Case) -> str:
+def _bounds(row: Row) -> str:
+    if row.virtual:
+        return "0"
+    case = CASES[row.case]
     own = f", predict {case.predict_bound:.0e}" if case.predict_bound else ""
     return f"{case.bound:.0e}{own}"
 

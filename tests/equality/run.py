@@ -1,8 +1,9 @@
 """Shows that many workers give what one worker gives: trains each case both ways.
 
 Usage: run.py [--workers 2 3] [--cases NAME...] [--way WAY] [--communication auto|ring|nccl|mpi|mirrored]
+       [--virtual COUNT]
 
-With "mirrored" the workers are devices of one process.
+With "mirrored" the workers are devices of one process. With virtual workers, the bound of all cases is 0.
 
 Prints a line for each case, way and number of workers. Exit status 1 if a case misses its bound or fails.
 """
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--way", nargs="*", choices=WAYS, help="by default both")
     carriers = ("auto", "ring", "nccl", "mpi", "mirrored")
     parser.add_argument("--communication", choices=carriers, default="auto")
+    parser.add_argument("--virtual", type=int, help="number of virtual workers")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that a case may take")
     options = parser.parse_args()
     # An end by a signal takes the workers and the temporary folder along.
@@ -40,6 +42,8 @@ def main() -> int:
     names = chosen(options.cases)
     if not names:
         parser.error(f"no case has this in its name: {' '.join(options.cases)}")
+    if not options.virtual:
+        names = [name for name in names if not CASES[name].only_virtual]
     ways = options.way or WAYS
     if options.communication == "mirrored":
         names = [name for name in names if not CASES[name].not_mirrored]
@@ -48,6 +52,7 @@ def main() -> int:
         options.workers,
         communication=options.communication,
         limit=options.limit,
+        virtual=options.virtual,
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(table(rows))

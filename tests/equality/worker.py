@@ -1,6 +1,8 @@
 """Trains cases, one after the other, as one worker of the cluster in TF_CONFIG, or alone without it.
 
-Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT WAY:CASE...
+Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT VIRTUAL WAY:CASE...
+
+VIRTUAL is the number of virtual workers, or 0 for none.
 
 For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict), or what went wrong in
 FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot go on together.
@@ -83,13 +85,15 @@ def results(case: Case, model: keras.Model, history: dict[str, Any]) -> dict[str
         evaluated = pipeline(first)
         predicted = model.predict(first[0], batch_size=BATCH, verbose=0)
     values = {f"weights {number}": value for number, value in enumerate(model.get_weights())}
+    state = model.optimizer.variables
+    values |= {f"weights of the optimizer {number}": v.numpy() for number, v in enumerate(state)}
     values |= {f"history {name}": value for name, value in history.items()}
     values |= {f"evaluate {k}": v for k, v in model.evaluate(evaluated, return_dict=True, verbose=0).items()}
     values |= {f"predict {number}": value for number, value in enumerate(tf.nest.flatten(predicted))}
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 
-def main(folder: Path, communication: str, limit: float, pairs: list[str]) -> None:
+def main(folder: Path, communication: str, limit: float, virtual: int, pairs: list[str]) -> None:
     tempfile.tempdir = str(folder)
     strategy = None
     how: dict[str, Any] = {"communication": communication}
@@ -98,7 +102,9 @@ def main(folder: Path, communication: str, limit: float, pairs: list[str]) -> No
         strategy = tfdistr.MirroredStrategy(devices)
         how = {"strategy": "mirrored", "devices": devices}
     elif any(pair.startswith(WAYS[0]) for pair in pairs):
-        strategy = tfdistr.MultiWorkerMirroredStrategy(communication)
+        strategy = tfdistr.MultiWorkerMirroredStrategy(communication, virtual_workers=virtual or None)
+    if virtual:
+        how["virtual_workers"] = virtual
     for pair in pairs:
         way, _, name = pair.partition(":")
         case = CASES[name]
@@ -119,4 +125,4 @@ def main(folder: Path, communication: str, limit: float, pairs: list[str]) -> No
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4:])
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

@@ -112,6 +112,8 @@ class OneReplica(_private.MultiWorkerExtended):
         if not self.one_replica:
             return super().on_batch_reduce(op, pairs, options)
         values = [self._own(value) for value, _ in pairs]
+        if self.share is not None:
+            return list(self.share.all_reduce(op, values))
         return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
 
     def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:

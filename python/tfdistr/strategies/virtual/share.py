@@ -79,12 +79,14 @@ class Share:
         rows: Number of rows of the share, int32.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
+        count: Number of shares.
     """
 
     gradient_dtype = None
 
-    def __init__(self, rows: tf.Tensor, all_rows: tf.Tensor, may_be_empty: bool) -> None:
+    def __init__(self, rows: tf.Tensor, all_rows: tf.Tensor, may_be_empty: bool, count: int) -> None:
         self.rows = rows
+        self._count = count
         self.known_rows: tf.Tensor | None = all_rows
         self.present = tf.sign(tf.cast(rows, tf.float32)) if may_be_empty else None
         self.replica_reductions = 0
@@ -109,6 +111,8 @@ class Share:
             values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]
         sums = [tf.compat.v1.placeholder(value.dtype, value.shape) for value in values]
         self.step.exchanges.append(Exchange(values, sums))
+        if op == tf.distribute.ReduceOp.MEAN:
+            return [total / self._count for total in sums]
         return sums
 
 
@@ -137,7 +141,7 @@ def share_step(
     Raises:
         ArgumentError: The step does something that cannot be split into shares.
     """
-    share = Share(count_examples(data), all_rows, may_be_empty)
+    share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count)
     step = share.step
 
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
@@ -298,21 +302,37 @@ class _Cut:
             for tensor in operation.inputs:
                 own = self._stage.get(tensor.op.name)
                 if stage is not None and own is not None and own < stage and tensor.ref() not in given:
-                    self._passed[stage].add(tensor.ref())
+                    # TensorFlow replaces whole operations, so that all outputs must pass.
+                    self._passed[stage] |= {output.ref() for output in tensor.op.outputs}
 
     def stage(self, number: int, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The inputs and the outputs of a stage."""
-        feeds = [ref.deref() for ref, stage in self._given.items() if stage <= number]
-        feeds += [ref.deref() for ref in self._sorted(self._passed[number])]
+        feeds = [ref for ref, stage in self._given.items() if stage <= number]
+        feeds += self._sorted(self._passed[number])
         needed = {tensor.ref(): None for tensor in results}
         needed |= {tensor.ref(): None for exchange in self._exchanges for tensor in exchange.values}
         for later in self._passed[number + 1 :]:
             needed |= {ref: None for ref in self._sorted(later)}
         own = [ref for ref in needed if (self._stage[ref.deref().op.name] or 0) == number]
-        return feeds, [ref.deref() for ref in own if ref not in self._given]
+        fetches = [ref.deref() for ref in own if ref not in self._given]
+        reached = _reached(fetches, set(feeds))
+        return [ref.deref() for ref in feeds if ref.deref().op.name in reached], fetches
 
     def _sorted(self, refs: set[Any]) -> list[Any]:
         return sorted(refs, key=lambda ref: ref.deref().name)
+
+
+def _reached(tensors: Sequence[tf.Tensor], ends: set[Any]) -> set[str]:
+    """The names of the operations of those tensors among ``ends`` that others are computed from."""
+    reached, seen, left = set[str](), set[str](), list(tensors)
+    while left:
+        tensor = left.pop()
+        if tensor.ref() in ends:
+            reached.add(tensor.op.name)
+        elif tensor.op.name not in seen:
+            seen.add(tensor.op.name)
+            left += [t for operation in (tensor.op, *tensor.op.control_inputs) for t in operation.inputs]
+    return reached
 
 
 def _apart(pruned: Any, feeds: Sequence[tf.Tensor]) -> Any:
