@@ -24,12 +24,17 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
 
     Args:
         virtual_worker: The number of the virtual worker, a scalar.
-        refuse: Called with a weight of the model if it is read after the optimizer has its gradients.
+        protected: Variables that the step may not change.
+        refuse: Called with such a variable and "a change" if the step changes it, and with a weight and
+            "a use" if the step reads it after the optimizer has its gradients.
     """
 
-    def __init__(self, virtual_worker: tf.Tensor, refuse: Callable[[Any], None]) -> None:
+    def __init__(
+        self, virtual_worker: tf.Tensor, protected: Sequence[Any], refuse: Callable[[Any, str], None]
+    ) -> None:
         super().__init__(collect_losses=True)
         self._virtual_worker = virtual_worker
+        self._protected = {id(variable) for variable in protected}
         self._refuse = refuse
         self._begun: dict[int, Any] = {}
         self._trained: set[int] = set()
@@ -44,6 +49,8 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Collect the new value of a variable."""
         variable, _ = update
+        if id(variable) in self._protected:
+            self._refuse(variable, "a change")
         if id(variable) not in self.changes:
             self.changed.append(variable)
         self.changes[id(variable)] = self.changes.get(id(variable), 0) + 1
@@ -52,7 +59,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
     def get_current_value(self, variable: Any) -> Any:
         """The value of a variable for this share."""
         if id(variable) in self._trained:
-            self._refuse(variable)
+            self._refuse(variable, "a use")
         known = super().get_current_value(variable)
         if known is not None:
             return known

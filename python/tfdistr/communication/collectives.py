@@ -331,13 +331,15 @@ class TensorFlowCollectives(Collectives):
         # A worker with fewer nodes sends zeros: the collectives need equal shapes.
         values = tf.pad(values, [[0, rows - len(nodes[self.index])], [0, 0]])
         if bytes_sent * rows <= _SMALL and values.shape[1] is not None:
-            return self._total(tree, tf.reshape(self._gather(values), [workers, rows, size]))
+            each = _carried(self._gather(_carried(values)), values.dtype)
+            return self._total(tree, tf.reshape(each, [workers, rows, size]))
         # Each worker sums its part of the numbers, and then all workers get the sums of all parts.
         part = -(-size // workers)
         values = tf.reshape(tf.pad(values, [[0, 0], [0, part * workers - size]]), [rows, workers, part])
-        given = self._call(tf.raw_ops.CollectiveAllToAllV2, tf.transpose(values, [1, 0, 2]))
-        own = self._total(tree, tf.ensure_shape(given, [workers, rows, None]))
-        return tf.reshape(self._gather(own), [-1])[:size]
+        given = self._call(tf.raw_ops.CollectiveAllToAllV2, _carried(tf.transpose(values, [1, 0, 2])))
+        each = _carried(tf.ensure_shape(given, [workers, rows, None]), values.dtype)
+        sums = self._gather(_carried(self._total(tree, each)))
+        return tf.reshape(_carried(sums, values.dtype), [-1])[:size]
 
     def _total(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
         """Sum the nodes of all workers: ``values[worker][row]``."""
@@ -397,6 +399,12 @@ def _outside_of_loops(collective: Callable[..., tf.Tensor], tensor: tf.Tensor, k
 
 def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
     return tf.cast(tensor, dtype) if dtype and tensor.dtype.is_floating else tensor
+
+
+def _carried(tensor: tf.Tensor, dtype: tf.DType = tf.float16) -> tf.Tensor:
+    """The same bits of 16-bit numbers in a type that TensorFlow's collectives carry, or back in theirs."""
+    half = tf.bfloat16 in (tensor.dtype, dtype) and tensor.dtype.size == 2
+    return tf.bitcast(tensor, dtype) if half else tensor
 
 
 def _packs(tensors: Sequence[tuple[int, Any]], bytes_per_pack: int) -> list[list[tuple[int, Any]]]:

@@ -120,7 +120,9 @@ def _description(job: Job, workers: int) -> dict[str, Any]:
     """The values that must be the same to resume a job."""
     fields = {name: value for name, value in job.description.items() if name not in _MAY_DIFFER}
     fields["class_weight"] = {str(label): weight for label, weight in (job.class_weight or {}).items()}
-    return {**fields, "workers": workers, "options": repr(sorted(job.options.items()))}
+    # With virtual workers, any number of workers continues the run with the same bits.
+    fields["workers"] = workers if job.virtual_workers is None else "any"
+    return {**fields, "options": repr(sorted(job.options.items()))}
 
 
 # The length of the training, the communication, and how often checkpoints are written.

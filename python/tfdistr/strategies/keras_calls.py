@@ -20,6 +20,8 @@ from tfdistr import _private
 from tfdistr.communication.agreement import agree, describe_call, describe_model, versions
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.virtual.self_test import compare_machines
+from tfdistr.strategies.xla import turn_off
 
 log = logging.getLogger("tfdistr")
 
@@ -63,11 +65,7 @@ class KerasCalls:
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
         """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
-        if model.jit_compile:
-            log.warning(
-                "jit_compile=True is ignored on several workers: XLA cannot compile what they exchange."
-            )
-            model.jit_compile = False
+        turn_off(model, "on several workers")
         if not self._extended.is_chief:
             keep_quiet(callbacks)
 
@@ -91,6 +89,8 @@ class KerasCalls:
         described["learning rates of new optimizers"] = " ".join(extended.given_rates)
         extended.given_rates.clear()  # the next call compares only new rates
         peers = agree(extended.collectives, described, notes(callbacks))
+        if extended.virtual and not self._prepared:
+            compare_machines(extended.collectives)
         coordinate(callbacks, peers, extended, training)
         if training:
             extended.watch.begin()

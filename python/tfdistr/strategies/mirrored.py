@@ -21,6 +21,7 @@ from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
 from tfdistr.strategies.replica import scale
 from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.strategies.xla import turn_off
 
 log = logging.getLogger("tfdistr")
 
@@ -150,11 +151,7 @@ def check_model(model: keras.Model) -> None:
             received=received,
             fix=f"{_ONE_PROCESS_EACH}, or leave it out.",
         )
-    if model.jit_compile:
-        log.warning(
-            "jit_compile=True is ignored on several devices: XLA cannot compile what they exchange."
-        )
-        model.jit_compile = False
+    turn_off(model, "on several devices")
 
 
 class _Share:

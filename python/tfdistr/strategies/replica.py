@@ -16,6 +16,7 @@ from tfdistr.data.shard import Own, distribute_batches, is_share, leave_to_tenso
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.nan_loss import LossWatch
+from tfdistr.strategies.xla import turn_off
 
 
 class OneReplica(_private.MultiWorkerExtended):
@@ -135,16 +136,18 @@ class OneReplica(_private.MultiWorkerExtended):
     def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
         """This worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
+        call = _private.keras_call()
         if self.calls is not None:
             self.calls.dataset_given(dataset)
+        elif self.virtual is not None and call is not None:
+            turn_off(call.model, "with virtual workers")
         if not self.one_replica or (
             not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
         ):
             return super().on_dataset(dataset, options)
         if not is_share(dataset):
             dataset = distribute_batches(dataset, *self.place)
-        in_keras = _private.keras_call() is not None
-        return WithoutFirstLook(dataset) if in_keras and has_known_shapes(dataset) else dataset
+        return WithoutFirstLook(dataset) if call is not None and has_known_shapes(dataset) else dataset
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
         """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""

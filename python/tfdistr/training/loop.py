@@ -19,6 +19,7 @@ from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
+from tfdistr.strategies.xla import turn_off
 from tfdistr.training.epochs import run_epochs
 from tfdistr.training.steps import Step, Steps, extended_of
 from tfdistr.training.watchdog import progress
@@ -67,6 +68,8 @@ def fit(
     calls = extended.calls if extended else None
     if calls:
         calls.prepare(model, callbacks)
+    elif extended and extended.virtual:
+        turn_off(model, "with virtual workers")
     if extended or (keeper and keeper.found):
         build(model, data.dataset)
     listed = keras.callbacks.CallbackList(

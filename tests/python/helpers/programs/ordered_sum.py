@@ -1,0 +1,87 @@
+"""Sums arrays of virtual workers, and compares the bits with sums in NumPy.
+
+Usage: ordered_sum.py FOLDER COMMUNICATION LEAVES [messages]   as a worker; it writes FOLDER/<index>.json
+       ordered_sum.py --cluster FOLDER WORKERS LEAVES          a ring of workers
+
+With "messages", ranks of MPI do not use the memory that they share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+SIZES = {"few": 1000, "many": 2_000_003}
+KINDS = ("float32", "float64", "bfloat16", "int64")
+
+
+def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> None:
+    import tensorflow as tf
+
+    import tfdistr
+    from tfdistr.communication.collectives import add_pairs
+    from tfdistr.communication.sum_tree import SumTree
+
+    strategy = tfdistr.MultiWorkerMirroredStrategy(communication)
+    collectives: Any = strategy.collectives
+    if by_messages and collectives._shared:
+        collectives._shared.free()
+        collectives._shared = None
+    tree = SumTree(leaves, strategy.num_workers)
+
+    def value(leaf: int, size: int, kind: str) -> tf.Tensor:
+        drawn = tf.random.stateless_normal([size], [leaf, size]) * 1000
+        return tf.cast(drawn, kind)
+
+    @tf.function(autograph=False)
+    def summed(size: int, kind: str) -> list[tf.Tensor]:
+        nodes = [
+            tree.total(lambda leaf: [value(leaf[0], size, kind)], add_pairs, node)
+            for node in tree.nodes(strategy.worker_index)
+        ]
+        return collectives.sum_in_order(tree, nodes)
+
+    found: dict[str, Any] = {"workers": strategy.num_workers, "same": {}, "bytes": {}}
+    for name, size in SIZES.items():
+        for kind in KINDS:
+            [total] = summed(size, kind)
+            expected = tree.total(lambda leaf: value(leaf[0], size, kind).numpy(), lambda a, b: a + b)
+            found["same"][f"{name} {kind}"] = total.numpy().tobytes() == expected.tobytes()
+        before = sent(collectives)
+        strategy.barrier(f"begin {name}", 60)
+        before = sent(collectives)
+        summed(size, "float32")
+        strategy.barrier(f"end {name}", 60)
+        found["bytes"][name] = sent(collectives) - before
+    (folder / f"{strategy.worker_index}.json").write_text(json.dumps(found))
+
+
+def sent(collectives: Any) -> int:
+    """Bytes that this rank has sent by messages; for a ring, bytes that crossed the loopback device."""
+    if hasattr(collectives, "sent_in_order"):
+        return int(collectives.sent_in_order)
+    [loopback] = [line for line in Path("/proc/net/dev").read_text().splitlines() if "lo:" in line]
+    return int(loopback.split()[9])
+
+
+def cluster(folder: Path, workers: int, leaves: int) -> None:
+    """A ring in this network namespace."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from clusters import run_cluster
+
+    arguments = [str(folder), "ring", str(leaves)]
+    for ended in run_cluster("ordered_sum.py", workers, arguments, timeout=200, start_warm=False):
+        print(ended.output[-3000:])
+        assert ended.status == 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--cluster":
+        cluster(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), "messages" in sys.argv[4:])

@@ -1,0 +1,185 @@
+"""Tries what virtual workers refuse, one after the other, and writes what it was told.
+
+Usage: virtual.py FILE [2 threads]
+
+With "2 threads" TensorFlow is in use before, with two threads for an operation.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.errors import TfdistrError
+
+X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
+Y = (X.sum(1) > 0).astype("int32")
+
+
+def compiled(model: keras.Model, **arguments: Any) -> keras.Model:
+    model.compile(
+        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True), **arguments
+    )
+    return model
+
+
+def stack(*parts: keras.layers.Layer, **arguments: Any) -> Callable[[], keras.Model]:
+    return lambda: compiled(
+        keras.Sequential([keras.Input((4,)), *parts, keras.layers.Dense(2)]), **arguments
+    )
+
+
+class TensorFlowNoise(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return inputs + tf.random.normal(tf.shape(inputs))
+
+
+class Counter(keras.layers.Layer):
+    """Changes a variable that Keras does not know."""
+
+    def build(self, shape: Any) -> None:
+        self.count = tf.Variable(0.0, trainable=False)
+
+    def call(self, inputs: Any) -> Any:
+        self.count.assign_add(1.0)
+        return inputs
+
+
+class Clipped(keras.layers.Dense):
+    """Changes its own weights while it computes."""
+
+    def call(self, inputs: Any) -> Any:
+        self.kernel.assign(keras.ops.clip(self.kernel, -1, 1))
+        return super().call(inputs)
+
+
+class TwoUpdates(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        weights = self.trainable_weights
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(data[0]) ** 2)
+        gradients = tape.gradient(loss, weights)
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return {"loss": loss}
+
+
+class ReadsAfter(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        super().train_step(data)
+        return {"norm": tf.norm(self.trainable_weights[0].value)}
+
+
+def own_class(kind: type[keras.Model]) -> Callable[[], keras.Model]:
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        return compiled(kind(inputs, keras.layers.Dense(2)(inputs)))
+
+    return make
+
+
+def fit(model: Callable[[], keras.Model], count: int = 4, **arguments: Any) -> Any:
+    return tfdistr.distributed_fit(
+        model, X, Y, **{"batch_size": 8, "seed": 1, "verbose": 0, "virtual_workers": count, **arguments}
+    )
+
+
+def exchanging() -> keras.Model:
+    return stack(keras.layers.BatchNormalization(synchronized=True), run_eagerly=True)()
+
+
+def own_loop() -> None:
+    strategy = tfdistr.MultiWorkerMirroredStrategy(virtual_workers=2)
+    strategy.run(lambda: tf.constant(1.0))
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "fewer than workers": lambda: fit(stack(), 1, cluster=tfdistr.local_cluster(2)),
+    "more than examples": lambda: fit(stack(), 9),
+    "NCCL": lambda: fit(stack(), communication="nccl"),
+    "NCCL by the strategy": lambda: tfdistr.MultiWorkerMirroredStrategy("nccl", virtual_workers=2),
+    "not a number": lambda: fit(stack(), "many"),
+    "one device": lambda: fit(stack(), strategy="one_device"),
+    "parameter servers": lambda: fit(
+        stack(), strategy="parameter_server", cluster=tfdistr.local_cluster(1, ps=1)
+    ),
+    "model parallelism": lambda: fit(stack(), strategy="model_parallel", placement=lambda *_: "cpu:0"),
+    "random numbers of TensorFlow": lambda: fit(stack(TensorFlowNoise())),
+    "variables of TensorFlow": lambda: fit(stack(Counter())),
+    "weights changed by a layer": lambda: fit(stack(Clipped(4))),
+    "two updates": lambda: fit(own_class(TwoUpdates)),
+    "weights read after the update": lambda: fit(own_class(ReadsAfter)),
+    "an exchange in eager mode": lambda: fit(exchanging),
+    "a loop of one's own": own_loop,
+}
+
+
+class Notes(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def compared_machines() -> list[str]:
+    """What is logged if worker 1 computes other bits."""
+    from tfdistr.strategies.virtual.self_test import compare_machines
+
+    class Peers:
+        def exchange(self, text: str) -> list[str]:
+            return [text, "0123 an older processor", text]
+
+    notes = Notes()
+    logging.getLogger("tfdistr").addHandler(notes)
+    compare_machines(Peers())  # type: ignore[arg-type]
+    return notes.lines
+
+
+def with_two_threads() -> str:
+    tf.config.threading.set_intra_op_parallelism_threads(2)
+    tf.constant(1.0) + 1.0
+    try:
+        fit(stack())
+    except TfdistrError as error:
+        return str(error)
+    return ""
+
+
+def main(file: Path) -> None:
+    told: dict[str, Any] = {}
+    for name, action in REFUSED.items():
+        try:
+            action()
+            told[name] = None
+        except TfdistrError as error:
+            told[name] = f"{type(error).__name__}: {error}"
+    eager = fit(stack(keras.layers.Dropout(0.5), run_eagerly=True))
+    told["eager"] = bool(
+        np.array_equal(
+            eager.model.get_weights()[0],
+            fit(stack(keras.layers.Dropout(0.5), run_eagerly=True)).model.get_weights()[0],
+        )
+    )
+    told["machines"] = compared_machines()
+    file.write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    if sys.argv[2:]:
+        Path(sys.argv[1]).write_text(json.dumps({"threads": with_two_threads()}))
+    else:
+        main(Path(sys.argv[1]))

@@ -1,0 +1,184 @@
+"""Virtual workers: the same bits on any number of workers and cores, and what they refuse."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from clusters import PROGRAMS, run_cluster, run_commands
+from paths import ROOT
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr._utils.processes import usable_cores
+
+sys.path.append(str(ROOT / "tests" / "equality"))
+import matrix  # noqa: E402
+
+pytestmark = pytest.mark.timeout(600)
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(203, 8, 8, 1)).astype("float32")
+Y = (X.mean((1, 2, 3)) > 0).astype("int32")
+
+
+def network() -> keras.Model:
+    model = keras.Sequential([
+        keras.layers.Conv2D(8, 3, activation="relu"), keras.layers.MaxPooling2D(2),
+        keras.layers.BatchNormalization(), keras.layers.Flatten(), keras.layers.Dropout(0.3),
+        keras.layers.Dense(16, activation="relu", kernel_regularizer="l2"), keras.layers.Dense(2),
+    ])  # fmt: skip
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    return model
+
+
+def bits(workers: int, cores: int | None = None, **arguments: Any) -> tuple[str, dict[str, list[float]]]:
+    """The weights of a job, as a hash, and its history."""
+    given = {
+        "batch_size": 32, "epochs": 2, "seed": 1, "verbose": 0, "virtual_workers": 4,
+        "validation_data": (X[:50], Y[:50]),
+    }  # fmt: skip
+    cluster = tfdistr.local_cluster(workers, cores_per_worker=cores)
+    fit = tfdistr.distributed_fit(network, X, Y, cluster=cluster, **{**given, **arguments})
+    weights = b"".join(np.asarray(weight).tobytes() for weight in fit.model.get_weights())
+    return hashlib.sha256(weights).hexdigest(), dict(fit.history)
+
+
+@pytest.fixture(scope="module")
+def of_one_worker():
+    return bits(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "communication"),
+    mostly_slow(
+        [(workers, carrier) for workers in (2, 3, 4) for carrier in ("mpi", "ring")],
+        quick=[(3, "mpi"), (2, "ring")],
+    ),
+)
+def test_a_job_has_the_same_bits_on_any_number_of_workers(of_one_worker, workers, communication):
+    assert bits(workers, communication=communication) == of_one_worker
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_and_on_any_number_of_cores(of_one_worker):
+    assert bits(1, 2) == of_one_worker
+
+
+def test_their_number_decides_the_bits(of_one_worker):
+    weights, history = bits(1, virtual_workers=2)
+    assert weights != of_one_worker[0]
+    assert history["loss"] == pytest.approx(of_one_worker[1]["loss"], rel=0.2)
+
+
+@pytest.mark.parametrize("dtype", mostly_slow(["bfloat16"], quick=[]))
+def test_gradients_of_16_bits_are_rounded_alike_everywhere(dtype):
+    assert bits(2, gradient_dtype=dtype) == bits(3, communication="ring", gradient_dtype=dtype)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_any_number_of_workers(tmp_path):
+    plain = bits(2, epochs=4)
+    for workers, epochs in ((2, 1), (3, 2), (1, 3), (4, 4)):
+        found = bits(workers, epochs=epochs, run_dir=tmp_path, checkpoint_every=3, resume=True)
+    assert found == plain
+
+
+def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
+    bits(2, epochs=1, virtual_workers=None, run_dir=tmp_path, resume=True)
+    with pytest.raises(tfdistr.ArgumentError, match="workers=1, where the run has 2"):
+        bits(1, virtual_workers=None, run_dir=tmp_path, resume=True)
+
+
+# --- Keras's own fit, evaluate and predict; `make equality VIRTUAL=4` has all cases
+
+CASES = {
+    "drop-in": ["several_normalizations", "masked_tokens", "gradient_accumulation", "ragged"],
+    "distributed_fit": ["lstm_with_dropout", "custom_train_step", "embedding"],
+}
+PAIRS = [(way, case) for way, cases in CASES.items() for case in cases]
+
+
+@pytest.fixture(scope="module")
+def rows(request) -> dict[tuple[str, str, int], matrix.Row]:
+    chosen = [i.callspec.params for i in request.session.items if i.name.startswith("test_a_case_has")]
+    pairs = [(params["way"], params["case"]) for params in chosen]
+    return {(row.way, row.case): row for row in matrix.run_matrix(pairs, (3,), virtual=4)}
+
+
+@pytest.mark.parametrize(
+    ("way", "case"),
+    mostly_slow(PAIRS, quick=[("drop-in", "several_normalizations"), ("distributed_fit", "embedding")]),
+)
+def test_a_case_has_the_same_bits_on_three_workers(rows, way, case):
+    row = rows[way, case]
+    assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])
+    assert set(row.differences.values()) == {0.0}
+
+
+# --- What is refused
+
+REFUSED = {
+    "fewer than workers": "must be at least the number of workers.*Received: virtual_workers=1, 2 workers",
+    "more than examples": "must be at most the examples.*Received: virtual_workers=9, batch_size=8",
+    "NCCL": "NCCL does not promise.*communication=\"nccl\"",
+    "NCCL by the strategy": "NCCL does not promise.*communication=\"nccl\"",
+    "not a number": "must be a whole number of at least 1.*Received: 'many'",
+    "one device": "'one_device' cannot keep the promise.*virtual_workers=4",
+    "parameter servers": "'parameter_server' cannot keep the promise.*virtual_workers=4",
+    "model parallelism": "'model_parallel' cannot keep the promise.*virtual_workers=4",
+    "random numbers of TensorFlow": "random numbers must depend on the seed.*RandomStandardNormal",
+    "variables of TensorFlow": "only variables of Keras.*AssignAddVariableOp",
+    "weights changed by a layer": "only the model's optimizer may change its weights.*clipped/kernel",
+    "two updates": "must change the weights once.*a second call",
+    "weights read after the update": r"cannot read weights after optimizer.apply\(\).*kernel after apply",
+    "an exchange in eager mode": "may exchange values between replicas.*run_eagerly",
+    "a loop of one's own": "runs the steps of Keras's fit, evaluate and predict only.*lambda",
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> dict[str, Any]:
+    file: Path = tmp_path_factory.mktemp("virtual") / "told.json"
+    [ended] = run_cluster("virtual.py", 1, [str(file)], timeout=200)
+    assert ended.status == 0, ended.output[-3000:]
+    return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_breaks_the_promise_is_refused(told, what):
+    assert told[what].startswith("ArgumentError: ")
+    assert "Fix: " in told[what]
+    assert re.search(REFUSED[what], told[what], re.DOTALL), told[what]
+
+
+def test_what_is_in_the_program_is_tested_here(told):
+    assert set(told) == {*REFUSED, "eager", "machines"}
+
+
+def test_models_that_run_eagerly_draw_by_virtual_worker(told):
+    assert told["eager"]
+
+
+def test_a_machine_that_rounds_in_another_way_is_named(told):
+    [line] = told["machines"]
+    assert line.startswith("Worker 1 (an older processor) computes a test with other bits than most")
+
+
+def test_a_process_with_more_threads_is_refused(tmp_path):
+    file = tmp_path / "told.json"
+    command = [sys.executable, str(PROGRAMS / "virtual.py"), str(file), "2 threads"]
+    [ended] = run_commands([command], [{**os.environ, "TF_CONFIG": ""}], 120)
+    assert ended.status == 0, ended.output[-3000:]
+    told = json.loads(file.read_text())["threads"]
+    assert "each operation of TensorFlow must have one thread" in told
+    assert "already runs, with 2 threads" in told
