@@ -81,7 +81,7 @@ faults: setup ## all that can happen to a worker, and who sees what after how ma
 chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION)
 
-bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode checkpoint start', ROUNDS=5, SYSTEMS=
+bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode checkpoint start virtual', ROUNDS=5, SYSTEMS=
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' --parts $(T)
 

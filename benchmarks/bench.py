@@ -1,7 +1,8 @@
 """Images per second of tfdistr and of what it is compared with, and the all-reduce alone; see report.py.
 
     make bench
-    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint, start
+    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint,
+                                               # start, virtual
     make bench T=wide SYSTEMS=MPI ROUNDS=15    # those with this in their name
 
 Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
@@ -25,12 +26,14 @@ import decode
 import measure
 import report
 import start
+import virtual
 from networks import NETWORKS
 from processes import Command, exit_when_terminated, mpiexec, pinned, python, run, tf_config, torchrun
 
 #: Python with tf-keras and PyTorch, from tools/setup-bench.sh.
 OTHERS = str(Path(__file__).parents[1] / ".cache/bench/bin/python")
 PARTS = (*NETWORKS, "allreduce")
+OTHER_PARTS = ("decode", "checkpoint", "start", "virtual")
 
 
 T = TypeVar("T")
@@ -130,7 +133,7 @@ def main() -> None:
     exit_when_terminated()
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", choices=[*PARTS, "decode", "checkpoint", "start"], default=[])
+    parser.add_argument("--parts", nargs="*", choices=[*PARTS, *OTHER_PARTS], default=[])
     parser.add_argument("--systems", default="", metavar="NAME", help="only those with this in their name")
     given = parser.parse_args()
     parts = given.parts or PARTS
@@ -153,6 +156,8 @@ def main() -> None:
         checkpoint.compare(given.rounds)
     if "start" in parts:
         start.compare(given.rounds)
+    if "virtual" in parts:
+        virtual.compare(given.rounds)
 
 
 def tried(measured: Callable[..., T], *arguments: Any) -> list[T]:

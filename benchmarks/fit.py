@@ -18,6 +18,8 @@ parser.add_argument("folder")
 parser.add_argument("--workers", type=int, help="by default, join what TF_CONFIG or MPI's launcher describe")
 parser.add_argument("--communication", default="auto")
 parser.add_argument("--alongside", type=int, default=1, help="how many such runs take place at the same time")
+parser.add_argument("--cores", type=int, default=1, help="cores of each worker")
+parser.add_argument("--virtual", type=int, default=0, help="number of virtual workers; 0 for none")
 parser.add_argument("--steps", type=int, help="train two epochs of so many steps")
 given = parser.parse_args()
 
@@ -28,9 +30,10 @@ if __name__ == "__main__":
     Path(folder, "called").write_text(str(time.time()))
     tfdistr.distributed_fit(
         lambda: networks.model(name), x, y,
-        cluster=None if joins else tfdistr.local_cluster(given.workers, cores_per_worker=1),
+        cluster=None if joins else tfdistr.local_cluster(given.workers, cores_per_worker=given.cores),
         communication=given.communication, per_worker_batch_size=networks.PER_WORKER_BATCH,
         epochs=2 if given.steps else networks.NETWORKS[name].epochs, steps_per_epoch=given.steps, seed=1,
+        virtual_workers=given.virtual or None,
         callbacks=lambda: [measure.callback(folder, alongside)],
         verbose=0, run_dir=None if joins else tempfile.mkdtemp(prefix="run", dir=folder),
     )  # fmt: skip

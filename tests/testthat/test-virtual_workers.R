@@ -1,0 +1,36 @@
+test_that("virtual workers give identical results on one worker and on three, with R functions", {
+  digits <- some_digits()
+  model <- function() {
+    keras <- reticulate::import("keras")
+    layers <- keras$layers
+    model <- keras$Sequential(list(
+      layers$Conv2D(4L, 3L, activation = "relu"), layers$BatchNormalization(), layers$Flatten(),
+      layers$Dropout(0.3), layers$Dense(10L, "softmax")
+    ))
+    mean_error <- function(y_true, y_pred) {
+      keras$ops$mean(keras$losses$sparse_categorical_crossentropy(y_true, y_pred), axis = -1L, keepdims = TRUE)
+    }
+    model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy", mean_error))
+    model
+  }
+  fit <- function(workers) {
+    distributed_fit(
+      model, digits$x, digits$y,
+      validation_data = unname(digits), cluster = local_cluster(workers, env = no_gpus()), batch_size = 50,
+      epochs = 2, seed = 1, virtual_workers = 4
+    )
+  }
+  one <- fit(1)
+  three <- fit(3)
+  expect_identical(three$history, one$history)
+  expect_identical(three$model$get_weights(), one$model$get_weights())
+  expect_identical(three$params$virtual_workers, 4L)
+})
+
+test_that("the number of virtual workers is checked", {
+  digits <- some_digits()
+  fit <- function(...) distributed_fit(small_model, digits$x, digits$y, cluster = local_cluster(2), ...)
+  expect_error(fit(virtual_workers = 1), "at least the number of workers", class = "tfdistr_error_argument")
+  expect_error(fit(virtual_workers = 33), "at most the examples", class = "tfdistr_error_argument")
+  expect_error(fit(virtual_workers = 2.5), "whole number", class = "tfdistr_error_argument")
+})
