@@ -13,7 +13,7 @@ import attrs
 
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.preemption import Preemption, stopped
-from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.result import FitResult, load_communication, load_history, load_model
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
@@ -96,8 +96,9 @@ def fit_on_cluster(
 
         with preemption:
             backend, statuses = _with_restarts(
-                backend, caller.command, run_dir, on_event, restarts, job, preemption
-            )
+                backend, caller.command, run_dir, on_event, restarts, job, preemption,
+                elastic=getattr(cluster, "fewest", None) is not None,
+            )  # fmt: skip
             rows = _rows(statuses, backend)
             if recovery.every is not None:
                 note_result(run_dir, job.epochs, rows)
@@ -121,13 +122,37 @@ def _with_restarts(
     restarts: Restarts,
     job: Job,
     preemption: Preemption,
+    *,
+    elastic: bool,
 ) -> tuple[Backend, list[WorkerStatus]]:
-    """Run the workers. After a failure, restart all workers, or all but the failed worker."""
+    """Run the workers. After a failure, restart all workers, or all but the failed worker.
+
+    If the number of workers may change, the job takes workers back at its next checkpoint.
+    """
+    whole, stop = backend, checkpoint_folder(run_dir) / STOP
+
+    def fewer_than_wanted() -> bool:
+        return elastic and backend is not whole
+
+    def on_checkpoint(event: dict[str, Any]) -> None:
+        if event["event"] == "checkpoint" and fewer_than_wanted() and event["epoch"] < job.epochs:
+            stop.touch()  # the workers save, and end
+        on_event(event)
+
     for attempt in count(1):
         try:
             return backend, run_workers(
-                backend.cluster, command, run_dir, on_event, heartbeat_timeout=job.heartbeat_timeout
+                backend.cluster, command, run_dir, on_checkpoint, heartbeat_timeout=job.heartbeat_timeout
             )
+        except JobStoppedError:
+            if preemption.signalled or not fewer_than_wanted():
+                keep_run_dir(run_dir)
+                raise
+            stop.unlink(missing_ok=True)
+            _keep_logs(run_dir, backend.cluster.workers, f"stopped-{attempt}")
+            backend = whole
+            message = f"The job takes workers back: it goes on with {whole.cluster.workers} workers."
+            on_event({"event": "warning", "message": message, "worker": None, "time": time.time()})
         except (WorkerFailedError, ClusterStartError) as error:
             if preemption.signalled:  # some workers may have got it before they could save
                 keep_run_dir(run_dir)
@@ -139,10 +164,7 @@ def _with_restarts(
             if not again and fewer is None:
                 keep_run_dir(run_dir)  # its logs say more than the error
                 raise
-            for index in range(backend.cluster.workers):
-                log = log_path(run_dir, index)
-                if log.exists():
-                    log.replace(f"{log}.failed-{attempt}")
+            _keep_logs(run_dir, backend.cluster.workers, f"failed-{attempt}")
             reason = error.message.partition("\n")[0].rstrip(".")
             of_event = {"worker": error.worker, "time": time.time()}
             on_event({"event": "restart", "reason": reason, **of_event})
@@ -156,6 +178,14 @@ def _with_restarts(
             keep_run_dir(run_dir)
             raise
     raise AssertionError  # count() has no end
+
+
+def _keep_logs(run_dir: Path, workers: int, ending: str) -> None:
+    """Rename the logs of workers that have ended."""
+    for index in range(workers):
+        log = log_path(run_dir, index)
+        if log.exists():
+            log.replace(f"{log}.{ending}")
 
 
 def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:

@@ -6,12 +6,14 @@ from typing import Any
 
 import attrs
 
+from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.kinds import KINDS, kind_of
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.recovery_options import check_recovery
 
@@ -44,6 +46,7 @@ def run_fit(
         num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
     )
     kind.check_job(job)
+    _check_elastic(job, cluster)
     if cluster is None:
         return kind.fit_here(job, config, caller, run_dir)
     if arguments["start_timeout"] is not None:
@@ -53,3 +56,12 @@ def run_fit(
     env = caller.before_start(job.seed, str(folder))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     return fit_on_cluster(job, kind, cluster, caller, folder)
+
+
+def _check_elastic(job: Job, cluster: Any) -> None:
+    if getattr(cluster, "fewest", None) is not None and job.virtual_workers is None:
+        raise ArgumentError(
+            "A number of workers that may change needs `virtual_workers`, or the result would depend on it.",
+            received=f"from {cluster.fewest} to {cluster.workers} workers, and no virtual_workers",
+            fix=f"Pass virtual_workers={cluster.workers}, or a cluster with one number of workers.",
+        )

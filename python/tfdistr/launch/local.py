@@ -79,6 +79,7 @@ class LocalCluster(EqualWorkers):
     ps: int = argument(whole, "ps", default=0, minimum=0)
     gpus: tuple[str, ...] = ()  # the GPU of each worker; empty if all see all
     warm: bool = argument(flag, "warm", default=True)
+    fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
 
     def __attrs_post_init__(self) -> None:
         check_cores(self.workers, self.cores_per_worker)
@@ -163,7 +164,7 @@ class LocalCluster(EqualWorkers):
 
 
 def local_cluster(
-    workers: int | str = 2,
+    workers: int | str | Sequence[int] = 2,
     *,
     ps: int = 0,
     cores_per_worker: int | None = None,
@@ -180,7 +181,10 @@ def local_cluster(
 
     Args:
         workers: The number of workers, a whole number of at least 1. "gpus" means one worker for each GPU
-            that this process sees (or that ``env`` makes visible); each worker sees only its GPU.
+            that this process sees (or that ``env`` makes visible); each worker sees only its GPU. Two
+            numbers, such as ``(2, 4)``, are for jobs with ``virtual_workers``: the job begins with 4 workers,
+            goes on with at least 2 if some are lost, takes others in their place at the next checkpoint, and
+            ends with the same bits in any case.
         ps: The number of parameter servers, for ``strategy="parameter_server"``. A process for the chief is
             then started, too.
         cores_per_worker: The number of cores of this machine for each worker, which runs as many threads. By
@@ -214,11 +218,25 @@ def local_cluster(
     return cluster
 
 
-def describe_local_cluster(workers: int | str = 2, *, env: Any = None, **options: Any) -> LocalCluster:
+def describe_local_cluster(workers: int | str | Sequence[int] = 2, *, env: Any = None, **options: Any) -> LocalCluster:
     """The cluster that `local_cluster` returns, but nothing is started in the background."""
     gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
+    fewest = None
+    if isinstance(workers, list | tuple):
+        fewest, workers = _check_range(workers)
     count = len(gpus) if isinstance(workers, str) and gpus else workers
-    return LocalCluster(count, env, gpus=gpus, **options)  # type: ignore[arg-type]
+    return LocalCluster(count, env, gpus=gpus, fewest=fewest, **options)  # type: ignore[arg-type]
+
+
+def _check_range(workers: Sequence[Any]) -> tuple[int, int]:
+    numbers = [whole("workers", number) for number in workers]
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise ArgumentError(
+            "`workers` must be one number, or the lowest and the highest number of workers.",
+            received=f"workers={list(workers)}",
+            fix="Pass workers=4, or workers=(2, 4); in R, c(2, 4).",
+        )
+    return numbers[0], numbers[1]
 
 
 def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProcess]:
