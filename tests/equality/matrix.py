@@ -172,7 +172,8 @@ def _row(
     way, name = pair
     for values, who in ((expected, "alone, "), (received, "")):
         if isinstance(values, Failure):
-            return Row(name, way, workers, failure=Failure(who + values.reason, values.details), virtual=virtual)
+            failure = Failure(who + values.reason, values.details)
+            return Row(name, way, workers, failure=failure, virtual=virtual)
     (one,) = expected
     if not virtual:  # the states of optimizers have other sizes than weights, and no bounds of their own
         received = [{k: v for k, v in values.items() if "optimizer" not in k} for values in received]

@@ -371,7 +371,7 @@ class TensorFlowCollectives(Collectives):
         return _outside_of_loops(collective, tensor, key)
 
 
-@tf.function(autograph=False, experimental_attributes={"_noinline": True})
+@tf.function(autograph=False, experimental_attributes={"_noinline": True})  # type: ignore[untyped-decorator]
 def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Add tensors pair by pair.
 

@@ -102,8 +102,9 @@ class MpiCollectives(Collectives):
         def add(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             self._count(rows)
             if self._shared and all(len(nodes) == 1 for nodes in tree.all_nodes):
-                self._shared.add(rows[0], tree)
-                return rows[0]
+                own = rows.reshape(-1)
+                self._shared.add(own, tree)
+                return own
             return self._sum_rows(tree, rows)
 
         own = tf.reshape(_owned(values), tf.shape(values))
@@ -124,7 +125,8 @@ class MpiCollectives(Collectives):
         place = {node: row for row, node in enumerate(node for of_worker in nodes for node in of_worker)}
 
         def value(node: Node) -> np.ndarray[Any, Any]:
-            return each[place[node]]
+            row: np.ndarray[Any, Any] = each[place[node]]
+            return row
 
         total = np.ascontiguousarray(tree.total(value, np.add, known=set(place)))
         result = np.empty(rows.shape[1], rows.dtype)

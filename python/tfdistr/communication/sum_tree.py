@@ -7,11 +7,10 @@ on any number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 Value = TypeVar("Value")
-Add = Callable[[Value, Value], Value]
 #: A node of the tree: the first virtual worker under it, and the one after the last.
 Node = tuple[int, int]
 
@@ -46,7 +45,7 @@ class SumTree:
     def nodes(self, worker: int) -> list[Node]:
         """The largest nodes of the tree whose leaves are all on this worker, from left to right."""
         own = self.leaves_of(worker)
-        return [node for node in _cover((0, self.leaves), own.start, own.stop)]
+        return _cover((0, self.leaves), own.start, own.stop)
 
     @property
     def all_nodes(self) -> list[list[Node]]:
@@ -54,7 +53,11 @@ class SumTree:
         return [self.nodes(worker) for worker in range(self.workers)]
 
     def total(
-        self, value: Callable[[Node], Value], add: Add[Value], root: Node | None = None, known: set[Node] | None = None
+        self,
+        value: Callable[[Node], Value],
+        add: Callable[[Value, Value], Value],
+        root: Node | None = None,
+        known: Collection[Node] | None = None,
     ) -> Value:
         """Add the values under a node, in the order of the tree.
 

@@ -218,7 +218,9 @@ def local_cluster(
     return cluster
 
 
-def describe_local_cluster(workers: int | str | Sequence[int] = 2, *, env: Any = None, **options: Any) -> LocalCluster:
+def describe_local_cluster(
+    workers: int | str | Sequence[int] = 2, *, env: Any = None, **options: Any
+) -> LocalCluster:
     """The cluster that `local_cluster` returns, but nothing is started in the background."""
     gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
     fewest = None

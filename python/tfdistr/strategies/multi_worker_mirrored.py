@@ -256,6 +256,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         own value. A nested batch with ``axis=None`` (Keras builds a model from the shapes of a first batch)
         is the local batch. Other nested values are reduced one by one.
         """
+        if self.extended.virtual and axis is not None:  # logs are those of the whole batch
+            return tf.nest.map_structure(self.extended.local, value)
         if self.extended.collectives is not None:
             local = tf.nest.map_structure(self.extended.local, value)
             if tf.nest.is_nested(value):

@@ -67,7 +67,10 @@ def make_job(
     _check_batch_size(job)
     if job.virtual_workers is not None:
         check_virtual_workers(
-            job.virtual_workers, workers=num_workers, batch_size=job.batch_size, communication=job.communication
+            job.virtual_workers,
+            workers=num_workers,
+            batch_size=job.batch_size,
+            communication=job.communication,
         )
     _check_drop_remainder(job)
     _check_warmup_epochs(job, scale_learning_rate)

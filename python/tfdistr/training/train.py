@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -81,7 +82,7 @@ def _train(
     callbacks: list[keras.callbacks.Callback],
     keeper: Keeper | None,
 ) -> Training:
-    place = {
+    place: dict[str, Any] = {
         "num_workers": strategy.num_workers,
         "index": strategy.worker_index,
         "virtual_workers": strategy.own_virtual_workers,

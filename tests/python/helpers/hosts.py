@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-#: An address range for documentation, of which nobody has a route (RFC 5737).
-NET = "198.51.100"
+#: An address range for tests of networks, of which nobody has a route (RFC 2544). Tests in several processes
+#: have hosts at the same time.
+NET = f"198.18.{os.getpid() % 256}"
 _FORK_SERVER = "tfdistr.launch.warm.server"
 
 

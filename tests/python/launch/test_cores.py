@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import tfdistr
-from tfdistr.errors import ArgumentError
 from tfdistr._utils.processes import usable_cores
+from tfdistr.errors import ArgumentError
 from tfdistr.launch.cores import check_cores, share_of, take_cores
 
 CORES = usable_cores()

@@ -24,8 +24,8 @@ def compare_machines(collectives: Collectives) -> None:
         if bits != usual:
             other = next(name for bits, name in found if bits == usual)
             log.warning(
-                "Worker %d (%s) computes a test with other bits than most workers (%s). With virtual workers, a "
-                "result has the same bits only on machines with the same kind of processor.",
+                "Worker %d (%s) computes a test with other bits than most workers (%s). With virtual "
+                "workers, a result has the same bits only on machines with the same kind of processor.",
                 worker,
                 name,
                 other,

@@ -1,14 +1,10 @@
 """The step of one virtual worker: a function of its rows that changes nothing.
 
-The function is traced once, whatever the number of virtual workers. The optimizer does not run in it: its
-results are gradients and new values of variables. Some models exchange values between replicas before that:
-synchronized normalization, and losses that divide by a number which all shares decide. The function is cut
-there into stages. The first stage returns the values to exchange; the next stage gets their sums.
+The optimizer does not run in it: its results are gradients and new values of variables.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,21 +90,25 @@ class Share:
         self.mean = MeanOverExamples(self, self, rows)
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
+    def without_stand_in(self, value: Any) -> Any:
+        """A value, but zero if the share has no rows, where a row of zeros takes their place."""
+        if value is None or self.present is None or not value.dtype.is_floating:
+            return value
+        return scale(value, self.present)
+
     def all_reduce(
         self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
     ) -> list[Any]:
         """Stop for the sums over all shares."""
         if self._graph is None or tf.compat.v1.get_default_graph() is not self._graph:
             raise ArgumentError(
-                "With virtual workers, a model may exchange values between replicas in its own step only: not "
-                "in a loop or a branch of TensorFlow, and not with run_eagerly=True.",
+                "With virtual workers, a model may exchange values between replicas in its own step only: "
+                "not in a loop or a branch of TensorFlow, and not with run_eagerly=True.",
                 received="an all-reduce in such a place",
                 fix="Move the layer, such as BatchNormalization(synchronized=True), out of it.",
             )
         self.replica_reductions += 1
-        values = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        if self.present is not None:
-            values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]
+        values = [self.without_stand_in(tf.convert_to_tensor(tensor)) for tensor in tensors]
         sums = [tf.compat.v1.placeholder(value.dtype, value.shape) for value in values]
         self.step.exchanges.append(Exchange(values, sums))
         if op == tf.distribute.ReduceOp.MEAN:
@@ -155,7 +155,7 @@ def share_step(
                 received="a second call of optimizer.apply() in a step",
                 fix="Train without virtual_workers, or with one optimizer whose gradients come together.",
             )
-        step.gradients = [g if g is None or share.present is None else scale(g, share.present) for g in gradients]
+        step.gradients = [share.without_stand_in(gradient) for gradient in gradients]
         step.weights = list(weights)
         scope.close(weights)
 
@@ -201,143 +201,4 @@ def _refuse(variable: Any, what: str) -> None:
         "With virtual workers, only the model's optimizer may change its weights, once in a step.",
         received=f"a step that changes {variable.path} by itself",
         fix="Train without virtual_workers.",
-    )
-
-
-# Operations whose results no seed of Keras decides; TensorFlow's own names.
-_RANDOM = {
-    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle",
-    "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform",
-    "StatefulStandardNormalV2", "StatefulUniformFullInt", "StatefulUniformInt", "StatefulRandomBinomial",
-    "StatefulTruncatedNormal",
-}  # fmt: skip
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
-
-
-def check_operations(graph: tf.Graph) -> None:
-    """Refuse operations in the graph of a share that would break the promise.
-
-    Raises:
-        ArgumentError: The step draws random numbers that do not depend on Keras's seeds, or it changes
-            variables of TensorFlow.
-    """
-    definition = graph.as_graph_def()
-    functions = (function.node_def for function in definition.library.function)
-    for node in (node for nodes in (definition.node, *functions) for node in nodes):
-        if node.op in _RANDOM:
-            raise ArgumentError(
-                "With virtual workers, random numbers must depend on the seed, the step and the virtual worker.",
-                received=f"the operation {node.op} ({node.name})",
-                fix="Use keras.random with a keras.random.SeedGenerator instead of tf.random.",
-            )
-        if node.op.startswith(_WRITES):
-            raise ArgumentError(
-                "With virtual workers, a step may change only variables of Keras.",
-                received=f"the operation {node.op} ({node.name})",
-                fix="Make the variable with self.add_weight(trainable=False) or self.add_variable().",
-            )
-
-
-class Stages:
-    """The step of a virtual worker as functions: one for each part between two exchanges.
-
-    Args:
-        inputs: The inputs of the step, tensors of its graph.
-        step: The step, traced in a graph.
-        results: The tensors that are wanted.
-        function: The function that was traced.
-    """
-
-    def __init__(self, inputs: Sequence[tf.Tensor], step: ShareStep, results: Sequence[tf.Tensor], function: Any):
-        self.exchanges = step.exchanges
-        self._inputs = list(inputs)
-        self._results = list(results)
-        cut = _Cut(function.graph, inputs, step.exchanges)
-        self._feeds, self._fetches, self._functions = [], [], []
-        for number in range(len(self.exchanges) + 1):
-            feeds, fetches = cut.stage(number, results)
-            self._feeds.append(feeds)
-            self._fetches.append(fetches)
-            self._functions.append(_apart(function.prune(feeds, fetches), feeds))
-
-    def begin(self, inputs: Sequence[tf.Tensor]) -> dict[Any, tf.Tensor]:
-        """The known tensors of a virtual worker before its first stage."""
-        return {key.ref(): value for key, value in zip(self._inputs, inputs, strict=True)}
-
-    def run(self, number: int, known: dict[Any, tf.Tensor]) -> None:
-        """Run a stage: add its results to the known tensors."""
-        found = self._functions[number](*[known[tensor.ref()] for tensor in self._feeds[number]])
-        known.update({t.ref(): value for t, value in zip(self._fetches[number], found, strict=True)})
-
-    def results(self, known: dict[Any, tf.Tensor]) -> list[tf.Tensor]:
-        """The results, after the last stage."""
-        return [known[tensor.ref()] for tensor in self._results]
-
-
-class _Cut:
-    """Which operations belong to which stage, and what must pass from one stage to another."""
-
-    def __init__(self, graph: tf.Graph, inputs: Sequence[tf.Tensor], exchanges: Sequence[Exchange]) -> None:
-        self._exchanges = exchanges
-        given = {tensor.ref(): 0 for tensor in inputs}
-        for number, exchange in enumerate(exchanges):
-            given |= {tensor.ref(): number + 1 for tensor in exchange.sums}
-        self._given = given
-        starts = {tensor.deref().op.name: stage for tensor, stage in given.items()}
-        # Constants, and variables that are only read, are in every stage.
-        self._stage: dict[str, int | None] = {}
-        self._passed: list[set[Any]] = [set() for _ in range(len(exchanges) + 1)]
-        for operation in graph.get_operations():
-            before = [self._stage.get(t.op.name) for t in operation.inputs]
-            before += [self._stage.get(control.name) for control in operation.control_inputs]
-            known = [stage for stage in before if stage is not None]
-            stage = starts.get(operation.name, max(known) if known else None)
-            self._stage[operation.name] = stage
-            for tensor in operation.inputs:
-                own = self._stage.get(tensor.op.name)
-                if stage is not None and own is not None and own < stage and tensor.ref() not in given:
-                    # TensorFlow replaces whole operations, so that all outputs must pass.
-                    self._passed[stage] |= {output.ref() for output in tensor.op.outputs}
-
-    def stage(self, number: int, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The inputs and the outputs of a stage."""
-        feeds = [ref for ref, stage in self._given.items() if stage <= number]
-        feeds += self._sorted(self._passed[number])
-        needed = {tensor.ref(): None for tensor in results}
-        needed |= {tensor.ref(): None for exchange in self._exchanges for tensor in exchange.values}
-        for later in self._passed[number + 1 :]:
-            needed |= {ref: None for ref in self._sorted(later)}
-        own = [ref for ref in needed if (self._stage[ref.deref().op.name] or 0) == number]
-        fetches = [ref.deref() for ref in own if ref not in self._given]
-        reached = _reached(fetches, set(feeds))
-        return [ref.deref() for ref in feeds if ref.deref().op.name in reached], fetches
-
-    def _sorted(self, refs: set[Any]) -> list[Any]:
-        return sorted(refs, key=lambda ref: ref.deref().name)
-
-
-def _reached(tensors: Sequence[tf.Tensor], ends: set[Any]) -> set[str]:
-    """The names of the operations of those tensors among ``ends`` that others are computed from."""
-    reached, seen, left = set[str](), set[str](), list(tensors)
-    while left:
-        tensor = left.pop()
-        if tensor.ref() in ends:
-            reached.add(tensor.op.name)
-        elif tensor.op.name not in seen:
-            seen.add(tensor.op.name)
-            left += [t for operation in (tensor.op, *tensor.op.control_inputs) for t in operation.inputs]
-    return reached
-
-
-def _apart(pruned: Any, feeds: Sequence[tf.Tensor]) -> Any:
-    """A function that TensorFlow does not merge with the graph around it, so that its kernels stay the same."""
-
-    def call(*arguments: tf.Tensor) -> Any:
-        return pruned(*arguments)
-
-    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds]
-    with contextlib.suppress(AttributeError):
-        call.__name__ = "virtual_worker"
-    return tf.function(
-        call, input_signature=signature, autograph=False, experimental_attributes={"_noinline": True}
     )

@@ -15,7 +15,9 @@ from tfdistr.data.shard import cut_rows
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact_step import count_examples
 from tfdistr.strategies.replica import OneReplica
-from tfdistr.strategies.virtual.share import ShareStep, Stages, check_operations, share_step
+from tfdistr.strategies.virtual.operations import check_operations
+from tfdistr.strategies.virtual.share import ShareStep, share_step
+from tfdistr.strategies.virtual.stages import Stages
 
 # What changes variables and what is summed is in functions that TensorFlow does not merge with the graph
 # around them. So the graph of a number is the same on any number of workers, and so are its kernels.
@@ -86,7 +88,8 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
         raise ArgumentError(
             "With virtual workers, a strategy runs the steps of Keras's fit, evaluate and predict only.",
             received=f"strategy.run() with the function {getattr(fn, '__name__', fn)!r}",
-            fix="Put the step into train_step() of a keras.Model, or make the strategy without virtual_workers.",
+            fix="Put the step into train_step() of a keras.Model, or make the strategy without "
+            "virtual_workers.",
         )
     model, own = step
     data, *others = args
@@ -160,9 +163,14 @@ class _Step:
     """One step; the arguments are those of ``VirtualWorkers.run``."""
 
     def __init__(
-        self, extended: OneReplica, virtual: VirtualWorkers, model: keras.Model, fn: Any, others: Sequence[Any],
+        self,
+        extended: OneReplica,
+        virtual: VirtualWorkers,
+        model: keras.Model,
+        fn: Any,
+        others: Sequence[Any],
         predicts: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._extended, self._virtual, self._model = extended, virtual, model
         self._fn, self._others, self._predicts = fn, others, predicts
 
@@ -230,9 +238,7 @@ class _Step:
         wanted = [tensor for group in traced.groups for tensor in group]
         inputs = function.inputs[: len(scalars) + len(_components(form))]
         stages = Stages(inputs, traced.step, wanted, function)
-        known = [
-            stages.begin([tf.constant(v), all_rows, *_components(part)]) for v, part in parts.items()
-        ]
+        known = [stages.begin([tf.constant(v), all_rows, *_components(part)]) for v, part in parts.items()]
         for number in range(len(stages.exchanges) + 1):
             for each in known:
                 stages.run(number, each)
@@ -273,7 +279,7 @@ class _Step:
             with extended.replica_context(), tf.device(extended.worker_devices[0]):
                 gradients = [_received(gradient, total, part) for gradient in step.gradients]
                 if step.weights:
-                    with _private.optimizer_step(self._model, lambda loss: loss, lambda grads: list(grads)):
+                    with _private.optimizer_step(self._model, lambda loss: loss, list):
                         self._model.optimizer.apply(gradients, step.weights)
                 for variable, _ in step.summed:
                     self._assign(variable, next(total))

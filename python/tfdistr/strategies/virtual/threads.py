@@ -32,6 +32,6 @@ def use_one_thread() -> None:
             "changes the rounding.",
             received=f"a process in which TensorFlow already runs, with {threads} threads for an operation",
             fix="Make the call before anything else uses TensorFlow, call "
-            "tf.config.threading.set_intra_op_parallelism_threads(1) first, or pass cluster=local_cluster(1), "
-            "which trains in a process of its own.",
+            "tf.config.threading.set_intra_op_parallelism_threads(1) first, or pass "
+            "cluster=local_cluster(1), which trains in a process of its own.",
         )

@@ -50,7 +50,8 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
     for name, size in SIZES.items():
         for kind in KINDS:
             [total] = summed(size, kind)
-            expected = tree.total(lambda leaf: value(leaf[0], size, kind).numpy(), lambda a, b: a + b)
+            leaves_of_kind = [value(leaf, size, kind).numpy() for leaf in range(leaves)]
+            expected = add_leaves(tree, leaves_of_kind)
             found["same"][f"{name} {kind}"] = total.numpy().tobytes() == expected.tobytes()
         before = sent(collectives)
         strategy.barrier(f"begin {name}", 60)
@@ -59,6 +60,10 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
         strategy.barrier(f"end {name}", 60)
         found["bytes"][name] = sent(collectives) - before
     (folder / f"{strategy.worker_index}.json").write_text(json.dumps(found))
+
+
+def add_leaves(tree: Any, values: list[Any]) -> Any:
+    return tree.total(lambda leaf: values[leaf[0]], lambda a, b: a + b)
 
 
 def sent(collectives: Any) -> int:
