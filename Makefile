@@ -78,8 +78,9 @@ docs: ## man/ and NAMESPACE from the comments in R/
 faults: setup ## all that can happen to a worker, and who sees what after how many seconds; T=name
 	$(PYTHON) -m pytest tests/faults $(if $(T),-k '$(T)')
 
-chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8
-	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION)
+chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8, VIRTUAL=4
+	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
+	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
 bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode checkpoint start virtual', ROUNDS=5, SYSTEMS=
 	@tools/setup-bench.sh

@@ -73,7 +73,9 @@ cluster_from_env <- function() {
 #' that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not protected.
 #'
 #' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
-#'   (or that `env` makes visible). Each such worker sees only its GPU.
+#'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are for
+#'   jobs with `virtual_workers`: the job begins with 4 workers, goes on with at least 2 if some are lost,
+#'   takes others in their place at the next checkpoint, and ends with the same bits in any case.
 #' @param ps Number of parameter servers beside the workers, for `strategy = "parameter_server"`. A chief is
 #'   then started, too. The chief is an R process, the other tasks are Python processes.
 #' @param cores_per_worker Number of cores of this machine on which each worker runs, with as many threads.
@@ -89,7 +91,7 @@ cluster_from_env <- function() {
 #'   background. It serves all jobs of this session. It ends with the session, after ten idle minutes, or by
 #'   [stop_warm_workers()]. Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs
 #'   say why.
-#' @return A list of class `tfdistr_local_cluster` with these seven values, and `gpus`, the GPU of each
+#' @return A list of class `tfdistr_local_cluster` with these seven values, `fewest`, and `gpus`, the GPU of each
 #'   worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
@@ -107,6 +109,7 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
   structure(
     list(
       workers = reticulate::py_to_r(made$workers),
+      fewest = reticulate::py_to_r(made$fewest),
       ps = reticulate::py_to_r(made$ps),
       gpus = unlist(reticulate::py_to_r(made$gpus)),
       cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
@@ -281,7 +284,10 @@ format.tfdistr_cluster_plan <- function(x, ...) {
 #' @export
 format.tfdistr_local_cluster <- function(x, ...) {
   c(
-    sprintf("%d %s on this machine", x$workers, if (x$workers == 1L) "worker" else "workers"),
+    sprintf(
+      "%s %s on this machine", paste(c(x$fewest, x$workers), collapse = " to "),
+      if (x$workers == 1L) "worker" else "workers"
+    ),
     if (x$ps) sprintf("  and %d parameter %s", x$ps, if (x$ps == 1L) "server" else "servers"),
     if (length(x$env)) sprintf("  with %s", names(x$env))
   )

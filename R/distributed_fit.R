@@ -252,7 +252,7 @@ python_validation <- function(value, call = rlang::caller_env()) {
 workers_cluster <- function(cluster) {
   env <- if (is.list(cluster)) as.list(cluster$env)
   if (inherits(cluster, "tfdistr_local_cluster")) {
-    workers <- if (length(cluster$gpus)) "gpus" else cluster$workers
+    workers <- if (length(cluster$gpus)) "gpus" else c(cluster$fewest, cluster$workers)
     python_local_cluster(
       workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm
     )

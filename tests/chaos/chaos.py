@@ -1,7 +1,10 @@
 """Trains a model while its workers are killed, halted and robbed of their folders, and compares every bit.
 
     python tests/chaos/chaos.py --seed 1 --kills 8 --workers 2 --communication ring
+    python tests/chaos/chaos.py --seed 1 --kills 8 --virtual 4
 
+With ``--virtual`` the number of workers changes: after each kill the job continues with a random number of
+workers, up to the number of virtual workers. It is compared with an undisturbed run of one worker.
 The disturbed run must end with the weights, the optimizer's variables and the history of one that was left
 in peace. Exit status 0 if it does.
 """
@@ -20,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -48,7 +52,7 @@ def model() -> keras.Model:
     return made
 
 
-def train(folder: Path, workers: int, communication: str) -> tfdistr.FitResult:
+def train(folder: Path, workers: int, communication: str, **arguments: Any) -> tfdistr.FitResult:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(16 * STEPS, 6)).astype("float32")
     y = (x[:, 0] * x[:, 1] > 0).astype("int64")
@@ -58,7 +62,8 @@ def train(folder: Path, workers: int, communication: str) -> tfdistr.FitResult:
             keras.callbacks.EarlyStopping(patience=EPOCHS), keras.callbacks.ReduceLROnPlateau(patience=1),
         ],
         cluster=tfdistr.local_cluster(workers), communication=communication,
-        run_dir=folder, checkpoint_every=EVERY, max_restarts=2, heartbeat_timeout=HALTED, verbose=0,
+        run_dir=folder, checkpoint_every=EVERY, heartbeat_timeout=HALTED, verbose=0,
+        **{"max_restarts": 2, **arguments},
     )  # fmt: skip
 
 
@@ -86,6 +91,7 @@ class Chaos(threading.Thread):
         faults: Names of faults: "kill", "kill the chief", "kill during a save", "halt" or "delete".
         seed: Which worker, and when.
         say: Called with a line for each.
+        gone: Processes of workers that have ended before.
     """
 
     def __init__(
@@ -95,13 +101,14 @@ class Chaos(threading.Thread):
         faults: Sequence[str],
         seed: int,
         say: Callable[[str], None] = print,
+        gone: set[int] | None = None,
     ) -> None:
         super().__init__(daemon=True)
         self._run_dir, self._workers, self._faults, self._say = run_dir, workers, faults, say
         self._random = random.Random(seed)
         self._folder = CheckpointFolder(checkpoint_folder(run_dir))
         self._last: list[int] = []
-        self._gone: set[int] = set()  # processes of workers that were ended
+        self._gone = set() if gone is None else gone  # processes of workers that were ended
         self.done: list[str] = []
 
     def run(self) -> None:
@@ -178,19 +185,56 @@ def run(
         return f"no time for {left}" if left else difference(peaceful, disturbed)
 
 
+def run_elastic(
+    kills: int, *, most: int, communication: str, seed: int, say: Callable[[str], None] = print
+) -> str | None:
+    """Train once on one worker, and once with another number of workers after each kill, up to ``most``.
+
+    Returns:
+        What differs, or which fault was not done.
+    """
+    chosen, gone = random.Random(seed), set[int]()
+    with tempfile.TemporaryDirectory(prefix="tfdistr-chaos-") as folder:
+        peaceful = train(Path(folder, "peaceful"), 1, communication, virtual_workers=most)
+        run_dir = Path(folder, "disturbed")
+        for number in range(kills + 1):
+            workers = chosen.randint(1, most)
+            say(f"with {workers} worker{'s' * (workers > 1)}")
+            if number < kills:
+                Chaos(run_dir, workers, ["kill"], chosen.randrange(1000), say, gone).start()
+            try:
+                disturbed = train(
+                    run_dir, workers, communication, virtual_workers=most, resume=True, max_restarts=0
+                )
+            except tfdistr.WorkerFailedError:
+                continue
+            return f"no time for kill {number + 1}" if number < kills else difference(peaceful, disturbed)
+    return "the last run failed"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--communication", default="auto", choices=["auto", "ring", "mpi"])
+    parser.add_argument("--virtual", type=int, help="number of virtual workers: change that of workers")
     given = parser.parse_args()
+    steps = f"{EPOCHS} epochs of {STEPS} steps, a checkpoint every {EVERY}, seed {given.seed}"
+    if given.virtual:
+        how = {"most": given.virtual, "communication": given.communication, "seed": given.seed}
+        found = run_elastic(given.kills, **how)
+        print(f"{given.kills} kills, 1 to {given.virtual} workers, {given.communication}, {steps}:")
+        return verdict(found)
     kills = ["kill"] * max(given.kills - 1, 0) + ["kill the chief"] * min(given.kills, 1)
     faults = [*kills, "kill during a save", "halt", "delete"]
     random.Random(given.seed).shuffle(faults)
     found = run(faults, workers=given.workers, communication=given.communication, seed=given.seed)
-    steps = f"{EPOCHS} epochs of {STEPS} steps, a checkpoint every {EVERY}, seed {given.seed}"
     print(f"{len(faults)} faults, {given.workers} workers, {given.communication}, {steps}:")
+    return verdict(found)
+
+
+def verdict(found: str | None) -> int:
     print(f"DIFFERENT: {found}" if found else "weights, optimizer and history are the same, bit by bit")
     return 1 if found else 0
 

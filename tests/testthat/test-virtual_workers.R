@@ -34,3 +34,17 @@ test_that("the number of virtual workers is checked", {
   expect_error(fit(virtual_workers = 33), "at most the examples", class = "tfdistr_error_argument")
   expect_error(fit(virtual_workers = 2.5), "whole number", class = "tfdistr_error_argument")
 })
+
+test_that("a number of workers that may change is a part of the cluster, and needs virtual workers", {
+  cluster <- local_cluster(c(2, 3), warm = FALSE)
+  expect_identical(cluster$workers, 3L)
+  expect_identical(cluster$fewest, 2L)
+  expect_output(print(cluster), "2 to 3 workers on this machine")
+  digits <- some_digits()
+  expect_error(
+    distributed_fit(small_model, digits$x, digits$y, cluster = cluster),
+    "needs `virtual_workers`.*from 2 to 3 workers",
+    class = "tfdistr_error_argument"
+  )
+  expect_error(local_cluster(c(3, 2)), "the lowest and the highest number", class = "tfdistr_error_argument")
+})

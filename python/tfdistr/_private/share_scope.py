@@ -67,6 +67,10 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
             self._begun[id(variable)] = self._first_value(variable)
         return self._begun[id(variable)]
 
+    def begun(self, variable: Any) -> Any:
+        """The value with which the share began; None if it did not read the variable."""
+        return self._begun.get(id(variable))
+
     def _first_value(self, variable: Any) -> Any:
         value = variable._value
         if value is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from paths import ROOT
 
 import tfdistr
 from tfdistr.jobs.caller import Caller
@@ -80,6 +82,15 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path, commun
     plain = job(1)
     assert weights(fit) == weights(plain)
     assert fit.history == plain.history
+
+
+@pytest.mark.slow
+def test_kills_and_other_numbers_of_workers_change_no_bit():
+    said: list[str] = []
+    chaos = runpy.run_path(str(ROOT / "tests" / "chaos" / "chaos.py"))
+    found = chaos["run_elastic"](2, most=4, communication="auto", seed=3, say=said.append)
+    assert found is None, said
+    assert len([line for line in said if "killed" in line]) == 2
 
 
 def test_a_number_that_may_change_needs_virtual_workers():

@@ -159,8 +159,9 @@ def share_step(
         step.weights = list(weights)
         scope.close(weights)
 
-    optimizer = model.optimizer.variables if model.optimizer is not None else ()
-    scope = _private.ShareScope(virtual_worker, [*model.trainable_variables, *optimizer], _refuse)
+    optimizer = getattr(model, "optimizer", None)
+    protected = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else ())]
+    scope = _private.ShareScope(virtual_worker, protected, _refuse)
     extended.share, before = share, extended.share
     extended.replicas_to_tell = 1
     try:
@@ -177,6 +178,7 @@ def share_step(
             step.examples = share.rows
             step.changed = list(scope.changed)
             step.values = [_value_of(scope, variable) for variable in step.changed]
+            _check_sums(scope, step)
             step.draws = {id(v): scope.changes[id(v)] for v in step.changed if _private.is_seed(v)}
             step.weight = share.mean.weight()
     finally:
@@ -187,6 +189,29 @@ def share_step(
 
 def _value_of(scope: Any, variable: Any) -> tf.Tensor:
     return tf.convert_to_tensor(scope.get_current_value(variable), variable.dtype)
+
+
+def _check_sums(scope: Any, step: ShareStep) -> None:
+    """Refuse metrics that do not add: their parts cannot be put together."""
+    for variable, value in step.summed:
+        begun = scope.begun(variable)
+        if variable.aggregation == "sum" and not tf.executing_eagerly() and not _adds(value, begun):
+            raise ArgumentError(
+                "With virtual workers, the variables of metrics must be sums over the rows: the shares are "
+                "added.",
+                received=f"an update of {variable.path} that is no addition",
+                fix="Compute it from sums in result(), or in a callback after the epoch.",
+            )
+
+
+def _adds(value: tf.Tensor, begun: tf.Tensor) -> bool:
+    """Whether a tensor is a tensor from the beginning plus something."""
+    if value is begun:
+        return True
+    operation = value.op
+    if operation.type in ("Identity", "Cast"):
+        return _adds(operation.inputs[0], begun)
+    return operation.type in ("Add", "AddV2", "AddN") and any(_adds(part, begun) for part in operation.inputs)
 
 
 def _refuse(variable: Any, what: str) -> None:

@@ -82,6 +82,20 @@ class ReadsAfter(keras.Model):
         return {"norm": tf.norm(self.trainable_weights[0].value)}
 
 
+class Largest(keras.metrics.Metric):
+    """No sum over rows."""
+
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.value = self.add_variable((), "zeros", name="value")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.value.assign(keras.ops.maximum(self.value, keras.ops.max(y_pred)))
+
+    def result(self) -> Any:
+        return self.value
+
+
 def own_class(kind: type[keras.Model]) -> Callable[[], keras.Model]:
     def make() -> keras.Model:
         inputs = keras.Input((4,))
@@ -121,6 +135,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "weights changed by a layer": lambda: fit(stack(Clipped(4))),
     "two updates": lambda: fit(own_class(TwoUpdates)),
     "weights read after the update": lambda: fit(own_class(ReadsAfter)),
+    "a metric that does not add": lambda: fit(stack(metrics=[Largest()])),
     "an exchange in eager mode": lambda: fit(exchanging),
     "a loop of one's own": own_loop,
 }
