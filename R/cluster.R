@@ -73,8 +73,8 @@ cluster_from_env <- function() {
 #' that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not protected.
 #'
 #' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
-#'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are for
-#'   jobs with `virtual_workers`: the job begins with 4 workers, goes on with at least 2 if some are lost,
+#'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are
+#'   for jobs with `virtual_workers`: the job begins with 4 workers, goes on with at least 2 if some are lost,
 #'   takes others in their place at the next checkpoint, and ends with the same bits in any case.
 #' @param ps Number of parameter servers beside the workers, for `strategy = "parameter_server"`. A chief is
 #'   then started, too. The chief is an R process, the other tasks are Python processes.
@@ -91,8 +91,8 @@ cluster_from_env <- function() {
 #'   background. It serves all jobs of this session. It ends with the session, after ten idle minutes, or by
 #'   [stop_warm_workers()]. Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs
 #'   say why.
-#' @return A list of class `tfdistr_local_cluster` with these seven values, `fewest`, and `gpus`, the GPU of each
-#'   worker.
+#' @return A list of class `tfdistr_local_cluster` with these seven values, `fewest`, and `gpus`, the GPU of
+#'   each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf reticulate::py_available(initialize = TRUE)
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))

@@ -8,7 +8,8 @@ test_that("virtual workers give identical results on one worker and on three, wi
       layers$Dropout(0.3), layers$Dense(10L, "softmax")
     ))
     mean_error <- function(y_true, y_pred) {
-      keras$ops$mean(keras$losses$sparse_categorical_crossentropy(y_true, y_pred), axis = -1L, keepdims = TRUE)
+      losses <- keras$losses$sparse_categorical_crossentropy(y_true, y_pred)
+      keras$ops$mean(losses, axis = -1L, keepdims = TRUE)
     }
     model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy", mean_error))
     model
