@@ -103,14 +103,14 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   expect_identical(
     unclass(cluster),
     list(
-      workers = 3L, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = c(A = "1", B = "two"),
+      workers = 3L, fewest = NULL, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = c(A = "1", B = "two"),
       follow = TRUE, start_timeout = 60, warm = TRUE
     )
   )
   expect_identical(
     unclass(local_cluster()),
     list(
-      workers = 2L, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = NULL, follow = FALSE,
+      workers = 2L, fewest = NULL, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = NULL, follow = FALSE,
       start_timeout = 300, warm = TRUE
     )
   )

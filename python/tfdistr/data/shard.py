@@ -135,7 +135,8 @@ def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.da
         )
 
     _, reason = choose_policy(_private.source_files(dataset), shares)
-    log.info("Each worker takes its rows of every global batch, which has %d shares: %s", shares, reason)
+    sharers = "virtual workers" if isinstance(own, range) else "workers"
+    log.info("Each of %d %s takes its rows of every global batch: %s", shares, sharers, reason)
     return mark_share(rows_of_worker(dataset, shares, own).prefetch(tf.data.AUTOTUNE))
 
 

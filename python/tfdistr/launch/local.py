@@ -224,7 +224,7 @@ def describe_local_cluster(
     """The cluster that `local_cluster` returns, but nothing is started in the background."""
     gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
     fewest = None
-    if isinstance(workers, list | tuple):
+    if isinstance(workers, list | tuple) and len(workers) == 2:
         fewest, workers = _check_range(workers)
     count = len(gpus) if isinstance(workers, str) and gpus else workers
     return LocalCluster(count, env, gpus=gpus, fewest=fewest, **options)  # type: ignore[arg-type]
@@ -232,9 +232,9 @@ def describe_local_cluster(
 
 def _check_range(workers: Sequence[Any]) -> tuple[int, int]:
     numbers = [whole("workers", number) for number in workers]
-    if len(numbers) != 2 or numbers[0] > numbers[1]:
+    if numbers[0] > numbers[1]:
         raise ArgumentError(
-            "`workers` must be one number, or the lowest and the highest number of workers.",
+            "`workers` must be one number, or the lowest and the highest number of workers, in this order.",
             received=f"workers={list(workers)}",
             fix="Pass workers=4, or workers=(2, 4); in R, c(2, 4).",
         )

@@ -66,7 +66,8 @@ def weights(fit: tfdistr.FitResult) -> bytes:
     return b"".join(np.asarray(weight).tobytes() for weight in fit.model.get_weights())
 
 
-@pytest.mark.parametrize("communication", ["mpi", pytest.param("ring", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("communication", ["mpi", "ring"])
 def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path, communication):
     events: list[dict[str, Any]] = []
     fit = run_fit(

@@ -45,7 +45,7 @@ def test_an_unknown_option_is_refused_with_those_there_are():
         tfdistr.make_strategy("multi_worker_mirrored", timeout=3, start_timeout=3)
     assert str(caught.value).splitlines() == [
         "The strategy 'multi_worker_mirrored' has the options 'communication', 'cluster_resolver', "
-        "'gradient_dtype', 'bytes_per_pack', 'start_timeout', 'heartbeat_timeout'.",
+        "'gradient_dtype', 'virtual_workers', 'bytes_per_pack', 'start_timeout', 'heartbeat_timeout'.",
         "Received: 'timeout'",
         "Fix: Leave it out, or correct its name.",
     ]

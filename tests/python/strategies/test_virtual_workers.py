@@ -62,7 +62,7 @@ def of_one_worker():
     ("workers", "communication"),
     mostly_slow(
         [(workers, carrier) for workers in (2, 3, 4) for carrier in ("mpi", "ring")],
-        quick=[(3, "mpi"), (2, "ring")],
+        quick=[(3, "mpi")],
     ),
 )
 def test_a_job_has_the_same_bits_on_any_number_of_workers(of_one_worker, workers, communication):
@@ -74,6 +74,7 @@ def test_and_on_any_number_of_cores(of_one_worker):
     assert bits(1, 2) == of_one_worker
 
 
+@pytest.mark.slow
 def test_their_number_decides_the_bits(of_one_worker):
     weights, history = bits(1, virtual_workers=2)
     assert weights != of_one_worker[0]
@@ -93,6 +94,7 @@ def test_a_run_goes_on_with_any_number_of_workers(tmp_path):
     assert found == plain
 
 
+@pytest.mark.slow
 def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
     bits(2, epochs=1, virtual_workers=None, run_dir=tmp_path, resume=True)
     with pytest.raises(tfdistr.ArgumentError, match="workers=1, where the run has 2"):
@@ -115,10 +117,8 @@ def rows(request) -> dict[tuple[str, str, int], matrix.Row]:
     return {(row.way, row.case): row for row in matrix.run_matrix(pairs, (3,), virtual=4)}
 
 
-@pytest.mark.parametrize(
-    ("way", "case"),
-    mostly_slow(PAIRS, quick=[("drop-in", "several_normalizations"), ("distributed_fit", "embedding")]),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "case"), PAIRS)
 def test_a_case_has_the_same_bits_on_three_workers(rows, way, case):
     row = rows[way, case]
     assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])

@@ -61,7 +61,9 @@ def test_a_job_comes_back_as_it_was(tmp_path):
 def test_the_strategy_can_be_made_before_the_job_is_read(tmp_path):
     job(communication="ring", start_timeout=5.0).save(tmp_path)
     (tmp_path / "job.pkl").unlink()
-    options = {"communication": "ring", "start_timeout": 5.0, "heartbeat_timeout": 30.0}
+    options = {
+        "communication": "ring", "virtual_workers": None, "start_timeout": 5.0, "heartbeat_timeout": 30.0
+    }  # fmt: skip
     assert Job.load_strategy(tmp_path) == ("multi_worker_mirrored", options)
     job(strategy="mirrored", options={"devices": ["cpu:0"]}).save(tmp_path)
     assert Job.load_strategy(tmp_path) == ("mirrored", {"devices": ["cpu:0"]})
