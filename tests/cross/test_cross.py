@@ -13,8 +13,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.mark.parametrize(
     ("program", "last_line"),
-    [("objects.py", "same objects"), ("errors.py", "same errors"), ("same_weights.py", "same weights")],
-)
+    [
+        ("objects.py", "same objects"), ("errors.py", "same errors"), ("same_weights.py", "same weights"),
+        pytest.param("same_bits.py", "same bits", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_both_languages_agree(program: str, last_line: str) -> None:
     # By absolute path: embedded in a static Python, R could not load its modules otherwise.
     ended = subprocess.run(

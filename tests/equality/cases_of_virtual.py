@@ -6,9 +6,8 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from case import X, Y, case
-from models import compiled, dense, layers, optimizers, with_layers
+from models import compiled, layers, optimizers, with_layers
 
 ROWS = "each worker normalizes with its own rows"
 DRAWS = "each worker draws its own random numbers"
@@ -90,16 +89,3 @@ def several_normalizations():
         ]),
         optimizers.Adam(0.01),
     )  # fmt: skip
-
-
-def _long() -> tf.data.Dataset:
-    examples = tf.data.Dataset.from_tensor_slices((X, Y))
-    return examples.shuffle(200).batch(32).repeat()
-
-
-@case(
-    only_virtual="rounding, which Adam enlarges in 200 steps", data=_long, held_out=(X[:50], Y[:50]),
-    steps_per_epoch=100,
-)  # fmt: skip
-def long_training():
-    return dense(optimizers.Adam(0.03))

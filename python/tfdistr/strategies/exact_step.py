@@ -102,7 +102,8 @@ class MeanOverExamples:
     def __init__(self, replica: Replica, peers: Peers, examples: tf.Tensor) -> None:
         self._replica = replica
         self._peers = peers
-        self._count = tf.cast(examples, tf.float32)
+        # In float32 a quotient would take half of their digits from models in float64.
+        self._count = tf.cast(examples, tf.float64)
         self._loss_is_weighted = False
         self._reductions_before = replica.replica_reductions
 
@@ -111,7 +112,7 @@ class MeanOverExamples:
         total = self._replica.known_rows
         if total is None:
             (total,) = self._sum([self._count])
-        return self._count / total
+        return self._count / tf.cast(total, tf.float64)
 
     def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
         """The factor that turns a loss over this worker's rows into its share of the global loss.
@@ -119,7 +120,8 @@ class MeanOverExamples:
         Args:
             divisor: The number by which the loss over these rows was divided; None for a sum.
         """
-        parts = tf.stack([self._count, 1.0 if divisor is None else divisor * tf.sign(self._count)])
+        divided = tf.ones([], tf.float64) if divisor is None else tf.cast(divisor, tf.float64)
+        parts = tf.stack([self._count, divided * tf.sign(self._count)])
         (totals,) = self._sum([tf.stop_gradient(parts)])
         own = tf.math.divide_no_nan(totals[0], self._count)
         return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
@@ -143,8 +145,8 @@ class MeanOverExamples:
             (total,) = self._sum([self._count])
             sums = self._sum(scaled, self._replica.gradient_dtype)
         else:
-            *sums, total = self._sum([*scaled, self._count])
-        return [scale(g, 1.0 / total) for g in sums]
+            *sums, total = self._sum([*scaled, tf.cast(self._count, tf.float32)])  # in one piece with them
+        return [scale(g, 1.0 / tf.cast(total, tf.float64)) for g in sums]
 
     def _sum(self, tensors: Sequence[Any], dtype: tf.DType | None = None) -> list[Any]:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)

@@ -79,7 +79,7 @@ VICTIMS: dict[str, Callable[[int], int]] = {
 
 
 @pytest.mark.parametrize("of_all", mostly_slow([False, True], quick=[False]))
-@pytest.mark.parametrize("name", mostly_slow(VICTIMS, quick=["rank", "warm rank", "mpiexec"]))
+@pytest.mark.parametrize("name", mostly_slow(VICTIMS, quick=["rank", "warm rank"]))
 def test_nothing_is_left_of_what_the_launcher_started(name: str, of_all: bool, tmp_path: Path) -> None:
     if of_all and name in ("proxy", "mpiexec"):
         pytest.skip("there is one for all ranks")

@@ -34,7 +34,7 @@ def ring_minimum(workers: int) -> float:
     mostly_slow(
         [(2, 4, "memory"), (3, 4, "memory"), (4, 8, "memory"), (2, 4, "messages"), (3, 8, "messages"),
          (4, 4, "messages"), (4, 7, "messages")],
-        quick=[(3, 8, "messages")],
+        quick=[],
     ),
 )  # fmt: skip
 def test_ranks_of_mpi_get_the_bits_of_the_tree(tmp_path, workers, leaves, how):

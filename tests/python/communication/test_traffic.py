@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 from clusters import run_cluster
-from slow import mostly_slow
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 WEIGHTS = 20 * 8 + 8 + 8 * 3 + 3
 LARGE = 20 * 100_000 + 100_000 + 100_000 * 3 + 3  # 9.6 MB: the layers' weights do not fit into one piece
 STEPS, EPOCHS = 4, 3
 
 
-@pytest.fixture(scope="module", params=mostly_slow(["ring", "mpi"], quick=["mpi"]))
+@pytest.fixture(scope="module", params=["ring", "mpi"])
 def sent(request, tmp_path_factory):
     """What was sent until each moment, as numbers of collectives and of bytes."""
     folder = tmp_path_factory.mktemp(request.param)

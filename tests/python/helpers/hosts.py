@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -154,6 +155,7 @@ class Hosts:
         for server in self._servers:
             server.kill()
             server.wait()
+        folders = re.findall(r"/tmp/tfdistr-warm-\w+", " ".join(self.fork_servers()))
         for name in self._names:
             namespace = self.namespace(name)
             listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
@@ -163,6 +165,8 @@ class Hosts:
             subprocess.run(["ip", "link", "del", f"{namespace}v"], capture_output=True)
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True)
             shutil.rmtree(f"/etc/netns/{namespace}", ignore_errors=True)
+        for folder in folders:  # a server that is killed leaves it
+            shutil.rmtree(folder, ignore_errors=True)
         subprocess.run(["ip", "link", "del", self._prefix], capture_output=True)
         with contextlib.suppress(OSError):
             Path("/etc/netns").rmdir()

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -349,27 +350,43 @@ def test_a_host_that_cannot_be_reached(job: Job) -> None:
 # --- Training
 
 
+def model(*others: str) -> Any:
+    import keras
+
+    parts = [getattr(keras.layers, name)(0.3) for name in others]
+    model = keras.Sequential([keras.layers.Flatten(), *parts, keras.layers.Dense(10, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def fits_of(build: Callable[[], Any], *clusters: Any, **arguments: Any) -> list[tfdistr.FitResult]:
+    digits = tfdistr.load_dataset("digits")
+    given = {"batch_size": 64, "epochs": 2, "seed": 1, "verbose": 0, **arguments}
+    return [tfdistr.distributed_fit(build, digits, cluster=cluster, **given) for cluster in clusters]
+
+
 @pytest.mark.slow
 def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def model() -> Any:
-        import keras
-
-        model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-        return model
-
     monkeypatch.chdir(tmp_path)
-    fits = [
-        tfdistr.distributed_fit(
-            model, tfdistr.load_dataset("digits"), cluster=cluster, batch_size=64, epochs=2, seed=1, verbose=0
-        )
-        for cluster in (job.cluster("ab", each=1), tfdistr.local_cluster(1))
-    ]
+    fits = fits_of(model, job.cluster("ab", each=1), tfdistr.local_cluster(1))
     hosts_of = [worker["host"] for worker in fits[0].workers]
     assert (hosts_of, fits[0].params["communication"]) == (["a", "b"], "mpi")
     assert Path(str(fits[0].run_dir)).parent == tmp_path
     np.testing.assert_allclose(fits[0].history["loss"], fits[1].history["loss"], rtol=1e-6)
     for received, expected in zip(fits[0].model.get_weights(), fits[1].model.get_weights(), strict=True):
         np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_virtual_workers_on_hosts_give_the_bits_of_one_worker(
+    job: Job, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clusters = (job.cluster(names, each=1), tfdistr.local_cluster(1))
+    many, one = fits_of(partial(model, "Dropout"), *clusters, virtual_workers=4)
+    assert many.history == one.history
+    for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):
+        assert received.tobytes() == expected.tobytes()
