@@ -20,7 +20,10 @@
 #'   missing values.
 #'
 #' @param model Function without arguments that builds and compiles the model. It is called in every worker,
-#'   inside the strategy's scope.
+#'   inside the strategy's scope. Or a compiled model: the workers get its architecture, its weights, its
+#'   optimizer with its state, and the arguments of `compile()`. Afterwards the model has the trained weights
+#'   and the state of the optimizer, as after `fit()`. A model with R functions cannot be sent to workers.
+#'   Then pass a function. Or a result of `distributed_fit()`: the training goes on with a copy of its model.
 #' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], or a
 #'   function. The function is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
 #'   of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has `$num_workers`, `$index`
@@ -159,6 +162,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             step_timeout = NULL) {
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
   options <- strategy_options(...)
+  if (inherits(model, "tfdistr_fit")) model <- attr(model, "python")
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()

@@ -51,6 +51,7 @@ NAMES = {
     # compare_strategies()
     "Measured": "compare",
     "check_comparison": "compare:check",
+    "copies": "training.given_model",
     "measured": "compare",
     "plan_comparison": "compare:plan",
     # A worker, and the fork server of workers

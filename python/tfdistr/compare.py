@@ -17,8 +17,10 @@ from tfdistr.jobs.kinds import KINDS, kind_of
 from tfdistr.jobs.result import FitResult
 from tfdistr.launch.events import EventReader
 from tfdistr.launch.local import local_cluster
+from tfdistr.training.given_model import copies
 
 if TYPE_CHECKING:
+    import keras
     import matplotlib.figure
     import pandas
 
@@ -116,7 +118,7 @@ class Comparison:
 
 
 def compare_strategies(
-    model: Callable[[], Any],
+    model: Callable[[], Any] | keras.Model,
     x: Any,
     y: Any = None,
     *,
@@ -131,7 +133,8 @@ def compare_strategies(
     Each run starts new processes on this machine, so that no run affects the next.
 
     Args:
-        model: Function without arguments that builds and compiles the model.
+        model: Function without arguments that builds and compiles the model, or a compiled model, which is
+            not changed: each run trains a copy.
         x: Inputs, as for ``distributed_fit()``.
         y: Targets, where ``x`` is arrays.
         strategies: Names of strategies, or a dictionary of options by the name of the strategy.
@@ -153,6 +156,7 @@ def compare_strategies(
         [('one_device', 1), ('multi_worker_mirrored', 1), ('multi_worker_mirrored', 2)]
     """
     check(epochs, arguments)
+    model = copies(model)
     rows = []
     for run in plan(strategies, workers):
         with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:

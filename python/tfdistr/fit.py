@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import JobStoppedError
 from tfdistr.jobs.caller import Caller
@@ -15,9 +15,12 @@ from tfdistr.jobs.run import run_fit
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
 
+if TYPE_CHECKING:
+    import keras
+
 
 def distributed_fit(
-    model: Callable[[], Any],
+    model: Callable[[], keras.Model] | keras.Model | FitResult,
     x: Any,
     y: Any = None,
     *,
@@ -61,7 +64,11 @@ def distributed_fit(
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every
-            worker, inside the strategy's scope.
+            worker, inside the strategy's scope. Or a compiled model: the workers get its architecture, its
+            weights, its optimizer with its state, and the arguments of ``compile``. Afterwards the model has
+            the trained weights and the state of the optimizer, as after ``model.fit()``. Its classes and
+            functions must be at the top level of a script or module. Or a ``FitResult``: the training goes on
+            with a copy of its model.
         x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the examples),
             a data frame, the result of ``load_dataset()``, or a function. The function is called as
             ``x(ctx)`` (or ``x()``) in every worker and returns a ``tf.data.Dataset`` of single examples, not

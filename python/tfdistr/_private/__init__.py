@@ -54,6 +54,7 @@ from tfdistr._private.pipelines import (
     walk_pipeline,
 )
 from tfdistr._private.r_functions import function_of_r
+from tfdistr._private.serialization import serialized
 from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr._private.strategy import MirroredExtended, MultiWorkerExtended, OneDeviceExtended
 from tfdistr._private.variables import device_of, make_again
@@ -105,6 +106,7 @@ __all__ = [
     "report_error",
     "reshuffles",
     "seed_generators",
+    "serialized",
     "set_key",
     "source_files",
     "wait_at_barrier",

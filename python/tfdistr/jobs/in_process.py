@@ -20,9 +20,13 @@ from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
+from tfdistr.training.model_values import set_values, values_of
 
 if TYPE_CHECKING:
+    import keras
+
     from tfdistr.communication.collectives import Collectives
     from tfdistr.strategies.worker_strategy import WorkerStrategy
     from tfdistr.training.trained_model import Training
@@ -98,6 +102,15 @@ def _events(caller: Caller, index: int) -> Callable[..., None]:
     return send
 
 
+def _for_caller(job: Job, trained: Training) -> keras.Model:
+    """The trained model, or the caller's model with the state of the trained one."""
+    original = of_caller(job.model)
+    if original is None:
+        return trained.model
+    set_values(original, *values_of(trained.model), trained.inputs)
+    return original
+
+
 def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> FitResult:
     worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
               "seconds": trained.seconds, "log": None, **row}  # fmt: skip
@@ -106,7 +119,7 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
         params={**job.params, "communication": trained.communication, **params},
         workers=[worker],
         run_dir=None,
-        _make_model=lambda: trained.model,
+        _make_model=lambda: _for_caller(job, trained),
     )
 
 

@@ -23,9 +23,12 @@ from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.process import log_path
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
 
 if TYPE_CHECKING:
+    import keras
+
     from tfdistr.jobs.kinds import Kind
 
 
@@ -110,8 +113,13 @@ def fit_on_cluster(
         params={**job.params, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        _make_model=lambda: load_model(caller.build or job.model, run_dir),
+        _make_model=lambda: load_model(lambda: _model_here(job, caller), run_dir),
     )
+
+
+def _model_here(job: Job, caller: Caller) -> keras.Model:
+    given = of_caller(job.model)
+    return (caller.build or job.model)() if given is None else given
 
 
 def _with_restarts(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tfdistr._utils.optional_imports import data_frame, figure
 from tfdistr._utils.trusted_files import open_own
+from tfdistr.training.model_values import set_values, values_of
 
 if TYPE_CHECKING:
     import keras
@@ -113,10 +114,9 @@ class FitResult:
 
 def save_training(training: Training, run_dir: Path) -> None:
     """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
-    model = training.model
-    state: dict[str, Any] = {f"weight_{i}": _storable(value) for i, value in enumerate(model.get_weights())}
-    if model.optimizer is not None:
-        state |= {f"optimizer_{i}": _storable(v) for i, v in enumerate(model.optimizer.variables)}
+    weights, optimizer = values_of(training.model)
+    state: dict[str, Any] = {f"weight_{i}": value for i, value in enumerate(weights)}
+    state |= {f"optimizer_{i}": value for i, value in enumerate(optimizer)}
     np.savez(run_dir / _WEIGHTS, **state)
     names = ("history", "inputs", "seconds", "communication")
     summary = {name: getattr(training, name) for name in names}
@@ -146,32 +146,17 @@ def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
     Saving the model itself would fail for models with parts that Keras cannot serialize, such as R functions.
     """
     model = build()
-    if not model.built:
-        import tensorflow as tf
-
-        model(_zeros(_summary(run_dir)["inputs"], tf))
     with open_own(run_dir / _WEIGHTS) as file, np.load(file, allow_pickle=False) as state:
         weights = sum(name.startswith("weight_") for name in state.files)
-        model.set_weights([state[f"weight_{i}"] for i in range(weights)])
-        if model.optimizer is not None:
-            model.optimizer.build(model.trainable_variables)
-            for number, variable in enumerate(model.optimizer.variables):
-                variable.assign(state[f"optimizer_{number}"])
+        optimizer = len(state.files) - weights
+        set_values(
+            model,
+            [state[f"weight_{i}"] for i in range(weights)],
+            [state[f"optimizer_{i}"] for i in range(optimizer)],
+            _summary(run_dir)["inputs"],
+        )
     return model
-
-
-def _storable(value: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files lack bfloat16
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _zeros(spec: Any, tf: Any) -> Any:
-    if isinstance(spec, dict):
-        return {name: _zeros(part, tf) for name, part in spec.items()}
-    if len(spec) == 2 and isinstance(spec[1], str):
-        return tf.zeros(spec[0], spec[1])
-    return tuple(_zeros(part, tf) for part in spec)

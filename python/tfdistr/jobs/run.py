@@ -6,13 +6,15 @@ from typing import Any
 
 import attrs
 
+from tfdistr.cluster.config import ClusterConfig
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.kinds import KINDS, kind_of
+from tfdistr.jobs.kinds import KINDS, Kind, kind_of
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.training.given_model import copies, of_caller
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.recovery_options import check_recovery
@@ -21,6 +23,7 @@ from tfdistr.training.recovery_options import check_recovery
 def run_fit(
     caller: Caller,
     *,
+    model: Any,
     cluster: Any,
     strategy: Any,
     options: dict[str, Any],
@@ -42,16 +45,28 @@ def run_fit(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
         saving=[name for name, other in KINDS.items() if other.saves],
     )  # fmt: skip
+    if isinstance(model, FitResult):
+        model = copies(model.model)  # the result itself stays as it is
     job = make_job(
-        num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
+        model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
     )
     kind.check_job(job)
     _check_elastic(job, cluster)
+    result = _train(job, kind, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
+    if of_caller(job.model) is not None:
+        _ = result.model  # the caller's model gets its weights now
+    return result
+
+
+def _train(
+    job: Job, kind: Kind, config: ClusterConfig | None, caller: Caller, *, cluster: Any, run_dir: Any,
+    given: dict[str, Any],
+) -> FitResult:  # fmt: skip
     if cluster is None:
         return kind.fit_here(job, config, caller, run_dir)
-    if arguments["start_timeout"] is not None:
+    if given["start_timeout"] is not None:
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
-    folder = make_run_dir(run_dir, cluster, resume=recovery.resume)
+    folder = make_run_dir(run_dir, cluster, resume=job.recovery.resume)
     job = take_up(job, folder, cluster.workers)
     env = caller.before_start(job.seed, str(folder))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})

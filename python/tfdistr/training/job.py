@@ -24,6 +24,7 @@ from tfdistr._utils.foreign import Named
 from tfdistr._utils.pickles import load_value, save_value
 from tfdistr.data.source import Arrays, Source
 from tfdistr.errors import ArgumentError
+from tfdistr.training.given_model import given
 from tfdistr.training.recovery_options import Recovery
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ _HIDDEN: dict[str, bool] = {"hidden": True}
 
 
 def _check_model(model: Any) -> Any:
-    is_model = hasattr(model, "get_weights") and not isinstance(model, type)  # models are callable, too
-    if is_model or not (callable(model) or isinstance(model, Named)):
+    model = given(model)
+    no_function = hasattr(model, "get_weights") and not isinstance(model, type)  # such as a model of Keras 2
+    if no_function or not (callable(model) or isinstance(model, Named)):
         raise ArgumentError(
-            "`model` must be a function without arguments that builds and compiles a model.",
+            "`model` must be a compiled Keras 3 model, or a function without arguments that returns one.",
             received=f"{type(model).__module__}.{type(model).__name__}",
             fix="Put the code that makes the model into a function: every worker calls it.",
         )
@@ -89,7 +91,8 @@ class Job:
     ``make_job()`` computes the other fields from several arguments.
 
     Attributes:
-        model: Function without arguments that builds and compiles the model.
+        model: Function without arguments that builds and compiles the model; ``GivenModel`` if the user gave
+            a model.
         data: Training data.
         validation: Validation data, or None.
         callbacks: List of Keras callbacks, or a function that makes the list in the worker.

@@ -37,7 +37,7 @@ def scheduled() -> keras.Model:
     return made
 
 
-A_MODEL = "`model` must be a function without arguments that builds and compiles a model."
+A_MODEL = "`model` must be a compiled Keras 3 model, or a function without arguments that returns one."
 AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
 WHOLE = "`{0}` must be a whole number of at least 1."
 TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
@@ -58,7 +58,8 @@ WITH_SERVERS = "Change the cluster, or pass a strategy that fits it: 'parameter_
 # The arguments that differ from a valid call; then message, received and fix of the error.
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"model": None}, A_MODEL, "builtins.NoneType", AS_FUNCTION),
-    ({"model": keras.Sequential()}, A_MODEL, "keras.src.models.sequential.Sequential", AS_FUNCTION),
+    ({"model": keras.Sequential()}, "`model` must be compiled.", "a model that was not compiled",
+     "Call model.compile(optimizer=..., loss=...) before."),
     ({"model": lambda: 3}, "`model` must be a function that returns a Keras 3 model.",
      "a function that returned builtins.int", "End the function with the model: return model (in R: model)."),
     ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",

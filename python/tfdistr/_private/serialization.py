@@ -1,0 +1,31 @@
+"""The objects that Keras describes when it saves a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras.src.saving import serialization_lib
+
+from tfdistr._private.keras_step import overridden
+
+
+def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
+    """The description of a model, and the objects and functions that have a name in it.
+
+    The description has names only, and for a function not even its module. Keras looks for these names in
+    the process that loads the model. (``serialization_lib._get_class_or_fn_config`` sees each object.)
+
+    Raises:
+        Exception: What ``get_config()`` of an object has raised.
+    """
+    objects: list[Any] = []
+    describe = serialization_lib._get_class_or_fn_config
+
+    def see(obj: Any) -> Any:
+        objects.append(obj)
+        return describe(obj)
+
+    with overridden(serialization_lib, "_get_class_or_fn_config", see):
+        described = keras.saving.serialize_keras_object(model)
+    return described, objects

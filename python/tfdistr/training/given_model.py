@@ -1,0 +1,145 @@
+"""A compiled model instead of a function: its way to the workers, and the way of their result back to it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdistr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import keras
+
+class GivenModel:
+    """Builds copies of a compiled model, in any process: a function without arguments, for ``Job``.
+
+    A copy has the architecture, the weights, the optimizer with its state, and the arguments of ``compile``.
+
+    Args:
+        model: The model of the caller.
+
+    Attributes:
+        original: The model of the caller; None in other processes.
+
+    Raises:
+        ArgumentError: The model is not compiled, or has a part that other processes cannot have.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        if not model.compiled:
+            raise ArgumentError(
+                "`model` must be compiled.",
+                received="a model that was not compiled",
+                fix="Call model.compile(optimizer=..., loss=...) before.",
+            )
+        self.original: keras.Model | None = model
+        self._own_parts = _own_parts(model)
+        with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
+            path = Path(folder, "model.keras")
+            with _quiet("You are saving a model that has not yet been built"):
+                model.save(path)
+            # An array is mapped into the memory of the workers, not copied.
+            self._archive = np.fromfile(path, np.uint8)
+
+    def __call__(self) -> keras.Model:
+        """A copy of the model as it was given."""
+        import keras
+
+        with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
+            path = Path(folder, "model.keras")
+            self._archive.tofile(path)
+            # The optimizer of a model that was never trained has no state yet.
+            with _quiet("Skipping variable loading for optimizer"):
+                return keras.saving.load_model(path, custom_objects=self._own_parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "original": None}
+
+
+@contextlib.contextmanager
+def _quiet(warning: str) -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", warning)
+        yield
+
+
+def given(model: Any) -> Any:
+    """``GivenModel`` for a Keras model; other values stay unchanged."""
+    keras = sys.modules.get("keras")  # it has been imported where there is a model
+    return GivenModel(model) if keras is not None and isinstance(model, keras.Model) else model
+
+
+def copies(model: Any) -> Any:
+    """A function that makes copies of a Keras model, which itself stays as it is; other values unchanged."""
+    made = given(model)
+    if isinstance(made, GivenModel):
+        made.original = None
+    return made
+
+
+def of_caller(model: Any) -> keras.Model | None:
+    """The model that the caller has given for a job, in the caller's process; None if it was a function."""
+    return model.original if isinstance(model, GivenModel) else None
+
+
+def _own_parts(model: keras.Model) -> dict[str, Any]:
+    """The user's classes and functions in a model, by the names by which Keras looks for them.
+
+    Raises:
+        ArgumentError: One of them cannot be sent to other processes.
+    """
+    import cloudpickle
+    import keras
+
+    from tfdistr import _private
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Keras warns of what is refused below
+            described, objects = _private.serialized(model)
+    except Exception as error:  # get_config() of the user can raise anything
+        reason = str(error).strip().partition("\n")[0]
+        raise _unsendable(f"a part that Keras cannot describe: {type(error).__name__}: {reason}") from error
+    if _has_lambda(described):
+        raise _unsendable("a lambda, which has no name")
+    kind, usual = type(model), keras.Model
+    if kind.compile is not usual.compile and kind.compile_from_config is usual.compile_from_config:
+        raise _unsendable(f"a compile() of {kind.__name__}, without a compile_from_config()")
+    parts = {}
+    for found in objects:
+        part = found if isinstance(found, FunctionType | type) else type(found)
+        module = part.__module__ or ""
+        if module.partition(".")[0] in ("keras", "builtins"):
+            continue
+        try:
+            cloudpickle.dumps(part)
+        except Exception as error:  # the pickling code of an object can raise anything
+            what = f"the {'class' if isinstance(part, type) else 'function'} {part.__name__!r} of {module}"
+            place = _private.function_of_r(model)
+            if place is not None:
+                what = f"an R function ({place})"
+            raise _unsendable(f"{what}, which cannot be pickled: {error}") from error
+        parts[keras.saving.get_registered_name(part)] = part
+    return parts
+
+
+def _unsendable(what: str) -> ArgumentError:
+    return ArgumentError(
+        "All parts of `model` must be such that they can be sent to the workers.",
+        received=what,
+        fix="Use functions with a name, and classes with `get_config()`, that hold nothing of this process, "
+        "or pass a function that builds and compiles the model: every worker calls it.",
+    )
+
+
+def _has_lambda(config: Any) -> bool:
+    if isinstance(config, dict):
+        return config.get("class_name") == "__lambda__" or any(map(_has_lambda, config.values()))
+    return isinstance(config, list | tuple) and any(map(_has_lambda, config))

@@ -1,0 +1,237 @@
+"""A compiled model instead of a function: what goes to the workers, what comes back, and what cannot go."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+
+import cloudpickle
+import keras
+import numpy as np
+import pytest
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.training.given_model import GivenModel, copies
+
+pytestmark = pytest.mark.timeout(240)
+
+layers, losses = keras.layers, keras.losses
+rng = np.random.default_rng(0)
+X = rng.normal(size=(96, 5)).astype("float32")
+Y = (X[:, :1] > 0).astype("float32")
+JOB = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0}
+
+
+class Doubled(layers.Layer):
+    """A class that is not registered."""
+
+    def __init__(self, factor: float = 2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+    def get_config(self):
+        return {**super().get_config(), "factor": self.factor}
+
+
+@keras.saving.register_keras_serializable("tests")
+class Tripled(Doubled):
+    """A class that is registered."""
+
+
+@keras.saving.register_keras_serializable("tests")
+class Subclassed(keras.Model):
+    def __init__(self, units: int = 4, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.hidden, self.out = layers.Dense(units, "relu"), layers.Dense(1)
+
+    def call(self, inputs):
+        return self.out(self.hidden(inputs))
+
+    def get_config(self):
+        return {"units": self.units}
+
+
+def squashed(x):
+    return x / (1 + keras.ops.abs(x))
+
+
+def squared(y_true, y_pred):
+    return keras.ops.square(y_true - y_pred)
+
+
+def compiled(model: keras.Model, loss="mse", **arguments) -> keras.Model:
+    model.compile(keras.optimizers.Adam(0.01), loss, **{"metrics": ["mae"], **arguments})
+    return model
+
+
+def functional() -> keras.Model:
+    inputs = keras.Input((5,))
+    hidden = layers.Dense(4, "relu")(inputs)
+    outputs = layers.Dense(1)(layers.Concatenate()([Tripled()(hidden), Doubled(3.0)(hidden)]))
+    return compiled(keras.Model(inputs, outputs), squared)
+
+
+def unbuilt() -> keras.Model:
+    return compiled(keras.Sequential([layers.Dense(4, "relu"), layers.Dropout(0.0), layers.Dense(1)]))
+
+
+MODELS: dict[str, Callable[[], keras.Model]] = {
+    "functional": functional, "unbuilt": unbuilt, "subclassed": lambda: compiled(Subclassed()),
+}  # fmt: skip
+
+
+def state(model: keras.Model) -> list[np.ndarray]:
+    return [*model.get_weights(), *(np.asarray(value) for value in model.optimizer.variables)]
+
+
+@pytest.mark.parametrize("workers", mostly_slow([None, 1, 2], quick=[None, 2]))
+@pytest.mark.parametrize("name", mostly_slow(MODELS, quick=["functional"]))
+def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(name, workers):
+    keras.utils.set_random_seed(3)
+    model = MODELS[name]()
+    # In another process, or alone, the same weights come from the function.
+    expected = tfdistr.distributed_fit(copies(model), X, Y, **JOB)
+    fit = tfdistr.distributed_fit(
+        model, X, Y, cluster=workers and tfdistr.local_cluster(workers), **JOB
+    )  # fmt: skip
+    assert fit.model is model
+    assert int(model.optimizer.iterations.numpy()) == 12
+    for received, wanted in zip(state(model), state(expected.model), strict=True):
+        np.testing.assert_allclose(received, wanted, atol=1e-6)
+    np.testing.assert_allclose(fit.history["loss"], expected.history["loss"], atol=1e-6)
+    assert model.evaluate(X, Y, verbose=0, return_dict=True).keys() == {"loss", "mae"}
+
+
+def test_the_next_call_begins_with_the_weights_and_the_optimizer_state_of_the_last():
+    model = functional()
+    tfdistr.distributed_fit(model, X, Y, **JOB)
+    copy = pickle.loads(cloudpickle.dumps(GivenModel(model)))()
+    for received, wanted in zip(state(copy), state(model), strict=True):
+        np.testing.assert_array_equal(received, wanted)
+    assert copy.get_compile_config() == model.get_compile_config()
+    before = model.evaluate(X, Y, verbose=0)[0]
+    fit = tfdistr.distributed_fit(model, X, Y, **JOB)
+    assert fit.history["loss"][0] < before * 1.05
+    assert int(model.optimizer.iterations.numpy()) == 24
+
+
+def test_a_result_goes_on_with_a_copy_of_its_model():
+    first = tfdistr.distributed_fit(functional, X, Y, **JOB)
+    before = state(first.model)
+    second = tfdistr.distributed_fit(first, X, Y, **JOB)
+    assert second.history["loss"][-1] < first.history["loss"][-1]
+    assert int(second.model.optimizer.iterations.numpy()) == 24
+    for received, wanted in zip(state(first.model), before, strict=True):
+        np.testing.assert_array_equal(received, wanted)
+
+
+def test_a_job_that_fails_leaves_it_as_it_was():
+    model = functional()
+    before = state(model)
+
+    def on_epoch_end(epoch, logs):
+        raise ValueError("on purpose")
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+    with pytest.raises(ValueError, match="on purpose"):
+        tfdistr.distributed_fit(model, X, Y, callbacks=[callback], **JOB)
+    for received, wanted in zip(state(model), before, strict=True):
+        np.testing.assert_array_equal(received, wanted)
+
+
+@pytest.mark.slow
+def test_a_comparison_leaves_it_as_it_was():
+    model = functional()
+    before = state(model)
+    compared = tfdistr.compare_strategies(model, X, Y, workers=1, epochs=2)
+    assert [row.error for row in compared.rows] == [None, None]
+    for received, wanted in zip(state(model), before, strict=True):
+        np.testing.assert_array_equal(received, wanted)
+
+
+# --- Parts of the user's
+
+
+def with_nested_parts() -> keras.Model:
+    factor = 2.0
+
+    class Nested(Doubled):
+        pass
+
+    def nested(y_true, y_pred):
+        return factor * squared(y_true, y_pred)
+
+    return compiled(keras.Sequential([keras.Input((5,)), Nested(), layers.Dense(1, squashed)]), nested)
+
+
+def test_functions_and_classes_of_the_user_go_along():
+    model = with_nested_parts()
+    expected = tfdistr.distributed_fit(with_nested_parts, X, Y, **JOB)
+    copy = pickle.loads(cloudpickle.dumps(GivenModel(model)))()
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy.predict(X, verbose=0), model.predict(X, verbose=0))
+    assert copy.evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0)
+    fit = tfdistr.distributed_fit(model, X, Y, cluster=tfdistr.local_cluster(1), **JOB)
+    assert fit.history.keys() == expected.history.keys()
+
+
+class WithoutConfig(layers.Layer):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def call(self, inputs):
+        return self.function(inputs)
+
+
+class CompiledOtherwise(Subclassed):
+    def compile(self, factor):
+        super().compile("sgd", "mse")
+        self.factor = factor
+
+
+def with_a_lock() -> keras.Model:
+    lock = threading.Lock()
+
+    def locked(y_true, y_pred):
+        with lock:
+            return squared(y_true, y_pred)
+
+    return compiled(keras.Sequential([layers.Dense(1)]), locked)
+
+
+def compiled_otherwise() -> keras.Model:
+    model = CompiledOtherwise()
+    model.compile(factor=object())
+    return model
+
+
+REFUSED = {
+    "not compiled": (lambda: keras.Sequential([layers.Dense(1)]), "`model` must be compiled"),
+    "a lambda": (
+        lambda: compiled(keras.Sequential([layers.Lambda(lambda x: x), layers.Dense(1)])),
+        "Received: a lambda",
+    ),
+    "what cannot be pickled": (
+        with_a_lock, "Received: the function 'locked' of .*, which cannot be pickled: .*lock"
+    ),
+    "a class without get_config": (
+        lambda: compiled(keras.Sequential([WithoutConfig(squared), layers.Dense(1)])),
+        "Received: a part that Keras cannot describe: .*WithoutConfig",
+    ),
+    "a compile() of its own": (compiled_otherwise, r"Received: a compile\(\) of CompiledOtherwise, without"),
+    "a number": (lambda: 3, "must be a compiled Keras 3 model, or a function.*Received: builtins.int"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_sent_is_named(what):
+    make, words = REFUSED[what]
+    with pytest.raises(tfdistr.ArgumentError, match=f"(?s){words}"):
+        tfdistr.distributed_fit(make(), X, Y, cluster=tfdistr.local_cluster(2), **JOB)
