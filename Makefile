@@ -59,6 +59,7 @@ test-alone: setup ## the tests of pytest that measure time, for when no other te
 	$(PYTHON) -m pytest -m 'alone$(if $(SLOW),, and not slow)' $$(grep -rl --include='*.py' 'pytest\.mark\.alone' tests/python)
 
 test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
+	@tools/setup-keras3.sh
 	Rscript tools/test-r.R $(T)
 
 test-cross: setup ## R and Python in one process, through rpy2

@@ -86,10 +86,40 @@ visit_variable <- function(name, env, mode, used) {
   if (is_shared(env)) {
     return(invisible())
   }
+  if (is_keras3_class(name, env)) {
+    return(visit_keras3_class(name, env, used))
+  }
   on_search_path <- !is.na(which_env(env, lapply(search(), as.environment)))
   value <- value_of(name, env)
   new <- if (on_search_path) add_global(used, name, value) else add_variable(used, env, name)
   if (new) visit(value, used)
+}
+
+# Classes of keras3 (`Layer()`, `Model()`, `Callback()`) are promises in the frame of a function. The promise
+# makes a Python class, which only its own process can have, from the other variables of the frame. So the
+# promise goes along, and each worker makes the class.
+keras3_class_parts <- c("classname", "members", "inherit", "private", "parent_env")
+
+is_keras3_class <- function(name, frame) {
+  all(c("__class__", keras3_class_parts) %in% ls(frame, all.names = TRUE)) &&
+    name %in% c("__class__", frame$classname)
+}
+
+visit_keras3_class <- function(name, frame, used) {
+  if (add_variable(used, frame, name)) {
+    for (part in keras3_class_parts) add_variable(used, frame, part)
+    visit(frame$members, used)
+    visit(frame$private, used)
+    for (name in all.vars(frame$inherit)) visit_variable(name, frame$parent_env, "any", used)
+    if (name != frame$classname) visit_keras3_class(frame$classname, frame, used)
+  }
+  invisible()
+}
+
+# Makes the same promise in another frame.
+copy_promise <- function(name, frame, copy) {
+  expression <- do.call(substitute, list(as.name(name), frame))
+  eval(call("delayedAssign", name, expression, copy, copy))
 }
 
 # Whether every process has this environment, because it belongs to R or to a package.
@@ -146,7 +176,13 @@ copy_frame <- function(frame, used, done) {
   done$frames <- c(done$frames, frame)
   done$copies <- c(done$copies, copy)
   for (name in setdiff(names, "...")) {
-    assign(name, copy_value(value_of(name, frame), used, done), copy)
+    if (is_keras3_class(name, frame)) {
+      copy_promise(name, frame, copy)
+    } else if (name == "parent_env" && is_keras3_class(frame$classname, frame)) {
+      assign(name, copy_frame(frame$parent_env, used, done), copy)
+    } else {
+      assign(name, copy_value(value_of(name, frame), used, done), copy)
+    }
   }
   copy
 }

@@ -4,10 +4,10 @@
 #' Pieces of a training loop of one's own
 #'
 #' `make_strategy()` makes a strategy by its name. Call it first on every worker, before anything else uses
-#' TensorFlow (before `library(keras3)`). `distribute()` gives this worker's part of every batch of a dataset.
-#' `is_chief()` says whether this process writes checkpoints and logs for all workers. `worker_index()` gives
-#' the index of this worker, and `num_workers()` the number of workers that train. `vignette("custom-loop")`
-#' has a whole loop. [average_loss()] describes its losses.
+#' TensorFlow, such as a model or a dataset. `distribute()` gives this worker's part of every batch of a
+#' dataset. `is_chief()` says whether this process writes checkpoints and logs for all workers.
+#' `worker_index()` gives the index of this worker, and `num_workers()` the number of workers that train.
+#' `vignette("custom-loop")` has a whole loop. [average_loss()] describes its losses.
 #'
 #' The environment variable TF_CONFIG describes the cluster (see [tf_config()]). Without TF_CONFIG, the
 #' strategy is for one worker, or, if `mpiexec` or `srun` has started this process, for all ranks.
@@ -52,7 +52,7 @@ make_strategy <- function(name = "multi_worker_mirrored", ...) {
   reload_environ()
   say_if_session()
   options <- strategy_options(...)
-  with_conditions(do.call(core(convert = TRUE)$make_strategy, c(list(name), options)))
+  with_conditions(before_import_hooks(do.call(core(convert = TRUE)$make_strategy, c(list(name), options))))
 }
 
 #' @rdname make_strategy

@@ -192,9 +192,16 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
     worker_env(scratch$folder)
   }
+  on_seed <- set.seed
   if (is.null(cluster)) {
+    core()$hold_import_hooks() # see before_import_hooks()
+    on.exit(core()$run_import_hooks(), add = TRUE)
     say_if_session()
     keep_random_numbers()
+    on_seed <- function(seed) { # the strategy is made; the functions of the job come next
+      core()$run_import_hooks()
+      set.seed(seed)
+    }
   }
   with_conditions(record = errors, {
     converted <- list(
@@ -212,7 +219,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     arguments[names(converted)] <- converted
     caller <- core(convert = TRUE)$Caller(
       display$event, worker_command(),
-      before_start = recorded(before_start, errors), on_seed = set.seed,
+      before_start = recorded(before_start, errors), on_seed = on_seed,
       build = if (is_r_function(model)) recorded(model, errors)
     )
     result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, c(list(caller), arguments)))

@@ -4,7 +4,7 @@
 #'
 #' A drop-in for TensorFlow's `tf$distribute$MultiWorkerMirroredStrategy()`. Under it, `fit`, `evaluate` and
 #' `predict` of Keras 3 give the result of one worker, also with R functions as loss, metric or callback. Make
-#' it before anything else uses TensorFlow (before `library(keras3)`). Build and compile the model in its
+#' it before anything else uses TensorFlow, such as a model or a dataset. Build and compile the model in its
 #' scope. Make the same calls on every worker, with batches of the global batch size. [distributed_fit()] does
 #' all this for you.
 #'
@@ -51,12 +51,12 @@ multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_
   rlang::check_dots_empty()
   reload_environ()
   say_if_session()
-  with_conditions(
+  with_conditions(before_import_hooks(
     core(convert = TRUE)$MultiWorkerMirroredStrategy(
       communication, cluster_resolver,
       gradient_dtype = gradient_dtype, virtual_workers = virtual_workers,
       bytes_per_pack = as.integer(bytes_per_pack),
       start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
     )
-  )
+  ))
 }

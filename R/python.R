@@ -42,6 +42,14 @@ core <- function(convert = FALSE) {
   doors[[door]]
 }
 
+# Evaluates code that makes a strategy. What R packages do when a Python module is imported comes after it:
+# keras3 makes a tensor then, and TensorFlow joins no cluster after the first tensor.
+before_import_hooks <- function(code) {
+  core()$hold_import_hooks()
+  on.exit(core()$run_import_hooks())
+  code
+}
+
 is_python <- function(object) {
   inherits(object, "python.builtin.object")
 }

@@ -9,6 +9,7 @@ Sys.setenv(
   TESTTHAT_CPUS = "2",
   R_COVR = "true", # testthat waits 30 s for the end of its processes, instead of 3, before it kills them
   PYTHONPATH = normalizePath("tests/without"), # as in tests/conftest.py
+  KERAS3_LIBRARY = file.path(getwd(), ".cache", "keras3"), # made by tools/setup-keras3.sh
   OWNER_OF_TEST = sub(".*=", "", mark),
   TMPDIR = folder
 )

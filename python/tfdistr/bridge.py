@@ -34,8 +34,10 @@ NAMES = {
     "tf_config": "cluster.config",
     "worker_index": "strategies.place",
     # The session
+    "hold_import_hooks": "_utils.import_hooks",
     "lives_on": "_utils.session",
     "reload_environ": "_utils.environ",
+    "run_import_hooks": "_utils.import_hooks",
     # Clusters
     "describe_local_cluster": "launch.local",
     "parse_tf_config": "cluster.config",

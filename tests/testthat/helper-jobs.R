@@ -71,6 +71,15 @@ two_tasks <- function(script, configs) {
   lapply(unname(outputs), readRDS)
 }
 
+# Makes a tensor as soon as Keras is imported, as keras3 does. TensorFlow joins no cluster after that.
+make_tensor_with_keras <- function() {
+  made <- new.env()
+  setHook("reticulate::keras::load", function(...) {
+    made$tensor <- as.numeric(reticulate::import("tensorflow")$constant(1)$numpy())
+  })
+  made
+}
+
 # A module of the Python that this package carries, beyond what the package itself calls.
 module_of_core <- function(name) {
   core()

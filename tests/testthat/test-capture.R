@@ -114,3 +114,20 @@ test_that("a Python object that can't be sent, and is used, is an error", {
     class = "tfdistr_error_argument"
   )
 })
+
+test_that("a class like those of keras3 is made again, from the parts of its frame", {
+  new_class <- function(classname, members, inherit = quote(base), private = list(),
+                        parent_env = globalenv()) {
+    force(members)
+    delayedAssign(classname, members$make(private))
+    delayedAssign("__class__", get(classname))
+    as.function(list(as.name(classname)))
+  }
+  suffix <- "thing"
+  make <- function(private) paste(Sys.getpid(), suffix, private$word)
+  wrapper <- new_class("Thing", list(make = make), private = list(word = "w"))
+  expect_identical(wrapper(), paste(Sys.getpid(), "thing w"))
+  there <- result_elsewhere(capture_functions(list(model = wrapper)))
+  expect_match(there, "^[0-9]+ thing w$")
+  expect_false(startsWith(there, paste0(Sys.getpid(), " ")))
+})

@@ -41,6 +41,7 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
     expect_identical(results[[index]]$workers$index, index - 1L)
     expect_identical(results[[index]]$communication, "ring")
     expect_identical(results[[index]]$place, rep(list(list(index - 1L, 2L, index == 1L)), 2L))
+    expect_identical(results[[index]]$hooked, 1) # what R packages do when Keras is imported came after it
   }
 })
 
@@ -56,6 +57,7 @@ test_that("Keras's own fit trains under the strategy, with R functions, where js
   expect_equal(results[[1L]]$weights, results[[2L]]$weights, tolerance = 1e-6)
   expect_identical(lapply(results, `[[`, "epochs"), list(0:1, 0:1))
   expect_identical(vapply(results, `[[`, 1L, "index"), 0:1)
+  expect_identical(lapply(results, `[[`, "hooked"), list(1, 1))
   expect_identical(vapply(results, `[[`, TRUE, "chief"), c(TRUE, FALSE))
   expect_lt(results[[1L]]$history$loss[[2L]], results[[1L]]$history$loss[[1L]])
 })

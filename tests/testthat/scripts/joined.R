@@ -2,6 +2,7 @@
 output <- commandArgs(TRUE)[[1L]]
 library(tfdistr)
 source("helper-jobs.R")
+hooked <- make_tensor_with_keras()
 
 digits <- some_digits()
 build <- small_model
@@ -17,5 +18,6 @@ model <- function() {
 fit <- distributed_fit(model, digits$x, digits$y, batch_size = 50, epochs = 2)
 saveRDS(list(
   seed = fit$params$seed, drawn = seen$drawn, history = fit$history, weights = fit$model$get_weights(),
-  workers = fit$workers, communication = fit$params$communication, place = list(before, seen$place)
+  workers = fit$workers, communication = fit$params$communication, place = list(before, seen$place),
+  hooked = hooked$tensor
 ), output)

@@ -2,6 +2,7 @@
 output <- commandArgs(TRUE)[[1L]]
 library(tfdistr)
 source("helper-jobs.R")
+hooked <- make_tensor_with_keras()
 
 strategy <- multi_worker_mirrored_strategy(start_timeout = 60)
 digits <- some_digits()
@@ -29,7 +30,8 @@ history <- model$fit(
 )
 saveRDS(list(
   history = history$history, weights = model$get_weights(), epochs = seen$epochs,
-  index = strategy$worker_index, workers = strategy$num_workers, chief = strategy$is_chief
+  index = strategy$worker_index, workers = strategy$num_workers, chief = strategy$is_chief,
+  hooked = hooked$tensor
 ), output)
 # Workers end at different moments.
 Sys.sleep(2 * strategy$worker_index)
