@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-#: An address range for tests of networks, of which nobody has a route (RFC 2544). Tests in several processes
-#: have hosts at the same time.
+#: Addresses for tests of networks (RFC 2544). Tests in several processes have hosts at the same time.
 NET = f"198.18.{os.getpid() % 256}"
+#: So few addresses that what a killed test leaves does not take the way to other machines.
+_MASK = 28
+_BRIDGE = f"{NET}.14"
 _FORK_SERVER = "tfdistr.launch.warm.server"
 
 
@@ -67,7 +69,7 @@ class Hosts:
         Path("/run/sshd").mkdir(exist_ok=True)
         bridge = self._prefix
         _run("ip", "link", "add", bridge, "type", "bridge")
-        _run("ip", "addr", "add", f"{NET}.254/24", "dev", bridge)
+        _run("ip", "addr", "add", f"{_BRIDGE}/{_MASK}", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
         config = []
         for name in self._names:
@@ -89,11 +91,11 @@ class Hosts:
         known = Path("/etc/netns", namespace)
         known.mkdir(parents=True)
         # By this name mpiexec tells the hosts where to find it.
-        (known / "hosts").write_text(f"127.0.0.1 localhost\n{NET}.254 {socket.gethostname()}\n")
+        (known / "hosts").write_text(f"127.0.0.1 localhost\n{_BRIDGE} {socket.gethostname()}\n")
         _run("ip", "netns", "add", namespace)
         _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", namespace)
         _run("ip", "link", "set", outer, "master", bridge, "up")
-        for words in (["addr", "add", f"{self.address(name)}/24", "dev", "eth0"],
+        for words in (["addr", "add", f"{self.address(name)}/{_MASK}", "dev", "eth0"],
                       ["link", "set", "eth0", "up"], ["link", "set", "lo", "up"]):  # fmt: skip
             _run("ip", "-n", namespace, *words)
         settings = self._folder / f"sshd_config_{name}"

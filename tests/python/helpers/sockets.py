@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LISTEN = "0A"
-#: Addresses for documentation, of which nobody has a route (RFC 5737, RFC 3849).
-_HERE, _THERE = ("203.0.113.1", "2001:db8::1"), ("203.0.113.2", "2001:db8::2")
+#: Ranges for tests of networks and for documentation (RFC 2544, RFC 3849). A network of four addresses: what
+#: a killed test leaves must not take the way to other machines, which may have such addresses all the same.
+_NET = f"198.19.{os.getpid() % 256}"
+_HERE, _THERE = (f"{_NET}.1/30", "2001:db8::1/126"), (f"{_NET}.2/30", "2001:db8::2/126")
 _CONNECT = """
 import socket, sys
 for address in sys.argv[1:]:
@@ -79,7 +81,7 @@ class Neighbour:
 
     def reaches(self, ports: Iterable[int]) -> list[int]:
         """The ports of this machine to which it can connect, at any of its addresses there."""
-        addresses = [f"{host} {port}" for port in ports for host in _HERE]
+        addresses = [f"{host.partition('/')[0]} {port}" for port in ports for host in _HERE]
         command = ["ip", "netns", "exec", self.name, sys.executable, "-I", "-S", "-c", _CONNECT, *addresses]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert ended.returncode == 0, ended.stderr
@@ -106,8 +108,8 @@ def neighbour() -> Iterator[Neighbour]:
         for words in (
             f"netns add {name}",
             f"link add {device} type veth peer name eth0 netns {name}",
-            *(f"addr add {host} dev {device} nodad" for host in (f"{_HERE[0]}/24", f"{_HERE[1]}/64")),
-            *(f"-n {name} addr add {host} dev eth0 nodad" for host in (f"{_THERE[0]}/24", f"{_THERE[1]}/64")),
+            *(f"addr add {host} dev {device} nodad" for host in _HERE),
+            *(f"-n {name} addr add {host} dev eth0 nodad" for host in _THERE),
             f"link set {device} up",
             f"-n {name} link set eth0 up",
         ):
