@@ -53,7 +53,7 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
       tryCatch(
         {
           fit <- do.call(distributed_fit, c(list(model, x, y), given))
-          measured_row(core()$measured(run, attr(fit, "python")))
+          measured_row(core()$measured(run, python_fit(fit)))
         },
         tfdistr_error = function(error) {
           if (inherits(error, "tfdistr_error_argument")) stop(error) # all runs would fail with it

@@ -81,7 +81,7 @@ python_data <- function(value, name, call = rlang::caller_env()) {
     attr(value, "python")
   } else if (is.data.frame(value)) {
     columns <- Map(python_array, as.list(value), part_names(name, value), list(call))
-    core()$from_columns(reticulate::py_dict(names(value), unname(columns)))
+    core()$Columns(reticulate::py_dict(names(value), unname(columns)))
   } else if (is.list(value)) {
     parts <- unname(Map(python_data, value, part_names(name, value), list(call)))
     if (is.null(names(value))) reticulate::tuple(parts) else reticulate::py_dict(names(value), parts)
@@ -127,6 +127,24 @@ check_no_missing <- function(value, name, call) {
       call = call
     )
   }
+}
+
+# A function for the data, as the core calls it. It returns a dataset, or is a generator, which returns a batch at
+# each call and NULL at the end. R runs on the thread that trains, so the core calls it from there.
+data_function <- function(fun) {
+  force(fun)
+  function(...) {
+    made <- call_with(fun, ...)
+    if (is.null(made) || is_python(made)) {
+      return(made)
+    }
+    core()$Pull(python_batch(made), function() python_batch(call_with(fun, ...)))
+  }
+}
+
+# A batch of a generator: an unnamed list is (x, y) or (x, y, sample_weight), anything else is x.
+python_batch <- function(batch) {
+  if (!is.null(batch)) python_parts(batch, "the batch")
 }
 
 part_names <- function(name, value) {

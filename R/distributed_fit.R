@@ -24,8 +24,10 @@
 #'   optimizer with its state, and the arguments of `compile()`. Afterwards the model has the trained weights
 #'   and the state of the optimizer, as after `fit()`. A model with R functions cannot be sent to workers.
 #'   Then pass a function. Or a result of `distributed_fit()`: the training goes on with a copy of its model.
-#' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], or a
-#'   function. The function is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
+#' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], a
+#'   `tf.data.Dataset` (of examples, or in batches of the global size), a `PyDataset`, a Python generator, or a
+#'   function. A function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and `NULL`
+#'   at the end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
 #'   of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has `$num_workers`, `$index`
 #'   (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`, which takes this worker's
 #'   share before an expensive `$map()`. Examples that can be looked up by index (arrays, data sets, pipelines
@@ -51,10 +53,16 @@
 #' @param epochs Number of epochs.
 #' @param steps_per_epoch Number of steps of an epoch; by default as many as one pass over the data has. With
 #'   it, the data repeats as often as needed.
+#' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets instead
+#'   of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
 #' @param validation_steps Number of steps of a validation; by default one pass.
 #' @param validation_batch_size Number of examples in a global batch of the validation; by default as in the
 #'   training.
+#' @param validation_freq Number of epochs after which there is a validation, or the numbers (from 1) of the
+#'   epochs that have one.
+#' @param initial_epoch Number of epochs that are already done: the training begins with the next one, and with
+#'   the order of the examples of that epoch. `epochs` counts them, too.
 #' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
 #'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
 #'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
@@ -151,8 +159,9 @@
 #' @export
 distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = "multi_worker_mirrored",
                             batch_size = 32, per_worker_batch_size = NULL, epochs = 1,
-                            steps_per_epoch = NULL, validation_data = NULL, validation_steps = NULL,
-                            validation_batch_size = NULL, callbacks = NULL, class_weight = NULL,
+                            steps_per_epoch = NULL, validation_split = 0, validation_data = NULL,
+                            validation_steps = NULL, validation_batch_size = NULL, validation_freq = 1,
+                            initial_epoch = 0, callbacks = NULL, class_weight = NULL,
                             sample_weight = NULL, seed = NULL, shuffle = TRUE, drop_remainder = FALSE,
                             scale_learning_rate = "none", warmup_epochs = 0, communication = "auto",
                             gradient_dtype = "float32", virtual_workers = NULL, verbose = "auto",
@@ -162,68 +171,38 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
                             step_timeout = NULL) {
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
   options <- strategy_options(...)
-  if (inherits(model, "tfdistr_fit")) model <- attr(model, "python")
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
-  errors <- new.env()
-  # A part of the job for the core. With `cluster`, the core gets the name of a function, not the function.
-  part <- function(value, name, otherwise = identity) {
-    if (!is_r_function(value)) {
-      otherwise(value)
-    } else if (is.null(cluster)) {
-      reticulate::r_to_py(recorded(value, errors))
-    } else {
-      core()$Named(name)
-    }
-  }
+  earlier <- if (inherits(model, "tfdistr_fit")) model
+  if (!is.null(earlier)) model <- model_function(earlier) %||% python_fit(earlier)
   placement <- options$placement
+  functions <- list(
+    model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
+  )
+  job <- new_job(functions, cluster, display$event)
   if (is_r_function(placement)) {
-    options$placement <- part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
+    options$placement <- job$part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
   }
-  scratch <- new.env()
-  on.exit(unlink(scratch$folder, recursive = TRUE), add = TRUE)
-  before_start <- function(seed, run_dir) {
-    functions <- list(
-      model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
-    )
-    save_functions(Filter(is_r_function, functions), seed, run_dir)
-    scratch$folder <- file.path(run_dir, "tmp")
-    dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
-    worker_env(scratch$folder)
-  }
-  on_seed <- set.seed
-  if (is.null(cluster)) {
-    core()$hold_import_hooks() # see before_import_hooks()
-    on.exit(core()$run_import_hooks(), add = TRUE)
-    say_if_session()
-    keep_random_numbers()
-    on_seed <- function(seed) { # the strategy is made; the functions of the job come next
-      core()$run_import_hooks()
-      set.seed(seed)
-    }
-  }
-  with_conditions(record = errors, {
+
+  with_conditions(record = job$errors, {
     converted <- list(
-      model = part(model, "model"),
-      x = part(x, "data", function(value) python_data(value, "x")),
+      model = job$model(earlier, model),
+      x = job$part(x, "data", function(value) python_data(value, "x")),
       y = python_targets(y, "y"),
-      validation_data = part(validation_data, "validation", python_validation),
-      callbacks = part(callbacks, "callbacks"),
+      validation_data = job$part(validation_data, "validation", python_validation),
+      callbacks = job$part(callbacks, "callbacks"),
       class_weight = if (!is.null(class_weight)) as.list(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
+      validation_freq = as.list(validation_freq),
       cluster = workers_cluster(cluster),
       # dict() would take a variable of that name for the key.
       options = reticulate::py_dict(as.list(names(options)), unname(options))
     )
+    if (length(validation_freq) == 1L) converted$validation_freq <- validation_freq
     arguments[names(converted)] <- converted
-    caller <- core(convert = TRUE)$Caller(
-      display$event, worker_command(),
-      before_start = recorded(before_start, errors), on_seed = on_seed,
-      build = if (is_r_function(model)) recorded(model, errors)
-    )
-    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, c(list(caller), arguments)))
-    new_fit(result, errors)
+    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, c(list(job$caller()), arguments)))
+    new_fit(result, model, job$errors)
   })
 }
 
@@ -245,16 +224,17 @@ strategy_options <- function(..., call = rlang::caller_env()) {
   })
 }
 
-is_r_function <- function(object) {
-  is.function(object) && !is_python(object)
+python_validation <- function(value, call = rlang::caller_env()) {
+  python_parts(value, "validation_data", call)
 }
 
-python_validation <- function(value, call = rlang::caller_env()) {
+# Inputs alone, or an unnamed list of inputs, targets and weights.
+python_parts <- function(value, name, call = rlang::caller_env()) {
   if (!is.list(value) || is.object(value) || !is.null(names(value))) {
-    return(python_data(value, "validation_data", call))
+    return(python_data(value, name, call))
   }
   convert <- c(python_data, python_targets, python_data)[seq_along(value)]
-  names <- part_names("validation_data", value)
+  names <- part_names(name, value)
   parts <- Map(function(convert, ...) convert(...), convert, value, names, list(call))
   reticulate::tuple(unname(parts))
 }

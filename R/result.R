@@ -1,7 +1,13 @@
 # The result of distributed_fit(). In Python: jobs/result.py.
 
-# result: The result of the core. errors: Where `recorded()` keeps the errors of the model function.
-new_fit <- function(result, errors = NULL) {
+# result: The result of the core. model: The model function, if R has made the model. errors: Where `recorded()`
+# keeps the errors of the model function.
+new_fit <- function(result, model = NULL, errors = NULL) {
+  session <- rlang::env(result = result, errors = errors)
+  if (is_r_function(model)) {
+    # saveRDS() leaves it out: it may hold much more than the model needs.
+    session$model <- rlang::new_weakref(session, model)
+  }
   structure(
     list(
       history = lapply(result$history, as.numeric),
@@ -10,10 +16,55 @@ new_fit <- function(result, errors = NULL) {
       workers = workers_frame(result$workers),
       run_dir = result$run_dir
     ),
-    python = result,
-    errors = errors,
+    epochs = lapply(result$epochs(), as.integer),
+    session = session,
+    saved = save_fit(result, model),
     class = "tfdistr_fit"
   )
+}
+
+# The result as saveRDS() can write it: the bytes of the core and, for a model that R makes, its function.
+save_fit <- function(result, model) {
+  tryCatch(
+    {
+      in_r <- is_r_function(model)
+      bytes <- core()$FitResult$to_bytes(result, with_recipe = !in_r)
+      # R gets a raw vector from a bytearray only.
+      raw <- reticulate::py_to_r(reticulate::import_builtins(convert = FALSE)$bytearray(bytes))
+      list(bytes = raw, functions = if (in_r) pack_functions(list(model = model)))
+    },
+    error = function(error) list(error = conditionMessage(error))
+  )
+}
+
+# The result of the core. After readRDS() it is made of the bytes.
+python_fit <- function(fit, call = rlang::caller_env()) {
+  session <- attr(fit, "session")
+  if (is_python(session$result) && reticulate::py_is_null_xptr(session$result)) {
+    saved <- attr(fit, "saved")
+    if (!is.null(saved$error)) {
+      abort(
+        "argument", "This result was saved without its model, which other sessions cannot make.",
+        received = saved$error, fix = "Save the model itself: fit$model$save(\"model.keras\").", call = call
+      )
+    }
+    session$errors <- new.env()
+    model <- if (!is.null(saved$functions)) unpack_functions(saved$functions)$model
+    if (!is.null(model)) session$model <- rlang::new_weakref(session, model)
+    build <- if (!is.null(model)) recorded(model, session$errors)
+    session$result <- with_conditions(
+      core(convert = TRUE)$FitResult$from_bytes(saved$bytes, build),
+      call = call
+    )
+  }
+  session$result
+}
+
+# The function by which R makes the model of a fit; NULL if Python does.
+model_function <- function(fit) {
+  python_fit(fit)
+  model <- attr(fit, "session")$model
+  if (!is.null(model)) rlang::wref_value(model)
 }
 
 # The data frame of the core's list of workers.
@@ -50,7 +101,8 @@ workers_frame <- function(workers) {
 #' @family functions for training
 #' @export
 trained_model <- function(fit) {
-  with_conditions(attr(fit, "python")$model, record = attr(fit, "errors"))
+  result <- python_fit(fit)
+  with_conditions(result$model, record = attr(fit, "session")$errors)
 }
 
 #' @export
@@ -87,11 +139,16 @@ fit_title <- function(x) {
 
 #' The result of a training job
 #'
-#' `summary()` gives the history and the status of each worker; `plot()` draws one panel for each metric, with
-#' training and validation; `as.data.frame()` gives the history as a data frame.
+#' `summary()` gives the history and the status of each worker. `plot()` draws one panel for each metric, with
+#' training and validation: with ggplot2 if it is installed, else with base graphics. `autoplot()` of ggplot2
+#' returns that plot. `as.data.frame()` gives the history as a data frame.
+#'
+#' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model of
+#' its kind. After `readRDS()`, in any session, it predicts the same bits.
 #'
 #' @param object,x A result of [distributed_fit()].
-#' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel; else not used.
+#' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base
+#'   graphics draw it; else not used.
 #' @return `summary()`: a list of class `summary.tfdistr_fit` with `title`, `history` (a data frame with a row
 #'   for each epoch and a column for each metric) and `workers`. `plot()`: its argument, invisibly.
 #'   `as.data.frame()`: a data frame with a row for each epoch and metric and the columns `epoch` (from 1),
@@ -109,15 +166,14 @@ fit_title <- function(x) {
 #' as.data.frame(fit)
 #' @export
 summary.tfdistr_fit <- function(object, ...) {
-  history <- as.data.frame(c(list(epoch = epochs(object)), object$history), optional = TRUE)
+  epochs <- attr(object, "epochs")
+  rows <- sort(unique(unlist(epochs)))
+  columns <- Map(function(values, of) values[match(rows, of)], object$history, epochs)
+  history <- as.data.frame(c(list(epoch = rows), columns), optional = TRUE)
   structure(
     list(title = fit_title(object), history = history, workers = object$workers),
     class = "summary.tfdistr_fit"
   )
-}
-
-epochs <- function(fit) {
-  seq_len(max(lengths(fit$history), 0L))
 }
 
 #' @export
@@ -133,13 +189,18 @@ print.summary.tfdistr_fit <- function(x, ...) {
 #' @rdname summary.tfdistr_fit
 #' @export
 plot.tfdistr_fit <- function(x, ...) {
+  if (has_ggplot2() && !...length()) {
+    print(autoplot.tfdistr_fit(x))
+    return(invisible(x))
+  }
   metrics <- grep("^val_", names(x$history), value = TRUE, invert = TRUE)
   before <- graphics::par(mfrow = grDevices::n2mfrow(length(metrics))[2:1])
   on.exit(graphics::par(before))
+  history <- summary(x)$history
   for (metric in metrics) {
-    values <- do.call(cbind, x$history[intersect(c(metric, paste0("val_", metric)), names(x$history))])
+    values <- as.matrix(history[intersect(c(metric, paste0("val_", metric)), names(history))])
     graphics::matplot(
-      epochs(x), values,
+      history$epoch, values,
       type = "b", pch = 19L, lty = 1L, col = 1:2, xlab = "epoch", ylab = "", main = metric, ...
     )
     rises <- values[nrow(values), 1L] > values[1L, 1L]
@@ -151,13 +212,43 @@ plot.tfdistr_fit <- function(x, ...) {
   invisible(x)
 }
 
+has_ggplot2 <- function() {
+  requireNamespace("ggplot2", quietly = TRUE)
+}
+
+#' @rdname summary.tfdistr_fit
+#' @rawNamespace S3method(ggplot2::autoplot, tfdistr_fit)
+autoplot.tfdistr_fit <- function(object, ...) {
+  rows <- as.data.frame(object)
+  rows$metric <- factor(rows$metric, unique(rows$metric))
+  by <- ggplot2::aes(x = .data$epoch, y = .data$value, colour = .data$data)
+  ggplot2::ggplot(rows, by) +
+    ggplot2::geom_line() +
+    ggplot2::geom_point() +
+    ggplot2::facet_wrap("metric", scales = "free_y") +
+    ggplot2::labs(y = NULL, colour = NULL)
+}
+
+# The elements of the list: str() makes no model, as `$` offers none.
+#' @rawNamespace S3method(utils::str, tfdistr_fit)
+str.tfdistr_fit <- function(object, ...) {
+  cat("tfdistr_fit: ")
+  utils::str(unclass(object)[names(object)], give.attr = FALSE, ...)
+}
+
+# A fit goes to Python as its model: keras3::save_model(fit, "model.keras") saves it.
+#' @rawNamespace S3method(reticulate::r_to_py, tfdistr_fit)
+r_to_py.tfdistr_fit <- function(x, convert = FALSE) {
+  trained_model(x)
+}
+
 #' @rdname summary.tfdistr_fit
 #' @param row.names,optional Not used.
 #' @export
 as.data.frame.tfdistr_fit <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
   names <- rep(names(x$history), lengths(x$history))
   data.frame(
-    epoch = as.integer(unlist(lapply(x$history, seq_along), use.names = FALSE)),
+    epoch = as.integer(unlist(attr(x, "epochs"), use.names = FALSE)),
     metric = sub("^val_", "", names),
     value = as.numeric(unlist(x$history, use.names = FALSE)),
     data = ifelse(startsWith(names, "val_"), "validation", "training")

@@ -1,5 +1,6 @@
 #' @keywords internal
 "_PACKAGE"
 
-#' @importFrom rlang %||%
+#' @importFrom rlang %||% .data
+#' @importFrom stats predict
 NULL

@@ -37,6 +37,26 @@ save_functions <- function(functions, seed, run_dir) {
   core()$save_value(objects, run_dir, "objects")
 }
 
+# Functions, and all that they use, as raw vectors.
+pack_functions <- function(functions) {
+  folder <- tempfile("tfdistr-functions-")
+  dir.create(folder, mode = "0700")
+  on.exit(unlink(folder, recursive = TRUE))
+  save_functions(functions, 0L, folder)
+  files <- list.files(folder)
+  rlang::set_names(lapply(file.path(folder, files), function(file) readBin(file, "raw", file.size(file))), files)
+}
+
+unpack_functions <- function(packed) {
+  folder <- tempfile("tfdistr-functions-")
+  dir.create(folder, mode = "0700")
+  on.exit(unlink(folder, recursive = TRUE))
+  mask <- Sys.umask("077")
+  Map(writeBin, packed, file.path(folder, names(packed)))
+  Sys.umask(mask)
+  withr::with_preserve_seed(load_functions(folder))
+}
+
 load_functions <- function(run_dir) {
   objects <- core()$load_value(run_dir, "objects")
   hook <- function(place) {
@@ -61,6 +81,7 @@ worker_functions <- function(run_dir) {
   called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ...))
   calls <- rlang::set_names(lapply(job_functions, called), job_functions)
   calls$placement <- of_layer(calls$placement)
+  for (name in c("data", "validation")) calls[[name]] <- data_function(calls[[name]])
   calls
 }
 

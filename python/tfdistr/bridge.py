@@ -44,8 +44,13 @@ NAMES = {
     # distributed_fit()
     "Caller": "jobs.caller",
     "Named": "_utils.foreign",
-    "from_columns": "data.source",
+    "Columns": "data.source",
+    "Pull": "data.batch_objects",
     "run_fit": "jobs.run",
+    # Its result
+    "FitResult": "jobs.result",
+    "evaluate": "jobs.apply",
+    "predict": "jobs.apply",
     # The values that R functions take to the workers
     "check_own": "_utils.trusted_files",
     "load_value": "_utils.pickles",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import JobStoppedError
@@ -30,9 +30,12 @@ def distributed_fit(
     per_worker_batch_size: int | None = None,
     epochs: int = 1,
     steps_per_epoch: int | None = None,
+    validation_split: float = 0.0,
     validation_data: Any = None,
     validation_steps: int | None = None,
     validation_batch_size: int | None = None,
+    validation_freq: int | Collection[int] = 1,
+    initial_epoch: int = 0,
     callbacks: Any = None,
     class_weight: Mapping[int, float] | None = None,
     sample_weight: Any = None,
@@ -85,12 +88,18 @@ def distributed_fit(
             None if the function ``x`` already returns batches (of the global size).
         per_worker_batch_size: Examples in each worker's batch, instead of ``batch_size``: the global
             batch grows with the number of workers.
-        epochs: Number of epochs.
+        epochs: Number of epochs, with those before ``initial_epoch``.
         steps_per_epoch: Steps of an epoch; by default, the steps of one pass over the data. If it is set, the
             data repeats as often as needed.
+        validation_split: Fraction of the examples, at the end of arrays ``x``, for the validation instead of
+            the training.
         validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
         validation_steps: Steps of a validation; by default, one pass.
         validation_batch_size: Examples in a global batch of the validation; by default, as in training.
+        validation_freq: Every how many epochs there is a validation, or the numbers (from 1) of the epochs
+            with one.
+        initial_epoch: The first epoch, counted from 0: the training goes on after this number of epochs,
+            with the examples in the order that these epochs have.
         callbacks: List of Keras callbacks, or a function that returns a list in each worker. Callbacks that
             write, and callbacks marked by ``chief_only()``, run on the chief only. If a callback on any
             worker stops the training, all workers stop.

@@ -9,6 +9,7 @@ some_fit <- function() {
       list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
     ),
     run_dir = "/run",
+    epochs = function() list(accuracy = 1:2, loss = 1:2, val_loss = 1:2),
     model = "the model"
   ))
 }
@@ -40,8 +41,9 @@ class Later:
     def model(self):
         return self.build()
 ")$Later
-  attr(fit, "python") <- later(recorded(build, errors))
-  attr(fit, "errors") <- errors
+  session <- attr(fit, "session")
+  session$result <- later(recorded(build, errors))
+  session$errors <- errors
   expect_error(fit$model, "of {R}", fixed = TRUE, class = "my_error")
 })
 
@@ -73,7 +75,7 @@ test_that("plot() draws a panel for each metric and leaves the device as it was"
   grDevices::dev.control("enable") # keeps what is drawn
   before <- graphics::par("mfrow")
   fit <- some_fit()
-  expect_identical(withVisible(plot(fit)), list(value = fit, visible = FALSE))
+  expect_identical(withVisible(plot(fit, lwd = 2)), list(value = fit, visible = FALSE)) # base graphics
   expect_identical(graphics::par("mfrow"), before)
   recorded <- grDevices::recordPlot()
   expect_gt(length(recorded[[1L]]), 0L)

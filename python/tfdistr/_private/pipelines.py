@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
+from tensorflow.python.data.ops import options as _options
 from tensorflow.python.data.ops import readers as _readers
 from tensorflow.python.data.ops import shuffle_op as _shuffle_op
 from tensorflow.python.data.util import structure as _structure
@@ -78,6 +79,43 @@ def global_seed() -> int | None:
     """Return the seed that ``tf.random.set_seed`` has set. TensorFlow has no public function to read it."""
     seed = _context.global_seed()
     return None if seed is None else int(seed)
+
+
+_BATCHES = frozenset({"Batch", "ParallelBatch", "PaddedBatch", "DenseToRaggedBatch", "DenseToSparseBatch"})
+_ELEMENTS = frozenset({"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"})
+
+
+def makes_batches(dataset: tf.data.Dataset) -> bool:
+    """Return whether the elements of a pipeline are batches: whether its last such node makes them."""
+    for node in walk_pipeline(dataset):
+        if node_name(node) in _BATCHES:
+            return True
+        if node_name(node) in _ELEMENTS:
+            break
+    specs = tf.nest.flatten(dataset.element_spec)
+    shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
+    return all(shape.rank and shape[0] is None for shape in shapes)
+
+
+def python_ops(dataset: tf.data.Dataset) -> list[str]:
+    """Return the functions of TensorFlow that call Python code in a pipeline."""
+    graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE).numpy()
+    found = tf.compat.v1.GraphDef.FromString(graph)
+    nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]
+    names = {"PyFunc": "numpy_function", "PyFuncStateless": "numpy_function", "EagerPyFunc": "py_function"}
+    generators = {"from_generator" for node in walk_pipeline(dataset) if node_name(node) == "Generator"}
+    return sorted({names[node.op] for node in nodes if node.op in names} | generators)
+
+
+def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, Any]:
+    """Return a pipeline as a graph, and the types of its elements (as the service of tf.data sends it)."""
+    graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.FAIL)
+    return graph.numpy(), dataset.element_spec
+
+
+def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
+    """Return the pipeline of a graph."""
+    return _dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
 
 
 def reshuffles(dataset: tf.data.Dataset) -> bool:

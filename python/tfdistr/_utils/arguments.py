@@ -54,6 +54,20 @@ def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> fl
     return number
 
 
+def fraction(name: str, value: Any) -> float:
+    """Return ``value`` as a float, if it is a number from 0 up to, but not 1."""
+    try:
+        number = float(value)
+        valid = not isinstance(value, bool | str) and 0 <= number < 1
+    except (TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            f"`{name}` must be a number from 0 to below 1.", received=repr(value), fix=f"Pass {name}=0.2."
+        )
+    return number
+
+
 def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
     """Return ``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:

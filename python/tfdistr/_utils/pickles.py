@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr._utils.trusted_files import create_private, open_own
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrError
 
 _ALIGNMENT = 64
 
@@ -34,6 +34,8 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
     content = io.BytesIO()
     try:
         cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(value)
+    except TfdistrError:
+        raise
     except Exception as error:  # the pickling code of an object can raise anything
         raise ArgumentError(
             "What the workers run must be such that it can be sent to other processes.",

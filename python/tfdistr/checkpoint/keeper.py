@@ -102,6 +102,10 @@ class Keeper:
         """The number of the first step, counted over all epochs."""
         return self.total + self.start.step
 
+    def begin_after(self, steps: int) -> None:
+        """Note the number of steps before the first epoch of a training that begins."""
+        self.total = self._saved = steps
+
     @property
     def ended(self) -> bool:
         """Whether the training was already at its end, because a callback had stopped it."""

@@ -108,7 +108,7 @@ class Batches:
 def of_arrays(source: Arrays) -> Indexed:
     """Make examples of arrays. Floating-point numbers get Keras's type."""
     arrays = [array for _, array in leaves(source.parts)]
-    types = [_batch_type(array) for array in arrays]
+    types = [batch_type(array) for array in arrays]
 
     def gather(indices: Array) -> list[Array]:
         return [
@@ -138,7 +138,8 @@ def of_lookup(found: Lookup) -> Indexed:
     return Indexed(found.examples, found.batch, take)
 
 
-def _batch_type(array: Array) -> Any:
+def batch_type(array: Array) -> Any:
+    """The type of an array in a batch: Keras's type for numbers with a fraction."""
     if np.issubdtype(array.dtype, np.floating):
         return np.dtype(keras.config.floatx())  # as Keras does with arrays
     return np.dtype(object) if array.dtype.kind in "USO" else array.dtype

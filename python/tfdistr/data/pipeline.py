@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,12 +19,14 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr._utils.arguments import whole
 from tfdistr.data import stream
+from tfdistr.data.batch_objects import GivenBatches, Pull, is_py_dataset
 from tfdistr.data.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
+from tfdistr.data.fed_batches import FedBatches, fed_batches
 from tfdistr.data.host_cache import HostMemory
 from tfdistr.data.index_batches import Batches, Indexed, of_arrays, of_lookup
 from tfdistr.data.random_access import batched, is_ragged, lookup
 from tfdistr.data.shard import check_order, distribute_batches, mark_share, rows_of_worker
-from tfdistr.data.source import Arrays, Source, make_source
+from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.data.tfds_records import of_prepared
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError, DataShardError
@@ -51,11 +53,13 @@ class WorkerData:
         steps: Batches in an epoch; None if the dataset ends by itself after an epoch.
         arrays: The same batches by the number of their step, for a custom training loop. They cost less
             time than ``dataset``. None if the data has no such form.
+        first: The number of the first step of ``dataset``, counted over all epochs.
     """
 
-    dataset: tf.data.Dataset
+    dataset: tf.data.Dataset | FedBatches
     steps: int | None
     arrays: Batches | None = None
+    first: int = 0
 
 
 def make_data(
@@ -87,7 +91,14 @@ def make_data(
             never ends although ``steps`` is None.
         DataShardError: The dataset cannot be split over the workers.
     """
-    context = replace(context, _reading=Reading(whole("start", start, minimum=0)))
+    start = whole("start", start, minimum=0)
+    context = replace(context, _reading=Reading(start))
+    return replace(_make_data(source, context, steps, name, memory), first=start)
+
+
+def _make_data(
+    source: Source, context: WorkerContext, steps: int | None, name: str, memory: HostMemory | None
+) -> WorkerData:
     if isinstance(source, Dataset):
         if source.name == "digits" and source.fits_in_memory():
             source = _examples_of(source)  # 130 kB: each worker may have a copy
@@ -98,6 +109,8 @@ def make_data(
             source = lambda ctx: ctx.shard(described.dataset(), STORED_SHUFFLE_BUFFER)  # noqa: E731
     if isinstance(source, Arrays):
         return _by_index(of_arrays(source), context, steps)
+    if gives_batches(source):
+        context = replace(context, global_batch_size=None)
     return _from_function(source, context, steps, name)
 
 
@@ -131,9 +144,13 @@ def _from_function(
         return function(context) if _takes_context(function) else function()
 
     dataset = call()
+    if is_py_dataset(dataset) or isinstance(dataset, Iterator | Pull):
+        again = function if isinstance(function, GivenBatches) else call
+        fed, batches = fed_batches(again, dataset, context, steps, name)
+        return WorkerData(fed, batches)
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentError(
-            f"The function `{name}` must return a tf.data.Dataset.",
+            f"The function `{name}` must return a tf.data.Dataset, a PyDataset or a generator of batches.",
             received=type(dataset).__name__,
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )

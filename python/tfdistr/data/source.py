@@ -1,13 +1,15 @@
-"""The forms of ``x`` and ``y``: arrays, data frames, descriptions of data sets, or functions."""
+"""The forms of ``x`` and ``y``: arrays, data frames, descriptions of data sets, objects, or functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tfdistr.data.batch_objects import GivenBatches, GivenDataset, is_py_dataset
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
 
@@ -19,11 +21,41 @@ class Arrays:
     """Examples in arrays: a tuple ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, as in Keras."""
 
     parts: tuple[Tree, ...]
+    columns: tuple[str, ...] | None = None  # of a data frame
 
     @property
     def examples(self) -> int:
         """Number of examples."""
         return len(leaves(self.parts)[0][1])
+
+    def rows(self, first: int, end: int) -> Arrays:
+        """The examples from number ``first`` to before number ``end``."""
+        return Arrays(tuple(_rows(part, first, end) for part in self.parts), self.columns)
+
+
+def gives_batches(source: Any) -> bool:
+    """Whether data is an object that gives batches of its own size."""
+    return getattr(source, "gives_batches", False) is True
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of the data that a model was trained with.
+
+    Attributes:
+        columns: The names of the columns, if ``x`` was a data frame.
+        targets: Whether the data has targets; None if this is not known.
+    """
+
+    columns: tuple[str, ...] | None = None
+    targets: bool | None = None
+
+
+def form_of(source: Any) -> Form:
+    """The form of data."""
+    if not isinstance(source, Arrays):
+        return Form()
+    return Form(source.columns, len(source.parts) > 1)
 
 
 Source = Arrays | Dataset | Callable[..., Any]
@@ -34,7 +66,7 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
 
     Args:
         x: Arrays (nested in tuples, lists or dictionaries), a data frame, the result of
-            ``load_dataset()``, or a function.
+            ``load_dataset()``, a ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function.
         y: Arrays of targets; None unless ``x`` is arrays.
         sample_weight: One weight for each example; None unless ``x`` is arrays.
         name: The name of ``x`` for the user.
@@ -43,21 +75,16 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
         ArgumentError: ``x`` has another form, arrays differ in length or hold no example, or there are
             separate targets or weights for data that includes them.
     """
+    x = _object(x, name)
     if isinstance(x, Dataset) or callable(x):
         for label, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ArgumentError(
-                    f"`{label}` goes with arrays only; a data set or a function brings its own.",
-                    received=f"`{name}` is a {'function' if callable(x) else 'data set'}, and `{label}` too",
+                    f"`{label}` goes with arrays only; a data set, a generator or a function brings its own.",
+                    received=f"`{label}`, where `{name}` is no array",
                     fix=f"Leave `{label}` out, and let the examples be tuples (x, y, sample_weight).",
                 )
         return x  # type: ignore[no-any-return]
-    if type(x).__module__.startswith("tensorflow.") and hasattr(x, "element_spec"):
-        raise ArgumentError(
-            f"`{name}` must be a function that makes the tf.data.Dataset: each worker makes its own.",
-            received=type(x).__name__,
-            fix=f"Pass {name}=lambda ctx: dataset, with the code that makes the dataset inside; or arrays.",
-        )
     if y is None and sample_weight is not None:
         raise ArgumentError(
             "`sample_weight` weighs the loss of targets, so it needs `y`.",
@@ -66,15 +93,65 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
         )
     given = ((name, x), ("y", y), ("sample_weight", sample_weight))
     parts = (as_arrays(part, label) for label, part in given if label == name or part is not None)
-    source = Arrays(tuple(parts))
+    source = Arrays(tuple(parts), column_names(x))
     _check_lengths(source, name)
     return source
 
 
+@dataclass(frozen=True)
+class Columns:
+    """A data frame of R: its columns by name."""
+
+    columns: dict[str, Any]
+
+
+def _columns_of(value: Any) -> dict[str, Any] | None:
+    """The columns of a data frame of pandas or R; None for other values."""
+    if isinstance(value, Columns):
+        return value.columns
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        return {str(column): value[column].to_numpy() for column in value.columns}
+    return None
+
+
+def column_names(value: Any) -> tuple[str, ...] | None:
+    """The names of the columns of a data frame; None for other values."""
+    columns = _columns_of(value)
+    return None if columns is None else tuple(columns)
+
+
+def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
+    """The columns of a data frame that a model was trained with; other values unchanged.
+
+    Raises:
+        ArgumentError: A column is missing.
+    """
+    columns = _columns_of(value)
+    if columns is None:
+        return value
+    missing = [column for column in wanted if column not in columns]
+    if missing:
+        raise ArgumentError(
+            f"`{name}` must have the columns that the model was trained with.",
+            received=f"no column {', '.join(map(repr, missing))} among {', '.join(map(repr, columns))}",
+            fix=f"Pass a data frame with the columns {', '.join(map(repr, wanted))}.",
+        )
+    return Columns({column: columns[column] for column in wanted})
+
+
+def _object(x: Any, name: str) -> Any:
+    """The function for an object that gives batches; other values unchanged."""
+    tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
+    if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):
+        return GivenDataset(x, name)
+    return GivenBatches(x, name) if is_py_dataset(x) or isinstance(x, Iterator) else x
+
+
 def as_arrays(value: Any, name: str) -> Tree:
     """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
-    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
-        return from_columns({str(column): value[column].to_numpy() for column in value.columns}, name)
+    columns = _columns_of(value)
+    if columns is not None:
+        return _from_columns(columns, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
             raise ArgumentError(
@@ -110,7 +187,7 @@ def as_arrays(value: Any, name: str) -> Tree:
     return np.ascontiguousarray(array)
 
 
-def from_columns(columns: Mapping[str, Any], name: str = "x") -> Tree:
+def _from_columns(columns: Mapping[str, Any], name: str) -> Tree:
     """Convert a data frame: to one matrix if all columns are numbers, else to a dictionary of columns."""
     arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
     if arrays and all(array.dtype.kind in "biuf" for array in arrays.values()):
@@ -127,6 +204,16 @@ def leaves(tree: Tree, path: str = "") -> list[tuple[str, np.ndarray[Any, Any]]]
     if isinstance(tree, tuple):
         return [leaf for number, part in enumerate(tree) for leaf in leaves(part, f"{path}[{number}]")]
     return [(path, tree)]
+
+
+def _rows(tree: Tree, first: int, end: int) -> Tree:
+    if tree is None:
+        return None
+    if isinstance(tree, Mapping):
+        return {key: _rows(part, first, end) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_rows(part, first, end) for part in tree)
+    return tree[first:end]
 
 
 def _check_lengths(source: Arrays, name: str) -> None:

@@ -27,3 +27,8 @@ class Caller:
     before_start: Callable[[int, str], Mapping[str, str]] = lambda seed, run_dir: {}
     on_seed: Callable[[int], object] = lambda seed: None
     build: Callable[[], Any] | None = None
+
+
+def silent() -> Caller:
+    """Python, without a display."""
+    return Caller(lambda event: None)

@@ -14,19 +14,19 @@ import attrs
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.peer_failure import judge
+from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, JobMismatchError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.trained import Trained
 from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
-from tfdistr.training.model_values import set_values, values_of
+from tfdistr.training.model_state import ModelState
 
 if TYPE_CHECKING:
-    import keras
-
     from tfdistr.communication.collectives import Collectives
     from tfdistr.strategies.worker_strategy import WorkerStrategy
     from tfdistr.training.trained_model import Training
@@ -51,7 +51,7 @@ def train_here(
         workers: Number of workers, if it differs from the strategy's.
         find_lost: Names the lost process, if an error is about a process that does not train.
     """
-    from tfdistr.training.train import train
+    from tfdistr.training.tasks import TASKS
 
     workers = strategy.num_workers if workers is None else workers
     index = strategy.worker_index
@@ -64,7 +64,7 @@ def train_here(
             job = take_up(job, folder, workers)
         job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
         caller.on_seed(job.seed)
-        trained = train(job, strategy, _events(caller, index), folder, preemption)
+        trained = TASKS[job.task](job, strategy, _events(caller, index), folder, preemption)
     except (JobStoppedError, JobMismatchError):  # all workers raise these
         raise
     except BaseException as error:  # also an interrupt: the session may live on
@@ -102,13 +102,12 @@ def _events(caller: Caller, index: int) -> Callable[..., None]:
     return send
 
 
-def _for_caller(job: Job, trained: Training) -> keras.Model:
-    """The trained model, or the caller's model with the state of the trained one."""
-    original = of_caller(job.model)
-    if original is None:
-        return trained.model
-    set_values(original, *values_of(trained.model), trained.inputs)
-    return original
+def _trained(job: Job, training: Training) -> Trained:
+    """The trained model, or the caller's model, which gets the state of the trained one."""
+    made = training.model if of_caller(job.model) is None else None
+    return Trained(
+        job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made
+    )
 
 
 def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> FitResult:
@@ -119,7 +118,8 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
         params={**job.params, "communication": trained.communication, **params},
         workers=[worker],
         run_dir=None,
-        _make_model=lambda: _for_caller(job, trained),
+        trained=_trained(job, trained),
+        form=form_of(job.data),
     )
 
 

@@ -13,22 +13,21 @@ import attrs
 
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.data.source import form_of
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.result import FitResult, load_communication, load_history, load_model
+from tfdistr.jobs.result import FitResult, load_communication, load_history, load_state
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
 from tfdistr.jobs.run_dir import keep_run_dir
+from tfdistr.jobs.trained import Trained
 from tfdistr.launch.backend import Backend, backend_path
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.process import log_path
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
-from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
 
 if TYPE_CHECKING:
-    import keras
-
     from tfdistr.jobs.kinds import Kind
 
 
@@ -113,13 +112,9 @@ def fit_on_cluster(
         params={**job.params, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        _make_model=lambda: load_model(lambda: _model_here(job, caller), run_dir),
+        trained=Trained(job.model, lambda: load_state(run_dir), caller.build),
+        form=form_of(job.data),
     )
-
-
-def _model_here(job: Job, caller: Caller) -> keras.Model:
-    given = of_caller(job.model)
-    return (caller.build or job.model)() if given is None else given
 
 
 def _with_restarts(

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tfdistr._utils.optional_imports import data_frame, figure
 from tfdistr._utils.trusted_files import open_own
-from tfdistr.training.model_values import set_values, values_of
+from tfdistr._version import __version__
+from tfdistr.data.source import Form
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.trained import Trained
+from tfdistr.training.epoch_range import EpochRange
+from tfdistr.training.model_state import ModelState
 
 if TYPE_CHECKING:
     import keras
     import matplotlib.figure
     import pandas
 
+    from tfdistr.launch.local import LocalCluster
+    from tfdistr.launch.mpi_cluster import MpiCluster
     from tfdistr.training.trained_model import Training
 
-_WEIGHTS = "model.npz"
+_STATE = "model.npz"
 _SUMMARY = "training.json"
+
+#: The format of a saved result. Another one is refused.
+_FORMAT = 1
 
 
 @dataclass
@@ -30,7 +41,7 @@ class FitResult:
     """The result of a training job.
 
     Attributes:
-        history: Metric values by name, one for each epoch.
+        history: Metric values by name, one for each epoch; see ``rows``.
         metrics: The metrics after the last epoch.
         params: The numbers of the job: batch size, epochs, steps, seed, number of workers. ``communication``
             is what really carried the gradients between the workers: "mpi", "ring" or "nccl"; "none" if one
@@ -38,14 +49,18 @@ class FitResult:
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process).
         run_dir: Folder with the logs; None if the job ran in this process.
+        trained: How the model is made.
+        form: The form of the data that it was trained with.
+
+    A result can be pickled. It is then read, with its model, in any other session.
     """
 
     history: dict[str, list[float]]
     params: dict[str, Any]
     workers: list[dict[str, Any]]
     run_dir: str | None
-    _make_model: Callable[[], keras.Model] = field(repr=False)
-    _model: keras.Model | None = field(default=None, repr=False)
+    trained: Trained = field(repr=False)
+    form: Form = field(default_factory=Form, repr=False)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -55,9 +70,144 @@ class FitResult:
     @property
     def model(self) -> keras.Model:
         """The trained model, in this process. It is built at the first use."""
-        if self._model is None:
-            self._model = self._make_model()
-        return self._model
+        return self.trained.model
+
+    def evaluate(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        batch_size: int | None = 32,
+        steps: int | None = None,
+        cluster: LocalCluster | MpiCluster | None = None,
+    ) -> dict[str, float]:
+        """Compute the loss and the metrics of the model for data, on one or many workers.
+
+        Args:
+            x: Inputs, in one of the forms that ``distributed_fit()`` takes.
+            y: Targets, if ``x`` is arrays.
+            sample_weight: Weight of each example, if ``x`` is arrays.
+            batch_size: Examples in a global batch; None if ``x`` gives batches.
+            steps: Number of batches; by default all.
+            cluster: Where to compute: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``, which has
+                the numbers of one worker; by default this process, or the cluster that it has joined.
+
+        Returns:
+            The value of each metric by its name.
+
+        Raises:
+            ArgumentError: The data does not fit the model, or has no targets.
+
+        Example:
+            >>> fit.evaluate(tfdistr.load_dataset("digits", "test"))["accuracy"] > 0.5
+            True
+        """
+        from tfdistr.jobs.apply import evaluate
+        from tfdistr.jobs.caller import silent
+
+        return evaluate(
+            silent(), self, x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps=steps,
+            cluster=cluster,
+        )  # fmt: skip
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        batch_size: int | None = 32,
+        steps: int | None = None,
+        cluster: LocalCluster | MpiCluster | None = None,
+        output: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Compute the outputs of the model, each example once, in the order of the data.
+
+        Each worker computes whole batches, one after the other, so the outputs are those of one worker.
+
+        Args:
+            x: Inputs, in one of the forms that ``distributed_fit()`` takes. Targets are ignored.
+            batch_size: Examples in a batch; None if ``x`` gives batches.
+            steps: Number of batches; by default all.
+            cluster: Where to compute: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``; by default
+                in this process.
+            output: A new or empty folder. The outputs are written there, in files of some 64 MiB that
+                ``numpy.load()`` reads, and are never in memory together.
+
+        Returns:
+            The outputs, in the structure that the model returns; with ``output``, the paths of the files in
+            the order of the data (if the model has several outputs, a list of paths for each).
+
+        Raises:
+            ArgumentError: The data does not fit the model.
+
+        Example:
+            >>> fit.predict(tfdistr.load_dataset("digits", "test")).shape
+            (360, 10)
+        """
+        from tfdistr.jobs.apply import predict
+        from tfdistr.jobs.caller import silent
+
+        return predict(
+            silent(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output
+        )
+
+    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> FitResult:
+        """The result with another way to make its model; see ``Trained``."""
+        return replace(self, trained=self.trained.with_recipe(recipe, build))
+
+    def to_bytes(self, *, with_recipe: bool = True) -> bytes:
+        """The result as bytes, for ``from_bytes`` in any other process.
+
+        Args:
+            with_recipe: Whether they have what makes a model of this kind.
+
+        Raises:
+            ArgumentError: The function that makes the model cannot be sent to other processes.
+        """
+        import cloudpickle
+
+        state = io.BytesIO()
+        self.trained.state().write(state)
+        parts = {name: getattr(self, name) for name in ("history", "params", "workers", "run_dir", "form")}
+        recipe = self.trained.portable() if with_recipe else None
+        saved = {**parts, "state": state.getvalue(), "recipe": recipe}
+        header = json.dumps({"tfdistr": __version__, "format": _FORMAT}).encode()
+        return header + b"\n" + bytes(cloudpickle.dumps(saved))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, build: Callable[[], keras.Model] | None = None) -> FitResult:
+        """Read the result that ``to_bytes`` returned. Only read what you trust: a pickle may run any code.
+
+        Args:
+            content: The bytes.
+            build: Makes a model of this kind, if the bytes do not have this.
+
+        Raises:
+            ArgumentError: Another version wrote it, or it is not whole.
+        """
+        header, _, rest = bytes(content).partition(b"\n")
+        try:
+            written = json.loads(header)
+            if written["format"] == _FORMAT:
+                saved = pickle.loads(rest)
+        except (ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
+            raise ArgumentError(
+                "A saved result must be whole.",
+                received=f"{len(content)} bytes that are none, or not all of one ({error})",
+                fix="Save it again.",
+            ) from error
+        if written["format"] != _FORMAT:
+            raise ArgumentError(
+                f"tfdistr {__version__} reads results of the format {_FORMAT}.",
+                received=f"the format {written['format']}, written by tfdistr {written['tfdistr']}",
+                fix="Read it with that version, and save its model: fit.model.save('model.keras').",
+            )
+        state = ModelState.read(io.BytesIO(saved.pop("state")))
+        trained = Trained(saved.pop("recipe"), lambda: state, build)
+        return cls(**saved, trained=trained)
+
+    def __reduce__(self) -> Any:
+        return FitResult.from_bytes, (self.to_bytes(),)
 
     def to_frame(self) -> pandas.DataFrame:
         """The history as a data frame: one row for each epoch and metric.
@@ -73,12 +223,22 @@ class FitResult:
 
     def rows(self) -> list[tuple[int, str, float, str]]:
         """The history as rows (epoch, metric, value, data)."""
-        rows = []
+        rows, epochs = [], self.epochs()
         for name, values in self.history.items():
             data = "validation" if name.startswith("val_") else "training"
             metric = name.removeprefix("val_")
-            rows += [(epoch, metric, value, data) for epoch, value in enumerate(values, 1)]
+            numbered = zip(epochs[name], values, strict=True)
+            rows += [(epoch, metric, value, data) for epoch, value in numbered]
         return rows
+
+    def epochs(self) -> dict[str, list[int]]:
+        """The numbers, from 1, of the epochs that have a value of each metric."""
+        first = self.params["initial_epoch"]
+        made = range(first, first + max(map(len, self.history.values()), default=0))
+        known = EpochRange(made.stop, first, self.params["validation_freq"])
+        trained = [epoch + 1 for epoch in made]
+        validated = [epoch + 1 for epoch in made if known.validates(epoch)]
+        return {name: validated if name.startswith("val_") else trained for name in self.history}
 
     def plot(self) -> matplotlib.figure.Figure:
         """Plot the history: one panel for each metric, with training and validation.
@@ -88,12 +248,13 @@ class FitResult:
         """
         metrics = [name for name in self.history if not name.startswith("val_")]
         drawn: matplotlib.figure.Figure = figure(4 * len(metrics), 3)
+        epochs = self.epochs()
         panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
         for panel, metric in zip(panels, metrics, strict=True):
             for name, label in ((metric, "training"), (f"val_{metric}", "validation")):
                 values = self.history.get(name, [])
                 if values:
-                    panel.plot(range(1, len(values) + 1), values, marker="o", label=label)
+                    panel.plot(epochs[name], values, marker="o", label=label)
             panel.set(xlabel="epoch", title=metric)
             panel.legend()
         return drawn
@@ -114,11 +275,9 @@ class FitResult:
 
 def save_training(training: Training, run_dir: Path) -> None:
     """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
-    weights, optimizer = values_of(training.model)
-    state: dict[str, Any] = {f"weight_{i}": value for i, value in enumerate(weights)}
-    state |= {f"optimizer_{i}": value for i, value in enumerate(optimizer)}
-    np.savez(run_dir / _WEIGHTS, **state)
-    names = ("history", "inputs", "seconds", "communication")
+    if training.model is not None:
+        ModelState.of(training.model, training.inputs).write(run_dir / _STATE)
+    names = ("history", "seconds", "communication")
     summary = {name: getattr(training, name) for name in names}
     (run_dir / _SUMMARY).write_text(json.dumps(summary))
 
@@ -134,28 +293,15 @@ def load_communication(run_dir: Path) -> str:
     return str(_summary(run_dir)["communication"])
 
 
+def load_state(run_dir: Path) -> ModelState:
+    """Read the state of the trained model, as ``save_training`` wrote it."""
+    return ModelState.read(run_dir / _STATE)
+
+
 def _summary(run_dir: Path) -> dict[str, Any]:
     with open_own(run_dir / _SUMMARY) as file:
         summary: dict[str, Any] = json.load(file)
     return summary
-
-
-def load_model(build: Callable[[], keras.Model], run_dir: Path) -> keras.Model:
-    """The trained model: the user's function builds it again, with the state that ``save_training`` wrote.
-
-    Saving the model itself would fail for models with parts that Keras cannot serialize, such as R functions.
-    """
-    model = build()
-    with open_own(run_dir / _WEIGHTS) as file, np.load(file, allow_pickle=False) as state:
-        weights = sum(name.startswith("weight_") for name in state.files)
-        optimizer = len(state.files) - weights
-        set_values(
-            model,
-            [state[f"weight_{i}"] for i in range(weights)],
-            [state[f"optimizer_{i}"] for i in range(optimizer)],
-            _summary(run_dir)["inputs"],
-        )
-    return model
 
 
 def _count(number: int, what: str) -> str:

@@ -46,7 +46,8 @@ def run_fit(
         saving=[name for name, other in KINDS.items() if other.saves],
     )  # fmt: skip
     if isinstance(model, FitResult):
-        model = copies(model.model)  # the result itself stays as it is
+        arguments["state"] = model.trained.state()
+        model = copies(model.trained.recipe)  # the result itself stays as it is
     job = make_job(
         model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
     )

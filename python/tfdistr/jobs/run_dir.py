@@ -51,6 +51,12 @@ def make_run_dir(
     return folder
 
 
+def remove_run_dir(run_dir: Path) -> None:
+    """Remove a temporary folder now."""
+    _temporary.discard(run_dir)
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+
 def keep_run_dir(run_dir: Path) -> None:
     """Keep a temporary folder at exit: the logs of a failed job say more than its error."""
     _temporary.discard(run_dir)

@@ -173,7 +173,7 @@ class _Chief:
             "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
         )
         started = time.monotonic()
-        run_epochs(model, job.epochs, listed, train, test)
+        run_epochs(model, job.all_epochs, listed, train, test)
         return ServersTraining(
             model=copy_here(job, model, data.dataset, listed.callbacks),
             history=history_of(dict(model.history.history)),

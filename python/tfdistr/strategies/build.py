@@ -7,10 +7,14 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.data.element_shapes import batch_of_zeros, has_known_shapes
+from tfdistr.data.fed_batches import FedBatches
 
 
-def build(model: keras.Model, dataset: tf.data.Dataset) -> None:
+def build(model: keras.Model, dataset: tf.data.Dataset | FedBatches) -> None:
     """Create the model's weights and metrics before its step is traced, as Keras does under a strategy."""
-    batch = batch_of_zeros(dataset.element_spec) if has_known_shapes(dataset) else next(iter(dataset))
+    if has_known_shapes(dataset):
+        batch = batch_of_zeros(dataset.element_spec)
+    else:
+        batch = dataset.example if isinstance(dataset, FedBatches) else next(iter(dataset))
     with model.distribute_strategy.scope():
         _private.build(model, batch)

@@ -142,7 +142,7 @@ class MeanOverExamples:
             return self._sum(gradients, self._replica.gradient_dtype)
         scaled = [scale(g, self._count) for g in gradients]
         if self._replica.gradient_dtype is not None:  # it has too few digits for numbers of examples
-            (total,) = self._sum([self._count])
+            (total,) = self._sum([tf.cast(self._count, tf.float32)])
             sums = self._sum(scaled, self._replica.gradient_dtype)
         else:
             *sums, total = self._sum([*scaled, tf.cast(self._count, tf.float32)])  # in one piece with them

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.data.element_shapes import has_known_shapes
+from tfdistr.data.fed_batches import FedBatches
 from tfdistr.strategies.worker_strategy import OneProcess
 
 if TYPE_CHECKING:
@@ -26,5 +27,5 @@ class SingleWorker(OneProcess):
         A strategy reads a batch to build the model. This advances a shuffle that depends on the iteration.
         The order of the examples must be the same here.
         """
-        if not has_known_shapes(data):
+        if not (has_known_shapes(data) or isinstance(data, FedBatches)):
             next(iter(data), None)

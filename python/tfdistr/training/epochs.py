@@ -8,6 +8,7 @@ import keras
 
 from tfdistr import _private
 from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.training.epoch_range import EpochRange
 
 
 class Phase(Protocol):
@@ -31,7 +32,7 @@ class Phase(Protocol):
 
 def run_epochs(
     model: keras.Model,
-    epochs: int,
+    epochs: EpochRange,
     callbacks: keras.callbacks.CallbackList,
     train: Phase,
     test: Phase | None = None,
@@ -41,10 +42,10 @@ def run_epochs(
 
     Args:
         model: The model.
-        epochs: Number of epochs.
+        epochs: The epochs.
         callbacks: All callbacks.
         train: The training.
-        test: The validation after each epoch.
+        test: The validation after epochs.
         keeper: Keeps checkpoints.
 
     Raises:
@@ -52,11 +53,11 @@ def run_epochs(
     """
     model.stop_training = False
     if keeper:
-        keeper.before_training(callbacks.callbacks, epochs)
+        keeper.before_training(callbacks.callbacks, epochs.last)
     callbacks.on_train_begin()
     first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
     logs = last_logs(model)
-    for epoch in range(max(first, _private.initial_epoch(model)), epochs):
+    for epoch in range(max(first, epochs.first, _private.initial_epoch(model)), epochs.last):
         if model.stop_training:  # the checkpoint may say so
             break
         train.reset()
@@ -65,7 +66,7 @@ def run_epochs(
             keeper.restore(model, callbacks.callbacks)
         logs = train.run(epoch, done)
         done = 0
-        if test:
+        if test and epochs.validates(epoch):
             callbacks.on_test_begin()
             test.reset()
             tested = test.run(epoch, 0)

@@ -24,7 +24,9 @@ from tfdistr._utils.foreign import Named
 from tfdistr._utils.pickles import load_value, save_value
 from tfdistr.data.source import Arrays, Source
 from tfdistr.errors import ArgumentError
+from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.given_model import given
+from tfdistr.training.model_state import ModelState
 from tfdistr.training.recovery_options import Recovery
 
 if TYPE_CHECKING:
@@ -76,6 +78,13 @@ def _check_class_weight(weights: Any) -> dict[int, float] | None:
     return checked or None
 
 
+def _check_validation_freq(value: Any) -> int | tuple[int, ...]:
+    listed = not isinstance(value, str | Mapping) and hasattr(value, "__iter__")
+    if not listed:
+        return whole("validation_freq", value)
+    return tuple(sorted({whole("validation_freq", epoch) for epoch in value}))
+
+
 def _check_seed(seed: Any) -> int:
     """The seed of the user, or a random one."""
     if seed is None:
@@ -101,6 +110,8 @@ class Job:
         steps_per_epoch: Steps of an epoch; None for one pass over the data.
         validation_steps: Steps of a validation; None for one pass over the data.
         validation_batch_size: Examples of a global batch of the validation; None for ``batch_size``.
+        validation_freq: Every how many epochs there is a validation, or the numbers of the epochs with one.
+        initial_epoch: The first epoch, counted from 0; ``epochs`` is where they end.
         class_weight: Weight of each class, or None.
         seed: Seed of weights, order of examples and layers such as Dropout.
         seed_given: Whether the user gave the seed; otherwise it is random.
@@ -116,6 +127,8 @@ class Job:
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
         step_timeout: Seconds that a step may take; None for no limit.
+        task: What is done: "fit", "evaluate" or "predict".
+        state: The state that the model begins with; None for the state that its function gives it.
         recovery: The reaction to failures.
 
     Raises:
@@ -131,6 +144,8 @@ class Job:
     steps_per_epoch: int | None = argument(optional_whole, "steps_per_epoch", default=None)
     validation_steps: int | None = argument(optional_whole, "validation_steps", default=None)
     validation_batch_size: int | None = argument(optional_whole, "validation_batch_size", default=None)
+    validation_freq: int | tuple[int, ...] = attrs.field(default=1, converter=_check_validation_freq)
+    initial_epoch: int = argument(whole, "initial_epoch", default=0, minimum=0)
     class_weight: Mapping[int, float] | None = attrs.field(
         default=None, converter=_check_class_weight, metadata=_HIDDEN
     )
@@ -148,7 +163,20 @@ class Job:
     start_timeout: float = argument(seconds, "start_timeout", default=300.0, hidden=True)
     heartbeat_timeout: float = argument(seconds, "heartbeat_timeout", default=30.0, hidden=True)
     step_timeout: float | None = argument(optional_seconds, "step_timeout", default=None, hidden=True)
+    task: str = attrs.field(default="fit", metadata=_HIDDEN)
+    state: ModelState | None = attrs.field(default=None, metadata=_HIDDEN)
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
+
+    @property
+    def source(self) -> Source:
+        """The training data, in the process that reads it."""
+        assert not isinstance(self.data, Named)  # load() has replaced it
+        return self.data
+
+    @property
+    def all_epochs(self) -> EpochRange:
+        """The epochs of the training."""
+        return EpochRange(self.epochs, self.initial_epoch, self.validation_freq)
 
     @property
     def params(self) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tfdistr._utils.arguments import whole
+from tfdistr._utils.arguments import fraction, whole
 from tfdistr._utils.foreign import Named
-from tfdistr.data.source import Arrays, Source, make_source
+from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.data.steps import steps_per_epoch as count_steps
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
@@ -23,6 +24,7 @@ def make_job(
     num_workers: int,
     sample_weight: Any = None,
     validation_data: Any = None,
+    validation_split: Any = 0.0,
     batch_size: Any = 32,
     per_worker_batch_size: Any = None,
     seed: Any = None,
@@ -54,10 +56,22 @@ def make_job(
     factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
     if start_timeout is not None:
         arguments["start_timeout"] = start_timeout
+    data = x if isinstance(x, Named | Arrays) else make_source(x, y, sample_weight)
+    data, validation = _split(data, _validation(validation_data), validation_split)
+    if gives_batches(data):
+        if batch_size not in (32, None):
+            raise ArgumentError(
+                "`batch_size` is for examples; `x` gives batches of their own size.",
+                received=f"batch_size={batch_size!r}, and batches",
+                fix="Leave the batch size out, or pass data that is not in batches.",
+            )
+        batch_size, validates = None, isinstance(validation, Arrays | Dataset)
+        if validates and arguments.get("validation_batch_size") is None:
+            arguments["validation_batch_size"] = 32
     job = Job(
         model=model,
-        data=x if isinstance(x, Named) else make_source(x, y, sample_weight),
-        validation=_validation(validation_data),
+        data=data,
+        validation=validation,
         batch_size=batch_size,
         seed=seed,
         seed_given=seed is not None,
@@ -73,12 +87,14 @@ def make_job(
             communication=job.communication,
         )
     _check_drop_remainder(job)
+    _check_initial_epoch(job)
     _check_warmup_epochs(job, scale_learning_rate)
     return job
 
 
 def _check_batch_size(job: Job) -> None:
-    if job.batch_size is None and any(isinstance(s, Arrays | Dataset) for s in (job.data, job.validation)):
+    sizes = ((job.data, job.batch_size), (job.validation, job.validation_batch_size or job.batch_size))
+    if any(size is None and isinstance(source, Arrays | Dataset) for source, size in sizes):
         raise ArgumentError(
             "`batch_size` may be None only where functions return batches.",
             received="batch_size=None, and arrays or a data set",
@@ -99,6 +115,15 @@ def _check_drop_remainder(job: Job) -> None:
         count_steps(job.data.examples, job.batch_size, drop_remainder=True)
 
 
+def _check_initial_epoch(job: Job) -> None:
+    if job.initial_epoch >= job.epochs:
+        raise ArgumentError(
+            "`initial_epoch` must be less than `epochs`, at which the training ends.",
+            received=f"initial_epoch={job.initial_epoch}, epochs={job.epochs}",
+            fix=f"Pass epochs={job.initial_epoch + 1} or more.",
+        )
+
+
 def _check_warmup_epochs(job: Job, scale: str) -> None:
     if job.warmup_epochs and scale == "none":
         raise ArgumentError(
@@ -112,6 +137,35 @@ def _check_warmup_epochs(job: Job, scale: str) -> None:
             received=f"warmup_epochs={job.warmup_epochs}, epochs={job.epochs}",
             fix=f"Pass warmup_epochs={job.epochs} or less, or more epochs.",
         )
+
+
+def _split(
+    data: Source | Named, validation: Source | Named | None, split: Any
+) -> tuple[Source | Named, Source | Named | None]:
+    """Take the last part of the training arrays for the validation, as Keras does."""
+    part = fraction("validation_split", split)
+    if part == 0:
+        return data, validation
+    if validation is not None:
+        raise ArgumentError(
+            "Give `validation_data` or `validation_split`, not both.",
+            received=f"validation_data and validation_split={split!r}",
+            fix="Leave one of them out.",
+        )
+    if not isinstance(data, Arrays):
+        raise ArgumentError(
+            "`validation_split` takes the last part of arrays, so `x` must be arrays or a data frame.",
+            received="a data set of load_dataset()" if isinstance(data, Dataset) else "a function",
+            fix='Pass validation_data, such as load_dataset("digits", "test").',
+        )
+    training = math.floor(data.examples * (1 - part))
+    if training in (0, data.examples):
+        raise ArgumentError(
+            "`validation_split` must leave at least one example for each part.",
+            received=f"validation_split={split!r}, of {data.examples} examples",
+            fix="Pass more examples, or validation_data.",
+        )
+    return data.rows(0, training), data.rows(training, data.examples)
 
 
 def _validation(data: Any) -> Source | Named | None:

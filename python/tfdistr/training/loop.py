@@ -16,10 +16,13 @@ import keras
 
 from tfdistr import _private
 from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.pipeline import WorkerData
+from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.xla import turn_off
+from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.epochs import run_epochs
 from tfdistr.training.steps import Step, Steps, extended_of
 from tfdistr.training.watchdog import progress
@@ -39,7 +42,7 @@ def fit(
     model: keras.Model,
     data: WorkerData,
     *,
-    epochs: int,
+    epochs: EpochRange,
     validation: WorkerData | None,
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
@@ -51,8 +54,8 @@ def fit(
     Args:
         model: A compiled model, made in the scope of its strategy.
         data: This worker's batches.
-        epochs: Number of epochs.
-        validation: This worker's batches for the validation after each epoch.
+        epochs: The epochs; ``data`` begins with the first step of the first one.
+        validation: This worker's batches for the validation.
         callbacks: Keras callbacks.
         on_steps: Called when steps of the training are done.
         weigh: Applied to each batch of the training before its step, in the graph.
@@ -62,18 +65,56 @@ def fit(
         JobStoppedError: The job was told to end.
 
     Returns:
-        Values of the logs by name, one for each epoch.
+        Values of the logs by name, one for each epoch that has them.
     """
+    found = bool(keeper and keeper.found)
+    listed = _prepare(model, data, validation, callbacks, epochs=epochs.last, found=found)
+    train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
+    test = _Phase(model, "test", validation, listed) if validation else None
+    run_epochs(model, epochs, listed, train, test, keeper)
+    return dict(model.history.history)
+
+
+def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
+    """Evaluate ``model`` as its own ``evaluate`` would; returns the metrics over all workers' batches."""
+    if not runs_own_loop(model):
+        return dict(model.evaluate(data.dataset, steps=data.steps, verbose=0, return_dict=True))
+    listed = _prepare(model, data, None, [])
+    test = _Phase(model, "test", data, listed)
+    test.reset()
+    return test.run(0, 0)
+
+
+def _prepare(
+    model: keras.Model,
+    data: WorkerData,
+    validation: WorkerData | None,
+    callbacks: list[keras.callbacks.Callback],
+    *,
+    epochs: int | None = None,
+    found: bool = False,
+) -> keras.callbacks.CallbackList:
+    """Build the model, and make all workers ready for its steps.
+
+    Args:
+        model: The model.
+        data: This worker's batches.
+        validation: This worker's batches for the validation.
+        callbacks: Keras callbacks.
+        epochs: Number of epochs; None for an evaluation.
+        found: Whether there is a checkpoint.
+    """
+    training = epochs is not None
     extended = extended_of(model)
     calls = extended.calls if extended else None
     if calls:
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
         turn_off(model, "with virtual workers")
-    if extended or (keeper and keeper.found):
+    if extended or found:
         build(model, data.dataset)
     listed = keras.callbacks.CallbackList(
-        callbacks, add_history=True, epochs=epochs, steps=data.steps, verbose=0, model=model
+        callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
     if calls:
         fields = {
@@ -82,18 +123,15 @@ def fit(
             "validation_steps": validation.steps if validation else "none",
             "validation examples are read": _how_read(validation) if validation else "none",
         }
-        calls.ready(model, listed, data.dataset, fields, training=True)
-    train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
-    test = _Phase(model, "test", validation, listed) if validation else None
-    run_epochs(model, epochs, listed, train, test, keeper)
-    return dict(model.history.history)
+        calls.ready(model, listed, data.dataset, fields, training=training)
+    return listed
 
 
 def fit_by_keras(
     model: keras.Model,
     data: WorkerData,
     *,
-    epochs: int,
+    epochs: EpochRange,
     validation: WorkerData | None,
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
@@ -127,24 +165,31 @@ def fit_by_keras(
             if keeper:
                 keeper.after_epoch(self.model, kept, epoch, self.done)
 
-    begins: dict[str, int] = {}
+    if isinstance(data.dataset, FedBatches) or (validation and isinstance(validation.dataset, FedBatches)):
+        raise ArgumentError(
+            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
+            received="a model with a loop of its own, or several devices",
+            fix="Pass a function that returns a tf.data.Dataset.",
+        )
+    first = epochs.first
     kept = callbacks
     if keeper:
         kept = [keras.callbacks.History(), *callbacks]  # the history comes before the listener
-        keeper.before_training(kept, epochs)
-        begins["initial_epoch"] = epochs if keeper.ended else keeper.start.epoch
+        keeper.before_training(kept, epochs.last)
+        first = epochs.last if keeper.ended else max(first, keeper.start.epoch)
         if keeper.found:
             build(model, data.dataset)
     history = model.fit(
         data.dataset.map(lambda *batch: weigh(batch)) if weigh else data.dataset,
-        epochs=epochs,
+        epochs=epochs.last,
+        initial_epoch=first,
         steps_per_epoch=data.steps,
         validation_data=validation.dataset if validation else None,
         validation_steps=validation.steps if validation else None,
+        validation_freq=epochs.validation_freq,
         shuffle=False,  # the data is already shuffled; Keras would warn
         callbacks=[*kept, Listener()],
         verbose=0,
-        **begins,
     )
     return dict(history.history)
 
@@ -182,8 +227,7 @@ class _Phase:
         self._model = model
         self._kind = kind
         self._data = data
-        first = keeper.first_step if keeper else 0
-        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, first)
+        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh)
         self._execution = int(model.steps_per_execution)
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.strategies.replica import OneReplica
 
@@ -33,22 +34,21 @@ class Steps:
         step: The ``train_step`` or ``test_step`` of the model.
         data: The batches.
         weigh: Applied to a batch before its step.
-        first: The number of the first step of ``data.dataset``, counted over all epochs.
 
     Attributes:
         pace: Number of steps that take about ``CALL_SECONDS``.
     """
 
     def __init__(
-        self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None, first: int = 0
+        self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None
     ) -> None:
         self.pace = 1
         self._data = data
         self._spec = data.dataset.element_spec
-        self._next = first
+        self._next = data.first
         self._iterator: Iterator[Any] | None = None
-        # Without a known end, or in eager mode, Python handles each batch.
-        self._each_alone = data.steps is None or model.run_eagerly
+        # Without a known end, from a generator, or in eager mode, Python handles each batch.
+        self._each_alone = data.steps is None or model.run_eagerly or isinstance(data.dataset, FedBatches)
         self._at_a_time = 0
         if data.arrays and not self._each_alone:
             self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)

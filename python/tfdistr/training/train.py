@@ -17,7 +17,7 @@ from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.host_cache import HostMemory
-from tfdistr.data.pipeline import make_data
+from tfdistr.data.pipeline import WorkerData, make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.worker_strategy import WorkerStrategy
@@ -88,9 +88,7 @@ def _train(
         "virtual_workers": strategy.own_virtual_workers,
     }
     memory = HostMemory.join(strategy.collectives.exchange) if strategy.collectives else HostMemory()
-    first = keeper.first_step if keeper else 0
-    in_training = job.context(training=True, **place)
-    data = make_data(_source(job.data), in_training, job.steps_per_epoch, first, memory=memory)
+    data = _training_data(job, place, keeper, memory)
     validation = None
     if job.validation is not None:
         validation = make_data(
@@ -106,7 +104,7 @@ def _train(
     started = time.monotonic()
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
-        model, data, epochs=job.epochs, validation=validation, callbacks=callbacks,
+        model, data, epochs=job.all_epochs, validation=validation, callbacks=callbacks,
         on_steps=reporter.on_steps, weigh=weigh, keeper=keeper,
     )  # fmt: skip
     seconds = time.monotonic() - started
@@ -116,6 +114,24 @@ def _train(
         model=model, history=history_of(history), inputs=input_spec(data.dataset), seconds=seconds,
         communication=strategy.communication,
     )  # fmt: skip
+
+
+def _training_data(job: Job, place: dict[str, Any], keeper: Keeper | None, memory: HostMemory) -> WorkerData:
+    """This worker's batches, from the first step on that the training makes."""
+
+    def data(first: int) -> WorkerData:
+        context = job.context(training=True, **place)
+        return make_data(job.source, context, job.steps_per_epoch, first, memory=memory)
+
+    if keeper and keeper.found:
+        return data(keeper.first_step)
+    if job.initial_epoch == 0:
+        return data(0)
+    # If the number of steps is unknown, the data begins with its first pass.
+    first = job.initial_epoch * (job.steps_per_epoch or data(0).steps or 0)
+    if keeper:
+        keeper.begin_after(first)
+    return data(first)
 
 
 def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnEvent) -> bool:

@@ -19,14 +19,14 @@ class Training:
     """The result of training on one worker.
 
     Attributes:
-        model: The trained model.
+        model: The trained model; None if nothing was trained.
         history: Metric values by name, one for each epoch.
         inputs: Shapes and types of a batch of inputs, with which a model can be built.
         seconds: How long training took, from the first batch on.
         communication: What carried the gradients between workers; see ``FitResult``.
     """
 
-    model: keras.Model
+    model: keras.Model | None
     history: dict[str, list[float]]
     inputs: Any
     seconds: float

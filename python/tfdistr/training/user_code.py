@@ -9,7 +9,7 @@ from tfdistr.training.job import Job
 
 
 def build_model(job: Job) -> keras.Model:
-    """The job's model, compiled.
+    """The job's model, compiled, with the state that the job gives it.
 
     Raises:
         ArgumentError: The function returned something else.
@@ -27,7 +27,7 @@ def build_model(job: Job) -> keras.Model:
             received="a model that was not compiled",
             fix="Call model.compile(optimizer=..., loss=...) in the function.",
         )
-    return model
+    return model if job.state is None else job.state.give(model)
 
 
 def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:

@@ -125,8 +125,7 @@ def test_batches_are_those_of_tf_data(name, shard):
 @pytest.mark.parametrize(
     "how",
     mostly_slow(
-        ["tensors", "map", "shard", "shard, map", "shard in order", "shard in order, map"],
-        quick=["shard in order, map"],
+        ["tensors", "map", "shard", "shard, map", "shard in order", "shard in order, map"], quick=["map"]
     ),
 )
 def test_ragged_examples(how, workers):

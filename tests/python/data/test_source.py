@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tfdistr.data.source import Arrays, from_columns, leaves, make_source
+from tfdistr.data.source import Arrays, Columns, as_arrays, gives_batches, leaves, make_source
 from tfdistr.datasets import load_dataset
 from tfdistr.errors import ArgumentError
 
@@ -93,7 +93,7 @@ def test_a_data_frame_with_text_is_a_dictionary_of_columns():
 
 
 def test_columns_without_pandas():
-    assert from_columns({"a": [1, 2], "b": [3, 4]}).tolist() == [[1, 3], [2, 4]]
+    assert as_arrays(Columns({"a": [1, 2], "b": [3, 4]}), "x").tolist() == [[1, 3], [2, 4]]
 
 
 def test_a_series_is_an_array():
@@ -119,7 +119,6 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
             "builtins.int",
         ),
         ((object(),), "`x` must be arrays, a data frame", "builtins.object"),
-        ((iter([X]),), "`x` must be arrays, a data frame", "builtins.list_iterator"),
         ((X, "y"), "`y` must be arrays, a data frame", "builtins.str"),
         (([object(), "a"],), "`x` must be arrays, a data frame", "builtins.object"),
         ((MISSING,), "`x['b']` must hold numbers, logical values or text, and no missing ones among", "nan"),
@@ -140,13 +139,13 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         ((pd.DataFrame(),), "`x` must hold at least one array.", "{}"),
         (
             (lambda: 0, Y),
-            "`y` goes with arrays only; a data set or a function",
-            "`x` is a function, and `y` too",
+            "`y` goes with arrays only; a data set, a generator or a function",
+            "`y`, where `x` is no array",
         ),
         (
             (load_dataset("digits"), None, Y),
             "`sample_weight` goes with arrays only",
-            "`x` is a data set, and `sample_weight` too",
+            "`sample_weight`, where `x` is no array",
         ),
     ],
 )
@@ -158,13 +157,16 @@ def test_what_is_refused(arguments, rule, received):
     assert caught.value.fix
 
 
-def test_a_tensorflow_dataset_is_refused():
+def test_objects_that_give_batches_are_taken_as_they_are():
     import tensorflow as tf
 
-    with pytest.raises(ArgumentError, match="`validation_data` must be a function that makes the") as caught:
-        make_source(tf.data.Dataset.range(3), name="validation_data")
-    assert caught.value.received == "_RangeDataset"
-    assert caught.value.fix.startswith("Pass validation_data=lambda ctx: dataset,")
+    examples = tf.data.Dataset.range(3)
+    for made, batches in ((examples, False), (examples.batch(2), True), (iter([X]), True)):
+        source = make_source(made)
+        assert source() is made
+        assert gives_batches(source) is batches
+    assert not gives_batches(make_source(X))
+    assert not gives_batches(make_source(lambda ctx: examples))
 
 
 @pytest.mark.parametrize(

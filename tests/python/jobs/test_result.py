@@ -11,7 +11,9 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.result import FitResult, load_communication, load_history, load_model, save_training
+from tfdistr.jobs.result import FitResult, load_communication, load_history, load_state, save_training
+from tfdistr.jobs.trained import Trained
+from tfdistr.training.model_state import ModelState
 from tfdistr.training.trained_model import Training, input_spec
 
 HISTORY = {"loss": [0.5, 0.25], "accuracy": [0.75, 1.0], "val_loss": [0.6, 0.5]}
@@ -19,13 +21,24 @@ X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
 Y = X.sum(1, keepdims=True)
 
 
+PARAMS = {"batch_size": 32, "epochs": 5, "initial_epoch": 0, "validation_freq": 1, "seed": 1, "workers": 2}
+
+
+def compiled_dense() -> keras.Model:
+    return compiled(keras.Sequential([keras.layers.Dense(1)]))
+
+
+def built() -> keras.Model:
+    return compiled(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+
+
 def result(**parts) -> FitResult:
     given = {
         "history": HISTORY,
-        "params": {"batch_size": 32, "epochs": 5, "seed": 1, "workers": 2},
+        "params": PARAMS,
         "workers": [{"index": 0}, {"index": 1}],
         "run_dir": "/runs/1",
-        "_make_model": lambda: keras.Sequential([keras.layers.Dense(1)]),
+        "trained": Trained(compiled_dense, lambda: ModelState([], [], None)),
     }
     return FitResult(**given | parts)
 
@@ -49,6 +62,22 @@ def test_the_history_as_a_data_frame():
         [2, "loss", 0.5, "validation"],
     ]
     assert frame.to_numpy().tolist() == [list(row) for row in result().rows()]
+
+
+@pytest.mark.parametrize(
+    ("first", "frequency", "losses", "validated"),
+    [(0, 2, [9.0, 8.0, 7.0, 6.0], [2, 4]), (3, 2, [9.0, 8.0], [4]), (2, (3, 4, 9), [9.0, 8.0, 7.0], [3, 4])],
+)
+def test_the_history_knows_its_epochs(first, frequency, losses, validated):
+    params = PARAMS | {"initial_epoch": first, "validation_freq": frequency}
+    fit = result(params=params, history={"loss": losses, "val_loss": [0.5] * len(validated)})
+    trained = list(range(first + 1, first + len(losses) + 1))
+    assert fit.epochs() == {"loss": trained, "val_loss": validated}
+    assert [(epoch, data) for epoch, _, _, data in fit.rows()] == [
+        *((epoch, "training") for epoch in trained),
+        *((epoch, "validation") for epoch in validated),
+    ]
+    assert [line.get_xdata().tolist() for line in fit.plot().axes[0].lines] == [trained, validated]
 
 
 def test_the_plot_has_a_panel_for_each_metric():
@@ -91,7 +120,7 @@ def test_print_shows_what_was_trained_and_where_the_logs_are():
 
 
 def test_print_of_one_worker_and_one_epoch():
-    params = {"batch_size": None, "epochs": 1, "seed": 1, "workers": 1}
+    params = PARAMS | {"batch_size": None, "epochs": 1, "workers": 1}
     assert str(result(params=params, run_dir=None, history={"loss": [0.5]})).splitlines() == [
         "Trained on 1 worker, 1 epoch, batches of the data function, seed 1",
         "  loss: 0.5000",
@@ -100,7 +129,13 @@ def test_print_of_one_worker_and_one_epoch():
 
 def test_the_model_is_made_once_and_when_it_is_asked_for():
     made = []
-    asked = result(_make_model=lambda: made.append(keras.Sequential([])) or made[-1])
+    state = ModelState.of(train(built(), X).model, None)
+
+    def make() -> keras.Model:
+        made.append(built())
+        return made[-1]
+
+    asked = result(trained=Trained(make, lambda: state))
     assert made == []
     assert asked.model is asked.model is made[0]
     assert len(made) == 1
@@ -163,7 +198,7 @@ def test_the_trained_model_comes_back_and_trains_on_as_it_would_have(name, tmp_p
     make, x = MODELS[name]
     trained = train(make(), x)
     save_training(trained, tmp_path)
-    received = load_model(make, tmp_path)
+    received = load_state(tmp_path).give(make())
     np.testing.assert_array_equal(received.predict(x, verbose=0), trained.model.predict(x, verbose=0))
     assert load_history(tmp_path) == trained.history
     assert load_communication(tmp_path) == "ring"
@@ -180,7 +215,7 @@ def test_a_model_in_bfloat16_comes_back(tmp_path):
 
     trained = train(make(), X)
     save_training(trained, tmp_path)
-    for mine, theirs in zip(load_model(make, tmp_path).weights, trained.model.weights, strict=True):
+    for mine, theirs in zip(load_state(tmp_path).give(make()).weights, trained.model.weights, strict=True):
         assert mine.dtype == theirs.dtype == "bfloat16"
         np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
 

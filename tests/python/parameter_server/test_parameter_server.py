@@ -242,6 +242,7 @@ class Batches(keras.callbacks.Callback):
         self._path.write_text(json.dumps({"batches": self._batches, "refused": self._refused}))
 
 
+@pytest.mark.slow
 def test_one_asynchronous_worker_equals_one_process(servers, tmp_path):
     arguments = {"epochs": 5, "batch_size": 32, "seed": 1, "validation_data": (X[:50], Y[:50])}
     saved = keras.callbacks.ModelCheckpoint(str(tmp_path / "epoch-{epoch}.keras"))

@@ -46,7 +46,8 @@ values = st.recursive(
 )
 ARGUMENTS = [
     "batch_size", "per_worker_batch_size", "epochs", "steps_per_epoch", "validation_data",
-    "validation_steps", "validation_batch_size", "callbacks", "class_weight", "sample_weight",
+    "validation_split", "validation_steps", "validation_batch_size", "validation_freq", "initial_epoch",
+    "callbacks", "class_weight", "sample_weight",
     "seed", "shuffle", "drop_remainder", "scale_learning_rate", "warmup_epochs", "communication",
     "gradient_dtype", "start_timeout", "heartbeat_timeout", "step_timeout",
 ]  # fmt: skip

@@ -1,0 +1,116 @@
+# What a trained model is used for. In Python: jobs/apply.py.
+
+#' Predict with a trained model
+#'
+#' Computes the outputs of the model: of each example once, in the order of the data. Each worker of `cluster`
+#' computes whole batches, one after the other, so the outputs are those of one worker.
+#'
+#' @param object A result of [distributed_fit()].
+#' @param newdata Inputs, in one of the forms that `x` of [distributed_fit()] may have. Of a data frame, the
+#'   columns that the model was trained with are taken by their names. Targets are ignored.
+#' @param ... Not used.
+#' @param batch_size Number of examples in a batch; `NULL` if `newdata` is a function that gives batches.
+#' @param steps Number of batches; by default all.
+#' @param cluster Where to compute: [local_cluster()] or [mpi_cluster()]; by default this process.
+#' @param output String: a new or empty folder. The outputs are written there, in files of some 64 MiB in
+#'   NumPy's format (`.npy`), and are never in memory together.
+#' @return An array, whose first dimension counts the examples, or a list of arrays for a model with several
+#'   outputs. With `output`: the paths of the files, in the order of the data.
+#' @section Errors: `tfdistr_error_argument` if the data does not fit the model, and the errors of
+#'   [distributed_fit()].
+#' @examplesIf reticulate::py_module_available("keras")
+#' model <- function() {
+#'   keras <- reticulate::import("keras")
+#'   model <- keras$Sequential(list(keras$layers$Dense(1L)))
+#'   model$compile("sgd", "mse")
+#'   model
+#' }
+#' fit <- distributed_fit(model, mtcars[c("wt", "qsec")], mtcars$mpg / 20, epochs = 5, seed = 1)
+#' head(predict(fit, mtcars))
+#' evaluate(fit, mtcars, mtcars$mpg / 20)
+#' @family functions for training
+#' @export
+predict.tfdistr_fit <- function(object, newdata, ..., batch_size = 32, steps = NULL, cluster = NULL,
+                                output = NULL) {
+  rlang::check_dots_empty()
+  predicted <- use_fit(
+    object, "predict", newdata, cluster,
+    batch_size = batch_size, steps = steps, output = output, name = "newdata"
+  )
+  if (is.null(output)) predicted else paths(predicted)
+}
+
+paths <- function(found) {
+  if (is_python(found)) {
+    return(reticulate::py_str(found))
+  }
+  found <- lapply(found, paths)
+  if (all(lengths(found) == 1L)) unlist(found) else found
+}
+
+#' Evaluate a trained model
+#'
+#' Computes the loss and the metrics of the model for data. With `cluster`, each worker computes its share of
+#' each batch, and the values are those of one worker.
+#'
+#' With keras3, `evaluate()` is also its function for models, whichever package was attached last.
+#'
+#' @param object A result of [distributed_fit()].
+#' @param x Inputs, in one of the forms that `x` of [distributed_fit()] may have.
+#' @param y Targets, where `x` is arrays or a data frame.
+#' @param ... Not used.
+#' @param sample_weight Numeric vector: the weight of each example, where `x` is arrays.
+#' @param batch_size Number of examples in a global batch; `NULL` if `x` is a function that gives batches.
+#' @param steps Number of batches; by default all.
+#' @param cluster Where to compute: [local_cluster()] or [mpi_cluster()]; by default this process, or the
+#'   cluster that it has joined.
+#' @return A named list of numbers.
+#' @inheritSection predict.tfdistr_fit Errors
+#' @inherit predict.tfdistr_fit examples
+#' @family functions for training
+#' @export
+evaluate <- function(object, ...) {
+  UseMethod("evaluate")
+}
+
+#' @export
+evaluate.default <- function(object, ...) {
+  if (!isNamespaceLoaded("tensorflow")) {
+    abort(
+      "argument", "`object` must be a result of distributed_fit().",
+      received = paste("an object of class", toString(class(object))),
+      fix = "For a Keras model, use model$evaluate(), or attach keras3."
+    )
+  }
+  getExportedValue("tensorflow", "evaluate")(object, ...) # the generic of keras3
+}
+
+#' @rdname evaluate
+#' @export
+#' @rawNamespace S3method(generics::evaluate, tfdistr_fit)
+#' @rawNamespace S3method(tensorflow::evaluate, tfdistr_fit)
+evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = 32, steps = NULL,
+                                 cluster = NULL) {
+  rlang::check_dots_empty()
+  metrics <- use_fit(
+    object, "evaluate", x, cluster,
+    y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
+    batch_size = batch_size, steps = steps
+  )
+  lapply(metrics, as.numeric)
+}
+
+# Calls a function of the core with a fit and data.
+use_fit <- function(fit, task, data, cluster, ..., name = "x", call = rlang::caller_env()) {
+  reload_environ()
+  job <- new_job(list(model = model_function(fit), data = data), cluster, function(event) NULL)
+  with_conditions(record = job$errors, call = call, {
+    x <- job$part(data, "data", function(value) python_data(value, name, call))
+    withr::with_preserve_seed(
+      core(convert = TRUE)[[task]](
+        job$caller(), job$model(fit),
+        x = x, cluster = workers_cluster(cluster), ..., name = name
+      )
+    )
+  })
+}

@@ -1,0 +1,61 @@
+# What the core needs of this R session for a job: its functions, and what to call before workers start.
+
+# functions: All arguments of the job that may be R functions, by the name that the core has for them.
+# cluster: The cluster that starts the workers; NULL if this process does the work.
+# on_event: Called with each event of the job.
+# frame: The frame at whose end this job ends.
+new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
+  functions <- Filter(is_r_function, functions)
+  errors <- new.env()
+  scratch <- new.env()
+  withr::defer(unlink(scratch$folder, recursive = TRUE), envir = frame)
+  if (is.null(cluster)) {
+    core()$hold_import_hooks() # see before_import_hooks()
+    withr::defer(core()$run_import_hooks(), envir = frame)
+    say_if_session()
+    keep_random_numbers()
+  }
+  before_start <- function(seed, run_dir) {
+    save_functions(functions, seed, run_dir)
+    scratch$folder <- file.path(run_dir, "tmp")
+    dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
+    worker_env(scratch$folder)
+  }
+  on_seed <- function(seed) {
+    if (is.null(cluster)) core()$run_import_hooks() # the strategy is made; the functions of the job come next
+    set.seed(seed)
+  }
+  # A part of the job for the core. With `cluster`, the core gets the name of a function, not the function.
+  part <- function(value, name, otherwise = identity) {
+    if (!is_r_function(value)) {
+      otherwise(value)
+    } else if (is.null(cluster)) {
+      reticulate::r_to_py(recorded(if (name %in% c("data", "validation")) data_function(value) else value, errors))
+    } else {
+      core()$Named(name)
+    }
+  }
+  build <- if (is.function(functions$model)) recorded(functions$model, errors)
+  # The model, or an earlier fit whose model the job goes on with.
+  model <- function(earlier = NULL, given = NULL) {
+    if (is.null(build)) {
+      if (is.null(earlier)) given else python_fit(earlier)
+    } else {
+      made <- part(functions$model, "model")
+      if (is.null(earlier)) made else python_fit(earlier)$with_recipe(made, build)
+    }
+  }
+  list(
+    errors = errors, part = part, model = model,
+    caller = function() {
+      core(convert = TRUE)$Caller(
+        on_event, worker_command(),
+        before_start = recorded(before_start, errors), on_seed = on_seed, build = build
+      )
+    }
+  )
+}
+
+is_r_function <- function(object) {
+  is.function(object) && !is_python(object)
+}

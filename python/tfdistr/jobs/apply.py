@@ -1,0 +1,175 @@
+"""What a trained model is used for: ``evaluate()`` and ``predict()`` of a result, here or on a cluster."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from tfdistr._utils.arguments import optional_whole
+from tfdistr._utils.foreign import Named
+from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.kinds import KINDS
+from tfdistr.jobs.on_cluster import fit_on_cluster
+from tfdistr.jobs.run_dir import make_run_dir, remove_run_dir
+from tfdistr.training.job import Job
+from tfdistr.training.job_arguments import make_job
+from tfdistr.training.prediction_files import FOLDER, files_of, in_structure
+
+if TYPE_CHECKING:
+    from tfdistr.jobs.result import FitResult
+
+_KIND = KINDS["multi_worker_mirrored"]
+
+
+def evaluate(
+    caller: Caller, result: FitResult, *, x: Any, y: Any, sample_weight: Any, cluster: Any, name: str = "x",
+    **numbers: Any,
+) -> dict[str, float]:  # fmt: skip
+    """Evaluate the model of a result; see ``FitResult.evaluate()``. The user calls ``x`` by ``name``."""
+    source = _source(result, x, y, sample_weight, name=name)
+    if isinstance(source, Arrays) and len(source.parts) == 1 and result.form.targets is not False:
+        raise ArgumentError(
+            "evaluate() compares outputs with targets, so it needs `y`.",
+            received=f"`{name}` without `y`",
+            fix="Pass `y`, or a function or data set whose examples are pairs (x, y).",
+        )
+    job, config = _job("evaluate", result, source, cluster, **numbers)
+    if cluster is not None:
+        return _on_cluster(job, caller, cluster).metrics
+    return _KIND.fit_here(job, config, caller).metrics
+
+
+def predict(
+    caller: Caller, result: FitResult, *, x: Any, cluster: Any, output: Any, name: str = "x", **numbers: Any
+) -> Any:
+    """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
+    folder = None if output is None else _empty_folder(output)
+    job, _ = _job("predict", result, _source(result, x, name=name), cluster, joins=False, **numbers)
+    if cluster is not None:
+        run_dir = Path(str(_on_cluster(job, caller, cluster, keep=True).run_dir))
+        try:
+            return _collect(run_dir / FOLDER, folder)
+        finally:
+            remove_run_dir(run_dir)
+    from tfdistr.training.predict import write_predictions
+
+    beside = folder.parent if folder is not None and folder.parent.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
+        context = job.context(training=False)
+        write_predictions(result.model, job.source, context, job.steps_per_epoch, Path(scratch))
+        return _collect(Path(scratch), folder)
+
+
+def _empty_folder(output: Any) -> Path:
+    folder = Path(output).expanduser().absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArgumentError(
+            "`output` must be a new or empty folder, so that nothing is overwritten.",
+            received=str(folder),
+            fix="Name another folder, or remove this one.",
+        )
+    return folder
+
+
+def _source(
+    result: FitResult, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
+) -> Source | Named:
+    """Check data for a model.
+
+    Raises:
+        ArgumentError: It has not the form of the data with which the model was trained.
+    """
+    if isinstance(x, Named):
+        return x
+    if result.form.columns is not None:
+        x = choose_columns(x, result.form.columns, name)
+    source = make_source(x, y, sample_weight, name=name)
+    inputs = result.trained.inputs()
+    if isinstance(source, Arrays) and inputs is not None:
+        _check_shapes(source, inputs, name)
+    return source
+
+
+def _check_shapes(source: Arrays, inputs: Any, name: str) -> None:
+    received = {path: list(array.shape[1:]) for path, array in leaves(source.parts[0])}
+    wanted = {path: list(spec[0][1:]) for path, spec in leaves(_as_leaves(inputs))}
+    if received != wanted:
+        raise ArgumentError(
+            f"`{name}` must have the form of the inputs that the model was trained with.",
+            received=_shapes(received, name),
+            fix=f"Pass {_shapes(wanted, name)}.",
+        )
+
+
+def _as_leaves(inputs: Any) -> Any:
+    """The description of inputs as ``leaves`` walks through it: a shape and a type make a leaf."""
+    if isinstance(inputs, dict):
+        return {name: _as_leaves(part) for name, part in inputs.items()}
+    if len(inputs) == 2 and isinstance(inputs[1], str):
+        return [tuple(inputs[0]), inputs[1]]
+    return tuple(_as_leaves(part) for part in inputs)
+
+
+def _shapes(shapes: dict[str, Any], name: str) -> str:
+    sides = {name + path: ", ".join(map(str, ["examples", *shape])) for path, shape in shapes.items()}
+    return "; ".join(f"{path}: [{shape}]" for path, shape in sides.items())
+
+
+def _job(
+    task: str, result: FitResult, source: Source | Named, cluster: Any, *, batch_size: Any, steps: Any,
+    joins: bool = True,
+) -> tuple[Job, Any]:  # fmt: skip
+    virtual = result.params.get("virtual_workers")
+    config, workers = (None, 1)
+    if joins or cluster is not None:
+        config, workers = _KIND.destination(cluster)
+    job = make_job(
+        result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
+        steps_per_epoch=optional_whole("steps", steps), seed=result.params["seed"], shuffle=False,
+        virtual_workers=virtual if task == "evaluate" else None, task=task, state=result.trained.state(),
+    )  # fmt: skip
+    return job, config
+
+
+def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> FitResult:
+    run_dir = make_run_dir(None, cluster)
+    env = caller.before_start(job.seed, str(run_dir))
+    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
+    result = fit_on_cluster(job, _KIND, cluster, caller, run_dir)
+    if not keep:
+        remove_run_dir(run_dir)
+    return result
+
+
+def _collect(written: Path, folder: Path | None) -> Any:
+    """The outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
+    found = files_of(written)
+    if folder is None:
+        return in_structure(written, [_joined(files) for files in found])
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    moved = []
+    for leaf, files in enumerate(found):
+        name = "predictions" if len(found) == 1 else f"predictions-{leaf}"
+        places = [folder / f"{name}-{number:05d}.npy" for number in range(len(files))]
+        for file, place in zip(files, places, strict=True):
+            shutil.move(file, place)
+        moved.append(places)
+    return in_structure(written, moved)
+
+
+def _joined(files: list[Path]) -> np.ndarray[Any, Any]:
+    """The arrays of several files, one after the other."""
+    parts = [np.load(file, mmap_mode="r") for file in files]
+    joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    at = 0
+    for part in parts:
+        joined[at : at + len(part)] = part
+        at += len(part)
+    return joined

@@ -1,0 +1,82 @@
+"""The trained model of a result: it is made when it is first used, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.errors import ArgumentError
+from tfdistr.training.given_model import of_caller
+from tfdistr.training.model_state import ModelState
+
+if TYPE_CHECKING:
+    import keras
+
+
+class Trained:
+    """A trained model.
+
+    Args:
+        recipe: Makes a model of its kind: what ``Job`` has as its model.
+        read: Reads its state.
+        build: Makes a model of its kind in this process, if ``recipe`` cannot.
+        inputs: The inputs with which a model is built, for ``made``; see ``Training``.
+        made: The model, if it is already here.
+
+    Attributes:
+        recipe: As above.
+    """
+
+    def __init__(
+        self,
+        recipe: Any,
+        read: Callable[[], ModelState],
+        build: Callable[[], keras.Model] | None = None,
+        *,
+        inputs: Any = None,
+        made: keras.Model | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self._read = read
+        self._build = build
+        self._inputs = inputs
+        self._made = made
+
+    @property
+    def model(self) -> keras.Model:
+        """The model. It is made at the first use; a model that the caller gave gets its state then."""
+        if self._made is None:
+            state = self._read()
+            model = of_caller(self.recipe) or (self._build or self.recipe)()
+            self._made, self._inputs = state.give(model), state.inputs
+        return self._made
+
+    def state(self) -> ModelState:
+        """The state of the model, as it is now."""
+        return self._read() if self._made is None else ModelState.of(self._made, self._inputs)
+
+    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Trained:
+        """The same state, for models that are made in another way."""
+        return Trained(recipe, self.state, build)
+
+    def inputs(self) -> Any:
+        """The inputs with which a model is built; see ``Training``."""
+        return self._read().inputs if self._made is None else self._inputs
+
+    def portable(self) -> Any:
+        """What makes a model of its kind in any process.
+
+        Raises:
+            ArgumentError: There is no such thing.
+        """
+        import cloudpickle
+
+        try:
+            cloudpickle.dumps(self.recipe)
+        except Exception as error:  # the pickling code of an object can raise anything
+            raise ArgumentError(
+                "A result can be saved if its model function can be sent to other processes.",
+                received=f"{type(error).__name__}: {error}",
+                fix='Save the model itself: fit.model.save("model.keras").',
+            ) from error
+        return self.recipe

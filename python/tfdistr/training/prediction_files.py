@@ -1,0 +1,82 @@
+"""The files of a prediction: each worker writes its outputs, and the caller reads them in their order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfdistr.errors import ArgumentError
+
+#: The folder of the outputs in the run directory.
+FOLDER = "predictions"
+#: Bytes of outputs that a worker holds before it writes them.
+CHUNK_BYTES = 64 * 2**20
+
+
+class Writer:
+    """Writes the outputs of a worker, of which each is a structure of arrays.
+
+    Args:
+        folder: Where the files are written.
+        worker: Index of the worker.
+    """
+
+    def __init__(self, folder: Path, worker: int) -> None:
+        self._folder, self._worker = folder, worker
+        self._chunk = 0
+        self._waiting: list[list[np.ndarray[Any, Any]]] = []
+
+    def write(self, outputs: Any) -> None:
+        """Write the outputs of a batch, at once or with those that follow."""
+        arrays: list[np.ndarray[Any, Any]] = []
+        structure = _numbered(outputs, arrays)
+        if not self._chunk and not self._waiting:
+            Path(self._folder, f"structure-{self._worker:05d}.json").write_text(json.dumps(structure))
+        self._waiting.append(arrays)
+        if sum(array.nbytes for arrays in self._waiting for array in arrays) >= CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for leaf, parts in enumerate(zip(*self._waiting, strict=True)):
+            name = f"{leaf:05d}-{self._worker:05d}-{self._chunk:05d}.npy"
+            np.save(self._folder / name, np.concatenate(parts))
+        self._chunk += 1
+        self._waiting.clear()
+
+
+def files_of(folder: Path) -> list[list[Path]]:
+    """The files that the workers wrote, for each output, in the order of the data."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*.npy")):
+        found.setdefault(path.name.partition("-")[0], []).append(path)
+    if not found:
+        raise ArgumentError(
+            "`x` must hold at least one example.", received="0 examples", fix="Pass data to predict for."
+        )
+    return list(found.values())
+
+
+def in_structure(folder: Path, leaves: list[Any]) -> Any:
+    """The leaves in the structure of the outputs."""
+    return _filled(json.loads(min(folder.glob("structure-*.json")).read_text()), leaves)
+
+
+def _numbered(outputs: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if isinstance(outputs, dict):
+        return {name: _numbered(part, arrays) for name, part in outputs.items()}
+    if isinstance(outputs, list | tuple):
+        return [_numbered(part, arrays) for part in outputs]
+    arrays.append(np.asarray(outputs))
+    return len(arrays) - 1
+
+
+def _filled(structure: Any, leaves: list[Any]) -> Any:
+    if isinstance(structure, dict):
+        return {name: _filled(part, leaves) for name, part in structure.items()}
+    if isinstance(structure, list):
+        return [_filled(part, leaves) for part in structure]
+    return leaves[structure]

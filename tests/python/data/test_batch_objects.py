@@ -1,0 +1,267 @@
+"""Datasets, PyDatasets and generators as ``x``: they train as the same arrays, here and on workers."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.data.batch_objects import GivenDataset
+from tfdistr.errors import ArgumentError, DataShardError, TfdistrError
+
+pytestmark = pytest.mark.timeout(240)
+
+SIZE = 8
+rng = np.random.default_rng(0)
+X = rng.normal(size=(44, 5)).astype("float32")
+Y = rng.integers(0, 3, 44)
+JOB = {"epochs": 2, "seed": 1, "shuffle": False, "verbose": 0}
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(3, "softmax")])
+    made.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
+class Slices(keras.utils.PyDataset):
+    """Batches by their number; notes how it is used."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.calls: list[Any] = []
+
+    def __len__(self) -> int:
+        return math.ceil(len(X) / SIZE)
+
+    def __getitem__(self, number: int) -> Any:
+        self.calls.append(number)
+        return X[number * SIZE : (number + 1) * SIZE], Y[number * SIZE : (number + 1) * SIZE]
+
+    def on_epoch_end(self) -> None:
+        self.calls.append("end")
+
+
+def slices() -> Iterator[Any]:
+    for first in range(0, len(X), SIZE):
+        yield X[first : first + SIZE], Y[first : first + SIZE]
+
+
+def endless() -> Iterator[Any]:
+    while True:
+        yield from slices()
+
+
+def examples() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+#: The objects, each made anew.
+OBJECTS: dict[str, Callable[[], Any]] = {
+    "examples": examples,
+    "batches": lambda: examples().batch(SIZE).map(lambda x, y: (x, y)).prefetch(2),
+    "PyDataset": Slices,
+    "PyDataset with threads": lambda: Slices(workers=3, max_queue_size=2),
+    "generator function": lambda: slices,
+    "function of a PyDataset": lambda: lambda: Slices(workers=1),
+}
+
+
+def same(fit: tfdistr.FitResult, other: tfdistr.FitResult, atol: float = 0.0) -> None:
+    for mine, theirs in zip(fit.model.get_weights(), other.model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=atol)
+    for name, values in other.history.items():
+        assert fit.history[name] == pytest.approx(values, abs=atol)
+
+
+@pytest.fixture(scope="module")
+def of_arrays() -> tfdistr.FitResult:
+    return tfdistr.distributed_fit(model, X, Y, batch_size=SIZE, validation_data=(X, Y), **JOB)
+
+
+def size_of(name: str) -> dict[str, int]:
+    return {"batch_size": SIZE} if name == "examples" else {}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_trains_as_its_arrays(of_arrays, name):
+    data = OBJECTS[name]
+    fit = tfdistr.distributed_fit(model, data(), validation_data=data(), **JOB, **size_of(name))
+    same(fit, of_arrays)
+    np.testing.assert_array_equal(fit.predict(data()), of_arrays.predict(X, batch_size=SIZE))
+
+
+@pytest.mark.parametrize(
+    "name", mostly_slow(OBJECTS, quick=["batches", "PyDataset", "generator function"])
+)
+def test_an_object_is_sent_to_workers(of_arrays, name):
+    cluster, data = tfdistr.local_cluster(workers=2), OBJECTS[name]
+    fit = tfdistr.distributed_fit(
+        model, data(), validation_data=data(), cluster=cluster, **JOB, **size_of(name)
+    )
+    same(fit, of_arrays, atol=1e-6)
+    np.testing.assert_array_equal(
+        fit.predict(data(), cluster=cluster), fit.predict(X, batch_size=SIZE)
+    )
+
+
+def test_a_generator_object_is_read_once(of_arrays):
+    fit = tfdistr.distributed_fit(
+        model, endless(), steps_per_epoch=6, validation_data=endless(), validation_steps=6, **JOB
+    )
+    same(fit, of_arrays)
+
+
+def test_an_epoch_of_unknown_length_ends_with_the_generator(of_arrays):
+    passes = [slices(), slices()]
+
+    def one_pass() -> Iterator[Any]:
+        return passes.pop()
+
+    fit = tfdistr.distributed_fit(model, one_pass, validation_data=(X, Y), **JOB)
+    assert passes == []
+    assert fit.history["loss"] == pytest.approx(of_arrays.history["loss"])
+
+
+def test_batches_of_a_pydataset_have_an_order_in_each_epoch():
+    data = Slices()
+    tfdistr.distributed_fit(model, data, **JOB | {"shuffle": True, "epochs": 3})
+    ends = [place for place, call in enumerate(data.calls) if call == "end"]
+    first, second = data.calls[: ends[0]], data.calls[ends[0] + 1 : ends[1]]
+    assert sorted(first) == sorted(second) == list(range(6))
+    assert first != second
+    again = Slices()
+    tfdistr.distributed_fit(model, again, **JOB | {"shuffle": True, "epochs": 3})
+    assert again.calls == data.calls
+
+
+def test_a_run_goes_on_in_the_order_of_a_pydataset(tmp_path):
+    settings = JOB | {"shuffle": True}
+    whole = tfdistr.distributed_fit(model, Slices(), **settings | {"epochs": 4})
+    tfdistr.distributed_fit(model, Slices(), **settings, checkpoint_every=4, run_dir=tmp_path / "run")
+    rest = tfdistr.distributed_fit(
+        model, Slices(), **settings | {"epochs": 4}, checkpoint_every=4, resume=True, run_dir=tmp_path / "run"
+    )
+    same(rest, whole)
+
+
+def test_batches_may_differ_in_their_shapes():
+    def texts() -> Iterator[Any]:
+        for length in (3, 5, 7, 3):
+            yield np.ones((4, length, 2)), np.zeros((4, 1))
+
+    def of_any_length() -> keras.Model:
+        made = keras.Sequential([keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    fit = tfdistr.distributed_fit(of_any_length, texts, **JOB)
+    assert len(fit.history["loss"]) == 2
+    assert fit.history["loss"][1] < fit.history["loss"][0]
+
+
+def test_a_table_goes_along_with_a_pipeline():
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64)), -1
+    )
+    data = tf.data.Dataset.from_tensor_slices(["a", "b", "c"]).map(table.lookup)
+    given = GivenDataset(data, "x")
+    assert [int(value) for value in pickle.loads(pickle.dumps(given))()] == [1, 2, -1]
+
+
+class NoLength(keras.utils.PyDataset):
+    def __getitem__(self, number: int) -> Any:
+        return X[:4], Y[:4]
+
+
+class Empty(NoLength):
+    def __len__(self) -> int:
+        return 0
+
+
+def python_in(x: Any, y: Any) -> Any:
+    return tf.ensure_shape(tf.numpy_function(lambda value: value, [x], tf.float32), [5]), y
+
+
+REFUSED = [
+    ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, ArgumentError,
+     "`x` cannot be a generator for the workers of `cluster`: it is in this process only.", "a generator",
+     "Pass the function that makes the generator: x=batches, and not batches()."),
+    ("no length", NoLength, {}, ArgumentError,
+     "`x` must have a length: a PyDataset says with __len__() how many batches it has.",
+     "NoLength without a length",
+     "Add `def __len__(self)`, or pass a generator function and `steps_per_epoch`."),
+    ("no batches", Empty, {}, ArgumentError, "`x` must have at least one batch.", "0 batches",
+     "Pass data to train on."),
+    ("Python in the pipeline", lambda: examples().map(python_in), {"cluster": 2}, ArgumentError,
+     "`x` goes to other processes, so its pipeline must not call Python code.",
+     "a pipeline with numpy_function",
+     "Pass a function that makes the dataset: each worker calls x(ctx)."),
+    ("a generator at its end", slices, {}, ArgumentError,
+     "A generator must give at least one batch for each pass over its data.",
+     "a generator that is at its end",
+     "Let it give the batches of all epochs, or pass the function that makes it."),
+    ("two sizes", Slices, {"batch_size": 64}, ArgumentError,
+     "`batch_size` is for examples; `x` gives batches of their own size.", "batch_size=64, and batches",
+     "Leave the batch size out, or pass data that is not in batches."),
+    ("targets", Slices, {"y": Y}, ArgumentError,
+     "`y` goes with arrays only; a data set, a generator or a function brings its own.",
+     "`y`, where `x` is no array", "Leave `y` out, and let the examples be tuples (x, y, sample_weight)."),
+    ("a part of a dataset", examples, {"validation_split": 0.2}, ArgumentError,
+     "`validation_split` takes the last part of arrays, so `x` must be arrays or a data frame.", "a function",
+     'Pass validation_data, such as load_dataset("digits", "test").'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "kind", "rule", "received", "fix"), [row[1:] for row in REFUSED],
+    ids=[row[0] for row in REFUSED],
+)  # fmt: skip
+def test_what_is_refused(make, arguments, kind, rule, received, fix):
+    if "cluster" in arguments:
+        arguments = arguments | {"cluster": tfdistr.local_cluster(arguments["cluster"])}
+    data = make()
+    with pytest.raises(TfdistrError) as caught:
+        tfdistr.distributed_fit(model, data, **JOB | arguments)
+    assert type(caught.value) is kind
+    assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
+
+
+def test_a_shuffle_without_a_seed_is_not_sent(monkeypatch):
+    monkeypatch.setattr("tfdistr._private.has_unseeded_shuffle", lambda dataset: True)
+    with pytest.raises(DataShardError) as caught:
+        pickle.dumps(GivenDataset(examples(), "validation_data"))
+    assert str(caught.value).splitlines() == [
+        "A dataset that is sent to workers must be in the same order on all of them.",
+        "Received: `validation_data`: a shuffle() without a seed",
+        "Fix: Pass shuffle(..., seed=1), or a function that makes the dataset.",
+    ]
+
+
+def test_a_loop_of_its_own_cannot_read_batches():
+    class Own(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(3, "softmax")
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+        def fit(self, *args: Any, **kwargs: Any) -> Any:
+            return super().fit(*args, **kwargs)
+
+    def build() -> keras.Model:
+        made = Own()
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    with pytest.raises(ArgumentError, match="is read by the loop of distributed_fit"):
+        tfdistr.distributed_fit(build, Slices(), **JOB)

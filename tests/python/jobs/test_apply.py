@@ -1,0 +1,245 @@
+"""What a result is used for: evaluation and prediction, here and on workers, and in other sessions."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.result import FitResult
+from tfdistr.training import prediction_files
+from tfdistr.training.prediction_files import Writer, files_of, in_structure
+
+pytestmark = pytest.mark.timeout(240)
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(75, 4)).astype("float32")
+Y = (X[:, :1] > 0).astype("float32")
+JOB = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0}
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Dense(3, "relu"), keras.layers.Dense(1, "sigmoid")])
+    made.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return made
+
+
+def with_two_outputs() -> keras.Model:
+    x = keras.Input((4,), name="x")
+    made = keras.Model({"x": x}, {"a": keras.layers.Dense(1)(x), "b": keras.layers.Dense(2)(x)})
+    made.compile("sgd", {"a": "mse", "b": "mse"})
+    return made
+
+
+@pytest.fixture(scope="module")
+def fit() -> FitResult:
+    return tfdistr.distributed_fit(model, X, Y, **JOB)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> tfdistr.LocalCluster:
+    return tfdistr.local_cluster(workers=2)
+
+
+# --- Evaluation and prediction
+
+
+def test_they_are_those_of_the_model(fit):
+    np.testing.assert_array_equal(fit.predict(X), fit.model.predict(X, verbose=0))
+    assert fit.evaluate(X, Y) == pytest.approx(fit.model.evaluate(X, Y, verbose=0, return_dict=True))
+    weights = np.arange(75.0)
+    expected = fit.model.evaluate(X, Y, sample_weight=weights, verbose=0, return_dict=True)
+    assert fit.evaluate(X, Y, sample_weight=weights) == pytest.approx(expected)
+
+
+def test_they_are_the_same_on_workers(fit, cluster, tmp_path):
+    received = fit.predict(X, batch_size=10, cluster=cluster)
+    np.testing.assert_array_equal(received, fit.predict(X, batch_size=10))
+    alone = fit.evaluate(X, Y, batch_size=10)
+    assert fit.evaluate(X, Y, batch_size=10, cluster=cluster) == pytest.approx(alone, abs=1e-6)
+    # Some workers have no batch.
+    np.testing.assert_array_equal(fit.predict(X[:3], cluster=cluster), fit.predict(X[:3]))
+
+
+def test_steps_limit_them_and_data_may_be_a_function(fit):
+    def batches() -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda x, y: True)
+
+    np.testing.assert_array_equal(fit.predict(batches), fit.predict(X))
+    np.testing.assert_array_equal(fit.predict(X, batch_size=10, steps=2), fit.predict(X[:20]))
+    assert fit.evaluate(X, Y, batch_size=10, steps=2) == pytest.approx(fit.evaluate(X[:20], Y[:20]))
+
+
+def test_the_outputs_have_the_structure_of_the_model(tmp_path):
+    fit = tfdistr.distributed_fit(with_two_outputs, {"x": X}, {"a": Y, "b": X[:, :2]}, **JOB)
+    expected = fit.model.predict({"x": X}, verbose=0)
+    for received in (fit.predict({"x": X}), fit.predict({"x": X}, output=tmp_path / "out")):
+        assert list(received) == ["a", "b"]
+        for name, part in received.items():
+            whole = np.concatenate([np.load(file) for file in part]) if isinstance(part, list) else part
+            np.testing.assert_array_equal(whole, expected[name])
+
+
+def test_outputs_go_to_files_of_a_limited_size(fit, monkeypatch, tmp_path):
+    monkeypatch.setattr(prediction_files, "CHUNK_BYTES", 100)
+    files = fit.predict(X, batch_size=8, output=tmp_path / "new" / "out")
+    assert [file.name for file in files] == [f"predictions-{number:05d}.npy" for number in range(3)]
+    assert list((tmp_path / "new").iterdir()) == [tmp_path / "new" / "out"]
+    np.testing.assert_array_equal(np.concatenate([np.load(file) for file in files]), fit.predict(X))
+
+
+def test_files_of_workers_are_in_the_order_of_the_data(tmp_path):
+    for worker in (1, 0):
+        writer = Writer(tmp_path, worker)
+        writer.write(([np.full(2, worker)], {"b": np.full(2, 10 + worker)}))
+        writer.flush()
+    found = files_of(tmp_path)
+    arrays = [np.concatenate([np.load(file) for file in files]).tolist() for files in found]
+    assert in_structure(tmp_path, arrays) == [[[0, 0, 1, 1]], {"b": [10, 10, 11, 11]}]
+
+
+def test_a_data_frame_gives_its_columns_by_their_names():
+    import pandas as pd  # the workers of other tests have none
+
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    fit = tfdistr.distributed_fit(model, frame, Y, **JOB)
+    other = frame[list("dcba")].assign(more="text")
+    np.testing.assert_array_equal(fit.predict(other), fit.predict(X))
+    with pytest.raises(ArgumentError) as caught:
+        fit.predict(frame[["a", "c"]])
+    assert str(caught.value).splitlines() == [
+        "`x` must have the columns that the model was trained with.",
+        "Received: no column 'b', 'd' among 'a', 'c'",
+        "Fix: Pass a data frame with the columns 'a', 'b', 'c', 'd'.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda fit, folder: fit.predict(X[:, :3]), [
+            "`x` must have the form of the inputs that the model was trained with.",
+            "Received: x: [examples, 3]", "Fix: Pass x: [examples, 4]."]),
+        (lambda fit, folder: fit.evaluate({"a": X}, Y), [
+            "`x` must have the form of the inputs that the model was trained with.",
+            "Received: x['a']: [examples, 4]", "Fix: Pass x: [examples, 4]."]),
+        (lambda fit, folder: fit.evaluate(X), [
+            "evaluate() compares outputs with targets, so it needs `y`.", "Received: `x` without `y`",
+            "Fix: Pass `y`, or a function or data set whose examples are pairs (x, y)."]),
+        (lambda fit, folder: fit.predict(X, output=folder), [
+            "`output` must be a new or empty folder, so that nothing is overwritten.", "Received: {folder}",
+            "Fix: Name another folder, or remove this one."]),
+        (lambda fit, folder: fit.predict(X, steps=0), [
+            "`steps` must be a whole number of at least 1.", "Received: 0",
+            "Fix: Pass steps=1, for example."]),
+        (lambda fit, folder: fit.predict(X, cluster=4), [
+            "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
+            "Received: builtins.int",
+            "Fix: Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."]),
+    ],
+)  # fmt: skip
+def test_what_is_refused(fit, tmp_path, use, message):
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError) as caught:
+        use(fit, tmp_path)
+    assert str(caught.value) == "\n".join(message).format(folder=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# --- A result goes on, and to other sessions
+
+
+def test_the_epochs_go_on_as_in_one_run(cluster):
+    whole = tfdistr.distributed_fit(model, X, Y, **JOB | {"epochs": 4})
+    half = tfdistr.distributed_fit(model, X, Y, **JOB)
+    rest = tfdistr.distributed_fit(half, X, Y, **JOB | {"epochs": 4}, initial_epoch=2)
+    assert {name: half.history[name] + rest.history[name] for name in whole.history} == whole.history
+    for mine, theirs in zip(rest.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert rest.epochs() == {"loss": [3, 4], "accuracy": [3, 4]}
+    on_workers = tfdistr.distributed_fit(half, X, Y, **JOB | {"epochs": 4}, initial_epoch=2, cluster=cluster)
+    for mine, theirs in zip(on_workers.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+BUILD = """
+def build():
+    made = keras.Sequential([keras.layers.Dense(1)])
+    made.compile("adam", "mse")
+    return made
+"""
+READ = """
+import pickle, sys
+import numpy as np
+fit = pickle.loads(open(sys.argv[1], "rb").read())
+np.save(sys.argv[2], fit.predict(np.load(sys.argv[3])))
+"""
+
+
+def test_another_session_predicts_the_same_bits(tmp_path):
+    namespace: dict = {"keras": keras, "__name__": "__main__"}  # of a script, whose functions no other has
+    exec(BUILD, namespace)
+    fit = tfdistr.distributed_fit(namespace["build"], X, Y, **JOB)
+    files = [tmp_path / name for name in ("fit.pkl", "out.npy", "x.npy")]
+    files[0].write_bytes(pickle.dumps(fit))
+    np.save(files[2], X)
+    subprocess.run([sys.executable, "-c", READ, *map(str, files)], check=True, timeout=120)
+    np.testing.assert_array_equal(np.load(files[1]), fit.predict(X))
+
+
+def test_a_pickle_has_the_history_and_trains_on(fit):
+    read = pickle.loads(pickle.dumps(fit))
+    assert (read.history, read.params, read.workers, read.epochs()) == (
+        fit.history, fit.params, fit.workers, fit.epochs(),
+    )  # fmt: skip
+    more = [tfdistr.distributed_fit(old, X, Y, **JOB | {"epochs": 3}, initial_epoch=2) for old in (fit, read)]
+    assert more[0].history == more[1].history
+
+
+def test_what_cannot_be_read(fit):
+    content = fit.to_bytes()
+    header, _, rest = content.partition(b"\n")
+    assert json.loads(header) == {"tfdistr": tfdistr.__version__, "format": 1}
+    other = json.dumps({"tfdistr": "9.9", "format": 7}).encode() + b"\n" + rest
+    with pytest.raises(ArgumentError) as caught:
+        FitResult.from_bytes(other)
+    assert str(caught.value).splitlines() == [
+        f"tfdistr {tfdistr.__version__} reads results of the format 1.",
+        "Received: the format 7, written by tfdistr 9.9",
+        "Fix: Read it with that version, and save its model: fit.model.save('model.keras').",
+    ]
+    for part in (b"", b"abc", content[:10], content[:-20]):
+        with pytest.raises(ArgumentError, match="A saved result must be whole"):
+            FitResult.from_bytes(part)
+
+
+def test_a_function_that_cannot_be_sent_cannot_be_saved():
+    generator = (number for number in range(3))
+
+    def build() -> keras.Model:
+        assert generator
+        return model()
+
+    fit = tfdistr.distributed_fit(build, X, Y, **JOB)
+    with pytest.raises(ArgumentError) as caught:
+        pickle.dumps(fit)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "A result can be saved if its model function can be sent to other processes."
+    assert "generator" in lines[1]
+    assert lines[2] == 'Fix: Save the model itself: fit.model.save("model.keras").'
+
+
+def test_no_folder_is_left(fit, cluster, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    fit.predict(X, cluster=cluster)
+    fit.evaluate(X, Y, cluster=cluster)
+    assert list(tmp_path.glob("*/job.pkl")) == []

@@ -1,0 +1,162 @@
+# What an R user does after the fit: predict, evaluate, go on, save.
+
+model <- function() {
+  keras <- keras_module()
+  model <- keras$Sequential(list(keras$layers$Dense(units), keras$layers$Dense(3L, "softmax")))
+  model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+  model
+}
+units <- 4L
+keras_module <- function() reticulate::import("keras")
+x <- matrix(stats::rnorm(300), 60)
+y <- rep(0:2, 20)
+
+local_fit <- function(..., cluster = NULL) {
+  distributed_fit(model, x, y, batch_size = 20, seed = 1, ..., cluster = cluster)
+}
+
+test_that("predict() and evaluate() give the values of the model, here and on workers", {
+  cluster <- local_cluster(workers = 2)
+  fit <- local_fit(epochs = 2, cluster = cluster)
+  expected <- fit$model$predict(x, verbose = 0L)
+  expect_identical(predict(fit, x), expected)
+  expect_identical(predict(fit, x, cluster = cluster), expected)
+  metrics <- evaluate(fit, x, y)
+  expect_named(metrics, c("accuracy", "loss"), ignore.order = TRUE)
+  expect_equal(evaluate(fit, x, factor(y), cluster = cluster), metrics, tolerance = 1e-6)
+
+  folder <- file.path(withr::local_tempdir(), "out")
+  files <- predict(fit, x, output = folder, cluster = cluster)
+  expect_identical(basename(files), c("predictions-00000.npy", "predictions-00001.npy"))
+  numpy <- reticulate::import("numpy")
+  expect_identical(do.call(rbind, lapply(files, numpy$load)), expected)
+})
+
+test_that("a fit goes on as one run would, also on workers", {
+  whole <- local_fit(epochs = 3)
+  half <- local_fit(epochs = 1)
+  rest <- distributed_fit(half, x, y, batch_size = 20, seed = 1, epochs = 3, initial_epoch = 1)
+  expect_identical(rest$history$loss, whole$history$loss[2:3])
+  expect_identical(as.data.frame(rest)$epoch, rep(2:3, 2L))
+  workers <- distributed_fit(
+    half, x, y,
+    batch_size = 20, seed = 1, epochs = 3, initial_epoch = 1, cluster = local_cluster(workers = 2)
+  )
+  expect_equal(workers$history$loss, rest$history$loss, tolerance = 1e-6)
+})
+
+test_that("a validation has its part of the examples and its epochs", {
+  fit <- local_fit(epochs = 5, validation_split = 0.25, validation_freq = c(2, 5))
+  expect_length(fit$history$val_loss, 2L)
+  rows <- as.data.frame(fit)
+  expect_identical(rows$epoch[rows$data == "validation" & rows$metric == "loss"], c(2L, 5L))
+  history <- summary(fit)$history
+  expect_identical(which(!is.na(history$val_loss)), c(2L, 5L))
+  expect_identical(history$val_loss[c(2L, 5L)], fit$history$val_loss)
+})
+
+test_that("saveRDS() and readRDS() keep the model, in another session", {
+  fit <- local_fit()
+  folder <- withr::local_tempdir()
+  files <- file.path(folder, c("fit.rds", "x.rds", "out.rds"))
+  saveRDS(fit, files[[1L]])
+  saveRDS(x, files[[2L]])
+  session <- "
+    files <- commandArgs(TRUE)
+    library(tfdistr)
+    fit <- readRDS(files[[1L]])
+    x <- readRDS(files[[2L]])
+    first <- predict(fit, x)
+    saveRDS(fit, files[[1L]])
+    fit <- readRDS(files[[1L]])
+    saveRDS(list(first, fit$model$predict(x, verbose = 0L), predict(fit, x)), files[[3L]])
+  "
+  script <- file.path(folder, "script.R")
+  writeLines(session, script)
+  ended <- processx::run(file.path(R.home("bin"), "Rscript"), c(script, files), error_on_status = FALSE)
+  expect_identical(ended$status, 0L, info = ended$stderr)
+  expected <- predict(fit, x)
+  expect_identical(readRDS(files[[3L]]), list(expected, expected, expected))
+})
+
+test_that("str() and names() make no model", {
+  fit <- local_fit()
+  attr(fit, "session")$result <- "nothing is asked of it"
+  expect_identical(names(fit), c("history", "metrics", "params", "workers", "run_dir"))
+  expect_output(utils::str(fit), "tfdistr_fit: List of 5")
+  expect_identical(utils:::.DollarNames.list(fit, "^m"), "metrics")
+})
+
+test_that("what cannot be saved says so when it is read", {
+  fit <- local_fit()
+  attr(fit, "saved") <- list(error = "cannot pickle")
+  file <- withr::local_tempfile()
+  saveRDS(fit, file)
+  fit <- readRDS(file)
+  expect_error(predict(fit, x), "was saved without its model", class = "tfdistr_error_argument")
+})
+
+test_that("a generator in R is read by the thread that trains, on one worker and on two", {
+  given <- function() {
+    calls <- 0L
+    function() {
+      calls <<- calls + 1L
+      rows <- ((calls - 1L) %% 3L) * 20L + 1:20
+      list(x[rows, ], y[rows])
+    }
+  }
+  expected <- local_fit(epochs = 2, shuffle = FALSE, validation_data = list(x, y))
+  for (cluster in list(NULL, local_cluster(workers = 2))) {
+    fit <- distributed_fit(
+      model, given(),
+      validation_data = given(), steps_per_epoch = 3, validation_steps = 3, epochs = 2, seed = 1,
+      cluster = cluster
+    )
+    expect_equal(fit$history, expected$history, tolerance = 1e-6)
+  }
+  ends <- local({
+    calls <- 0L
+    function() {
+      calls <<- calls + 1L
+      if (calls %% 4L) list(x[1:20, ], y[1:20])
+    }
+  })
+  expect_length(distributed_fit(model, ends, epochs = 2, seed = 1)$history$loss, 2L)
+})
+
+test_that("data that does not fit is named", {
+  fit <- distributed_fit(
+    function() {
+      keras <- keras_module()
+      model <- keras$Sequential(list(keras$layers$Dense(1L)))
+      model$compile("sgd", "mse")
+      model
+    },
+    mtcars[c("wt", "qsec")], mtcars$mpg / 20,
+    seed = 1
+  )
+  expect_identical(predict(fit, mtcars), predict(fit, mtcars[c("qsec", "wt")]))
+  expect_snapshot(error = TRUE, {
+    predict(fit, mtcars["wt"])
+    predict(fit, as.matrix(mtcars[1:3]))
+    evaluate(fit, mtcars)
+    evaluate(1)
+  })
+})
+
+test_that("plot() takes ggplot2 where it is installed, else base graphics", {
+  fit <- local_fit(epochs = 2, validation_split = 0.25)
+  grDevices::pdf(NULL)
+  withr::defer(grDevices::dev.off())
+  expect_identical(plot(fit), fit)
+  expect_identical(plot(fit, lwd = 2), fit) # a parameter of base graphics
+  skip_if_not_installed("ggplot2")
+  drawn <- ggplot2::autoplot(fit)
+  expect_s3_class(drawn, "ggplot")
+  expect_identical(nrow(ggplot2::layer_data(drawn)), 8L)
+})
+
+test_that("a fit is its model in Python", {
+  fit <- local_fit()
+  expect_identical(reticulate::r_to_py(fit)$count_params(), fit$model$count_params())
+})
