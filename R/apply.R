@@ -89,8 +89,8 @@ evaluate.default <- function(object, ...) {
 #' @export
 #' @rawNamespace S3method(generics::evaluate, tfdistr_fit)
 #' @rawNamespace S3method(tensorflow::evaluate, tfdistr_fit)
-evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = 32, steps = NULL,
-                                 cluster = NULL) {
+evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = 32,
+                                 steps = NULL, cluster = NULL) {
   rlang::check_dots_empty()
   metrics <- use_fit(
     object, "evaluate", x, cluster,

@@ -25,13 +25,13 @@
 #'   and the state of the optimizer, as after `fit()`. A model with R functions cannot be sent to workers.
 #'   Then pass a function. Or a result of `distributed_fit()`: the training goes on with a copy of its model.
 #' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], a
-#'   `tf.data.Dataset` (of examples, or in batches of the global size), a `PyDataset`, a Python generator, or a
-#'   function. A function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and `NULL`
-#'   at the end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a `tf.data.Dataset`
-#'   of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has `$num_workers`, `$index`
-#'   (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`, which takes this worker's
-#'   share before an expensive `$map()`. Examples that can be looked up by index (arrays, data sets, pipelines
-#'   of tensors) are read and decoded only by the worker that uses them.
+#'   `tf.data.Dataset` (of examples, or in batches of the global size), a `PyDataset`, a Python generator, or
+#'   a function. A function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and
+#'   `NULL` at the end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a
+#'   `tf.data.Dataset` of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has
+#'   `$num_workers`, `$index` (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`, which
+#'   takes this worker's share before an expensive `$map()`. Examples that can be looked up by index (arrays,
+#'   data sets, pipelines of tensors) are read and decoded only by the worker that uses them.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... Options of the strategy. "mirrored" has `devices`, names such as `c("gpu:0", "gpu:1")` (by
 #'   default all GPUs). "one_device" has `device`. "parameter_server" has `update`: "async" (each worker takes
@@ -53,16 +53,16 @@
 #' @param epochs Number of epochs.
 #' @param steps_per_epoch Number of steps of an epoch; by default as many as one pass over the data has. With
 #'   it, the data repeats as often as needed.
-#' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets instead
-#'   of the training.
+#' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets
+#'   instead of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
 #' @param validation_steps Number of steps of a validation; by default one pass.
 #' @param validation_batch_size Number of examples in a global batch of the validation; by default as in the
 #'   training.
 #' @param validation_freq Number of epochs after which there is a validation, or the numbers (from 1) of the
 #'   epochs that have one.
-#' @param initial_epoch Number of epochs that are already done: the training begins with the next one, and with
-#'   the order of the examples of that epoch. `epochs` counts them, too.
+#' @param initial_epoch Number of epochs that are already done: the training begins with the next one, and
+#'   with the order of the examples of that epoch. `epochs` counts them, too.
 #' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
 #'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
 #'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
@@ -201,7 +201,8 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
     )
     if (length(validation_freq) == 1L) converted$validation_freq <- validation_freq
     arguments[names(converted)] <- converted
-    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, c(list(job$caller()), arguments)))
+    arguments <- c(list(job$caller()), arguments)
+    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, arguments))
     new_fit(result, model, job$errors)
   })
 }

@@ -30,7 +30,8 @@ new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
     if (!is_r_function(value)) {
       otherwise(value)
     } else if (is.null(cluster)) {
-      reticulate::r_to_py(recorded(if (name %in% c("data", "validation")) data_function(value) else value, errors))
+      if (name %in% c("data", "validation")) value <- data_function(value)
+      reticulate::r_to_py(recorded(value, errors))
     } else {
       core()$Named(name)
     }

@@ -1,7 +1,7 @@
 # The result of distributed_fit(). In Python: jobs/result.py.
 
-# result: The result of the core. model: The model function, if R has made the model. errors: Where `recorded()`
-# keeps the errors of the model function.
+# result: The result of the core. model: The model function, if R has made the model. errors: Where
+# `recorded()` keeps the errors of the model function.
 new_fit <- function(result, model = NULL, errors = NULL) {
   session <- rlang::env(result = result, errors = errors)
   if (is_r_function(model)) {
@@ -143,8 +143,8 @@ fit_title <- function(x) {
 #' training and validation: with ggplot2 if it is installed, else with base graphics. `autoplot()` of ggplot2
 #' returns that plot. `as.data.frame()` gives the history as a data frame.
 #'
-#' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model of
-#' its kind. After `readRDS()`, in any session, it predicts the same bits.
+#' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
+#' of its kind. After `readRDS()`, in any session, it predicts the same bits.
 #'
 #' @param object,x A result of [distributed_fit()].
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base
@@ -218,7 +218,7 @@ has_ggplot2 <- function() {
 
 #' @rdname summary.tfdistr_fit
 #' @rawNamespace S3method(ggplot2::autoplot, tfdistr_fit)
-autoplot.tfdistr_fit <- function(object, ...) {
+autoplot.tfdistr_fit <- function(object, ...) { # nolint
   rows <- as.data.frame(object)
   rows$metric <- factor(rows$metric, unique(rows$metric))
   by <- ggplot2::aes(x = .data$epoch, y = .data$value, colour = .data$data)
@@ -238,7 +238,7 @@ str.tfdistr_fit <- function(object, ...) {
 
 # A fit goes to Python as its model: keras3::save_model(fit, "model.keras") saves it.
 #' @rawNamespace S3method(reticulate::r_to_py, tfdistr_fit)
-r_to_py.tfdistr_fit <- function(x, convert = FALSE) {
+r_to_py.tfdistr_fit <- function(x, convert = FALSE) { # nolint
   trained_model(x)
 }
 

@@ -44,7 +44,8 @@ pack_functions <- function(functions) {
   on.exit(unlink(folder, recursive = TRUE))
   save_functions(functions, 0L, folder)
   files <- list.files(folder)
-  rlang::set_names(lapply(file.path(folder, files), function(file) readBin(file, "raw", file.size(file))), files)
+  content <- function(file) readBin(file, "raw", file.size(file))
+  rlang::set_names(lapply(file.path(folder, files), content), files)
 }
 
 unpack_functions <- function(packed) {

@@ -84,7 +84,7 @@ test_that("str() and names() make no model", {
   attr(fit, "session")$result <- "nothing is asked of it"
   expect_identical(names(fit), c("history", "metrics", "params", "workers", "run_dir"))
   expect_output(utils::str(fit), "tfdistr_fit: List of 5")
-  expect_identical(utils:::.DollarNames.list(fit, "^m"), "metrics")
+  expect_identical(utils::.DollarNames(fit, "^m"), "metrics")
 })
 
 test_that("what cannot be saved says so when it is read", {
@@ -100,7 +100,7 @@ test_that("a generator in R is read by the thread that trains, on one worker and
   given <- function() {
     calls <- 0L
     function() {
-      calls <<- calls + 1L
+      calls <<- calls + 1L # nolint
       rows <- ((calls - 1L) %% 3L) * 20L + 1:20
       list(x[rows, ], y[rows])
     }
@@ -117,7 +117,7 @@ test_that("a generator in R is read by the thread that trains, on one worker and
   ends <- local({
     calls <- 0L
     function() {
-      calls <<- calls + 1L
+      calls <<- calls + 1L # nolint
       if (calls %% 4L) list(x[1:20, ], y[1:20])
     }
   })

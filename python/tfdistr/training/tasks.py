@@ -1,4 +1,7 @@
-"""What the workers of a job do, by the name of the task."""
+"""What the workers of a job do, by the name of the task.
+
+Each is called as ``task(job, strategy, on_event, run_dir, preemption)``; see ``train()``.
+"""
 
 from __future__ import annotations
 
