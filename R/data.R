@@ -129,8 +129,8 @@ check_no_missing <- function(value, name, call) {
   }
 }
 
-# A function for the data, as the core calls it. It returns a dataset, or is a generator, which returns a batch
-# at each call and NULL at the end. R runs on the thread that trains, so the core calls it from there.
+# A function for the data, as the core calls it. It returns a dataset, or it is a generator: it returns a
+# batch at each call and NULL at the end. R runs on the thread that trains, so the core calls it there.
 data_function <- function(fun) {
   force(fun)
   function(...) {
