@@ -30,8 +30,8 @@
 #'   `NULL` at the end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a
 #'   `tf.data.Dataset` of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has
 #'   `$num_workers`, `$index` (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`,
-#'   which takes this worker's share before an expensive `$map()`. Examples that can be looked up by index (arrays,
-#'   data sets, pipelines of tensors) are read and decoded only by the worker that uses them.
+#'   which takes this worker's share before an expensive `$map()`. Examples that can be looked up by index
+#'   (arrays, data sets, pipelines of tensors) are read and decoded only by the worker that uses them.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... Options of the strategy. "mirrored" has `devices`, names such as `c("gpu:0", "gpu:1")` (by
 #'   default all GPUs). "one_device" has `device`. "parameter_server" has `update`: "async" (each worker takes
