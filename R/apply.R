@@ -34,7 +34,7 @@ predict.tfdistr_fit <- function(object, newdata, ..., batch_size = 32, steps = N
                                 output = NULL) {
   rlang::check_dots_empty()
   predicted <- use_fit(
-    object, "predict", newdata, cluster,
+    object, core(convert = TRUE)$predict, newdata, cluster,
     batch_size = batch_size, steps = steps, output = output, name = "newdata"
   )
   if (is.null(output)) predicted else paths(predicted)
@@ -93,24 +93,21 @@ evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL,
                                  steps = NULL, cluster = NULL) {
   rlang::check_dots_empty()
   metrics <- use_fit(
-    object, "evaluate", x, cluster,
+    object, core(convert = TRUE)$evaluate, x, cluster,
     y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
     batch_size = batch_size, steps = steps
   )
   lapply(metrics, as.numeric)
 }
 
-# Calls a function of the core with a fit and data.
-use_fit <- function(fit, task, data, cluster, ..., name = "x", call = rlang::caller_env()) {
+# Calls a function of the core, `use`, with a fit and data.
+use_fit <- function(fit, use, data, cluster, ..., name = "x", call = rlang::caller_env()) {
   reload_environ()
   job <- new_job(list(model = model_function(fit), data = data), cluster, function(event) NULL)
   with_conditions(record = job$errors, call = call, {
     x <- job$part(data, "data", function(value) python_data(value, name, call))
     withr::with_preserve_seed(
-      core(convert = TRUE)[[task]](
-        job$caller(), job$model(fit),
-        x = x, cluster = workers_cluster(cluster), ..., name = name
-      )
+      use(job$caller(), job$model(fit), x = x, cluster = workers_cluster(cluster), ..., name = name)
     )
   })
 }

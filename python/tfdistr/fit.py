@@ -73,11 +73,15 @@ def distributed_fit(
             functions must be at the top level of a script or module. Or a ``FitResult``: the training goes on
             with a copy of its model.
         x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the examples),
-            a data frame, the result of ``load_dataset()``, or a function. The function is called as
-            ``x(ctx)`` (or ``x()``) in every worker and returns a ``tf.data.Dataset`` of single examples, not
-            of batches. tfdistr shuffles, batches and splits it; see ``WorkerContext``. If examples can be
-            looked up by their index (arrays, data sets, pipelines of tensors), only the worker that uses an
-            example reads and decodes it.
+            a data frame, the result of ``load_dataset()``, an object that gives examples or batches, or a
+            function. The function is called as ``x(ctx)`` (or ``x()``) in every worker and returns a
+            ``tf.data.Dataset`` of single examples, not of batches. tfdistr shuffles, batches and splits it;
+            see ``WorkerContext``. If examples can be looked up by their index (arrays, data sets, pipelines
+            of tensors), only the worker that uses an example reads and decodes it. The object is a
+            ``tf.data.Dataset`` (of examples, or of batches), a ``keras.utils.PyDataset``, or a generator,
+            which give batches of the global size. A generator itself trains in this process only; the
+            function that makes it can go to workers. Each worker makes the whole batches of Python code, on
+            the thread that trains, and takes its rows.
         y: Targets, if ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",

@@ -55,6 +55,7 @@ test_that("a validation has its part of the examples and its epochs", {
   expect_identical(history$val_loss[c(2L, 5L)], fit$history$val_loss)
 })
 
+# keras3#86, keras3#407, keras3#799: a model in an .rds file is an invalid pointer.
 test_that("saveRDS() and readRDS() keep the model, in another session", {
   fit <- local_fit()
   folder <- withr::local_tempdir()
@@ -96,6 +97,8 @@ test_that("what cannot be saved says so when it is read", {
   expect_error(predict(fit, x), "was saved without its model", class = "tfdistr_error_argument")
 })
 
+# tensorflow#575 (R): the first validation with an R generator freezes under a strategy. keras3#166,
+# keras3#355, keras3#584, keras3#1090: R generators are in a deadlock, or much slower than others.
 test_that("a generator in R is read by the thread that trains, on one worker and on two", {
   given <- function() {
     calls <- 0L

@@ -86,7 +86,7 @@ test_that("Python's objects go along the way Python knows, convertible as they w
   set.seed(5)
   functions <- list(
     model = function() list(json$dumps(list(1L)), class(raw_json$dumps(1L)), held, runif(1)),
-    data = function(ctx) ctx
+    data = function(ctx) reticulate::r_to_py(ctx)
   )
   save_functions(functions, 9L, run_dir)
   expect_identical(unname(file.mode(file.path(run_dir, "job.rds"))), as.octmode("600"))
@@ -95,7 +95,7 @@ test_that("Python's objects go along the way Python knows, convertible as they w
   withr::local_preserve_seed()
   loaded <- worker_functions(run_dir)
   expect_named(loaded, job_functions)
-  expect_identical(loaded$data("the context"), "the context")
+  expect_identical(reticulate::py_to_r(loaded$data("the context")), "the context")
   result <- loaded$model()
   expect_identical(result[[1L]], "[1]")
   expect_identical(result[[2L]], c("python.builtin.str", "python.builtin.object"))

@@ -37,7 +37,7 @@ test_that("auto_shard() sets a policy that works, and refuses what can't", {
 
 # What R's value is in Python: its type, its shape and its values.
 in_python <- function(value, convert = python_data) {
-  array <- convert(value, "x")
+  array <- reticulate::import("tfdistr.data.source", convert = FALSE)$as_arrays(convert(value, "x"), "x")
   shape <- as.integer(reticulate::py_to_r(array$shape))
   list(reticulate::py_str(array$dtype), shape, reticulate::py_to_r(array$tolist()))
 }
@@ -69,7 +69,7 @@ test_that("data frames become a matrix, or columns by name", {
     list("float32", c(2L, 3L), list(c(1, 0.5, 1), c(2, 1, 0)))
   )
   mixed <- data.frame(a = c(1, 2), b = c("x", "y"), c = factor(c("u", "v")))
-  columns <- reticulate::py_to_r(python_data(mixed, "x"))
+  columns <- reticulate::py_to_r(python_data(mixed, "x")$columns)
   expect_identical(lapply(columns, as.vector), list(a = c(1, 2), b = c("x", "y"), c = c("u", "v")))
 })
 

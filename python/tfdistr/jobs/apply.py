@@ -24,6 +24,7 @@ from tfdistr.training.prediction_files import FOLDER, files_of, in_structure
 
 if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
+    from tfdistr.training.model_state import ModelState
 
 _KIND = KINDS["multi_worker_mirrored"]
 
@@ -33,14 +34,15 @@ def evaluate(
     **numbers: Any,
 ) -> dict[str, float]:  # fmt: skip
     """Evaluate the model of a result; see ``FitResult.evaluate()``. The user calls ``x`` by ``name``."""
-    source = _source(result, x, y, sample_weight, name=name)
+    state = result.trained.state()
+    source = _source(result, state.inputs, x, y, sample_weight, name=name)
     if isinstance(source, Arrays) and len(source.parts) == 1 and result.form.targets is not False:
         raise ArgumentError(
             "evaluate() compares outputs with targets, so it needs `y`.",
             received=f"`{name}` without `y`",
             fix="Pass `y`, or a function or data set whose examples are pairs (x, y).",
         )
-    job, config = _job("evaluate", result, source, cluster, **numbers)
+    job, config = _job("evaluate", result, state, source, cluster, **numbers)
     if cluster is not None:
         return _on_cluster(job, caller, cluster).metrics
     return _KIND.fit_here(job, config, caller).metrics
@@ -51,7 +53,10 @@ def predict(
 ) -> Any:
     """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
     folder = None if output is None else _empty_folder(output)
-    job, _ = _job("predict", result, _source(result, x, name=name), cluster, joins=False, **numbers)
+    model = result.model if cluster is None else None
+    state = result.trained.state()
+    source = _source(result, state.inputs, x, name=name)
+    job, _ = _job("predict", result, state, source, cluster, joins=False, **numbers)
     if cluster is not None:
         run_dir = Path(str(_on_cluster(job, caller, cluster, keep=True).run_dir))
         try:
@@ -63,7 +68,7 @@ def predict(
     beside = folder.parent if folder is not None and folder.parent.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
         context = job.context(training=False)
-        write_predictions(result.model, job.source, context, job.steps_per_epoch, Path(scratch))
+        write_predictions(model, job.source, context, job.steps_per_epoch, Path(scratch))
         return _collect(Path(scratch), folder)
 
 
@@ -79,7 +84,7 @@ def _empty_folder(output: Any) -> Path:
 
 
 def _source(
-    result: FitResult, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
+    result: FitResult, inputs: Any, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
 ) -> Source | Named:
     """Check data for a model.
 
@@ -91,7 +96,6 @@ def _source(
     if result.form.columns is not None:
         x = choose_columns(x, result.form.columns, name)
     source = make_source(x, y, sample_weight, name=name)
-    inputs = result.trained.inputs()
     if isinstance(source, Arrays) and inputs is not None:
         _check_shapes(source, inputs, name)
     return source
@@ -123,8 +127,8 @@ def _shapes(shapes: dict[str, Any], name: str) -> str:
 
 
 def _job(
-    task: str, result: FitResult, source: Source | Named, cluster: Any, *, batch_size: Any, steps: Any,
-    joins: bool = True,
+    task: str, result: FitResult, state: ModelState, source: Source | Named, cluster: Any, *,
+    batch_size: Any, steps: Any, joins: bool = True,
 ) -> tuple[Job, Any]:  # fmt: skip
     virtual = result.params.get("virtual_workers")
     config, workers = (None, 1)
@@ -133,7 +137,7 @@ def _job(
     job = make_job(
         result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
         steps_per_epoch=optional_whole("steps", steps), seed=result.params["seed"], shuffle=False,
-        virtual_workers=virtual if task == "evaluate" else None, task=task, state=result.trained.state(),
+        virtual_workers=virtual if task == "evaluate" else None, task=task, state=state,
     )  # fmt: skip
     return job, config
 

@@ -59,10 +59,6 @@ class Trained:
         """The same state, for models that are made in another way."""
         return Trained(recipe, self.state, build)
 
-    def inputs(self) -> Any:
-        """The inputs with which a model is built; see ``Training``."""
-        return self._read().inputs if self._made is None else self._inputs
-
     def portable(self) -> Any:
         """What makes a model of its kind in any process.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 import tempfile
 import warnings
@@ -79,7 +80,7 @@ def given(model: Any) -> Any:
 
 def copies(model: Any) -> Any:
     """A function that makes copies of a Keras model, which itself stays as it is; other values unchanged."""
-    made = given(model)
+    made = copy.copy(given(model))
     if isinstance(made, GivenModel):
         made.original = None
     return made

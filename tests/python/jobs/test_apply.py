@@ -158,7 +158,7 @@ def test_what_is_refused(fit, tmp_path, use, message):
 # --- A result goes on, and to other sessions
 
 
-def test_the_epochs_go_on_as_in_one_run(cluster):
+def test_the_epochs_go_on_as_in_one_run():
     whole = tfdistr.distributed_fit(model, X, Y, **JOB | {"epochs": 4})
     half = tfdistr.distributed_fit(model, X, Y, **JOB)
     rest = tfdistr.distributed_fit(half, X, Y, **JOB | {"epochs": 4}, initial_epoch=2)
@@ -166,6 +166,12 @@ def test_the_epochs_go_on_as_in_one_run(cluster):
     for mine, theirs in zip(rest.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert rest.epochs() == {"loss": [3, 4], "accuracy": [3, 4]}
+
+
+@pytest.mark.slow
+def test_the_epochs_go_on_on_workers(cluster):
+    whole = tfdistr.distributed_fit(model, X, Y, **JOB | {"epochs": 4})
+    half = tfdistr.distributed_fit(model, X, Y, **JOB)
     on_workers = tfdistr.distributed_fit(half, X, Y, **JOB | {"epochs": 4}, initial_epoch=2, cluster=cluster)
     for mine, theirs in zip(on_workers.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
@@ -185,6 +191,7 @@ np.save(sys.argv[2], fit.predict(np.load(sys.argv[3])))
 """
 
 
+@pytest.mark.slow
 def test_another_session_predicts_the_same_bits(tmp_path):
     namespace: dict = {"keras": keras, "__name__": "__main__"}  # of a script, whose functions no other has
     exec(BUILD, namespace)

@@ -104,6 +104,7 @@ def test_batch_normalization_on_shares_is_told(caplog):
     assert record.getMessage().startswith("norm: each worker normalizes with the rows of its share")
 
 
+@pytest.mark.slow
 def test_one_call_trains_as_one_process_does():
     def model() -> keras.Model:
         network = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(3, "softmax")])

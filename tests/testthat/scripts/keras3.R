@@ -111,6 +111,7 @@ cases <- c(
     callback_class = on_arrays(sequential, callbacks = function() list(StopAfterFirst())),
     given = on_arrays("given"),
     pipeline = list(model = sequential, pipeline),
+    dataset = list(model = sequential, pipeline()),
     images = list(model = sequential, images)
   )
 )
@@ -124,8 +125,15 @@ trained <- function(case, workers) {
   cluster <- local_cluster(workers, env = c(CUDA_VISIBLE_DEVICES = ""))
   fit <- do.call(distributed_fit, c(case, list(cluster = cluster, batch_size = 50, epochs = 3, seed = 1)))
   if (is_given) stopifnot(identical(reticulate::py_id(fit$model), reticulate::py_id(case$model)))
-  predicted <- predict(fit$model, x, verbose = 0)
-  list(weights = fit$model$get_weights(), history = fit$history, predicted = predicted)
+  predicted <- predict(fit, x)
+  stopifnot(all.equal(predicted, predict(fit$model, x, verbose = 0), tolerance = 1e-6))
+  # evaluate() is for both, whichever package was attached last.
+  evaluated <- evaluate(fit, x, y)
+  of_keras <- evaluate(fit$model, x, y, verbose = 0)
+  stopifnot(all.equal(evaluated[names(of_keras)], of_keras, tolerance = 1e-6))
+  list(
+    weights = fit$model$get_weights(), history = fit$history, predicted = predicted, evaluated = evaluated
+  )
 }
 
 apart <- function(one, other) max(abs(unlist(one) - unlist(other)) / pmax(1, abs(unlist(one))))
