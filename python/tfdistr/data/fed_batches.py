@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdistr.data.batch_objects import GivenBatches, count_batches, is_py_dataset, pass_of
+from tfdistr.data.batch_objects import GivenBatches, Pull, count_batches, is_py_dataset, pass_of
 from tfdistr.data.context import WorkerContext, reading_of
 from tfdistr.data.index_batches import batch_type
 from tfdistr.data.shard import take_rows
@@ -125,7 +125,7 @@ def fed_batches(
             made.on_epoch_begin()
             made.on_epoch_end()
         return FedBatches(of_data, context, endless=True, first=first), steps or size
-    again = isinstance(made, Generator) and not isinstance(call, GivenBatches)  # a new one for each pass
+    again = not isinstance(call, GivenBatches) and not isinstance(made, Pull)  # a new one for each pass
     if steps is None and context.num_workers > 1:
         if not again:
             argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"

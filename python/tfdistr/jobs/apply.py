@@ -13,6 +13,7 @@ import numpy as np
 from tfdistr._utils.arguments import optional_whole
 from tfdistr._utils.foreign import Named
 from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
+from tfdistr.data.steps import steps_per_epoch
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.kinds import KINDS
@@ -130,13 +131,22 @@ def _job(
     task: str, result: FitResult, state: ModelState, source: Source | Named, cluster: Any, *,
     batch_size: Any, steps: Any, joins: bool = True,
 ) -> tuple[Job, Any]:  # fmt: skip
+    wanted = optional_whole("steps", steps)
+    if isinstance(source, Arrays) and wanted is not None and batch_size is not None:
+        available = steps_per_epoch(source.examples, batch_size)
+        if wanted > available:
+            raise ArgumentError(
+                "`steps` must be at most the number of batches, as each example is used once.",
+                received=f"steps={wanted}, where {source.examples} examples make {available} batches",
+                fix="Leave `steps` out to use all examples.",
+            )
     virtual = result.params.get("virtual_workers")
     config, workers = (None, 1)
     if joins or cluster is not None:
         config, workers = _KIND.destination(cluster)
     job = make_job(
         result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
-        steps_per_epoch=optional_whole("steps", steps), seed=result.params["seed"], shuffle=False,
+        steps_per_epoch=wanted, seed=result.params["seed"], shuffle=False,
         virtual_workers=virtual if task == "evaluate" else None, task=task, state=state,
     )  # fmt: skip
     return job, config

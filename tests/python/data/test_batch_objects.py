@@ -153,6 +153,26 @@ def test_a_run_goes_on_in_the_order_of_a_pydataset(tmp_path):
     same(rest, whole)
 
 
+def test_a_function_may_return_any_iterator(of_arrays):
+    fit = tfdistr.distributed_fit(model, lambda: map(tuple, slices()), validation_data=(X, Y), **JOB)
+    assert fit.history["loss"] == pytest.approx(of_arrays.history["loss"])
+
+
+@pytest.mark.slow
+def test_virtual_workers_and_parameter_servers_read_them_too():
+    one, two = (
+        tfdistr.distributed_fit(model, Slices(), cluster=tfdistr.local_cluster(n), virtual_workers=4, **JOB)
+        for n in (1, 2)
+    )
+    assert two.history == one.history
+    same(two, one)
+    by_servers = tfdistr.distributed_fit(
+        model, Slices(), cluster=tfdistr.local_cluster(workers=2, ps=1), strategy="parameter_server",
+        update="sync", **JOB,
+    )  # fmt: skip
+    same(by_servers, tfdistr.distributed_fit(model, Slices(), **JOB), atol=1e-6)
+
+
 def test_batches_may_differ_in_their_shapes():
     def texts() -> Iterator[Any]:
         for length in (3, 5, 7, 3):

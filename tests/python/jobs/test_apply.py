@@ -141,6 +141,10 @@ def test_a_data_frame_gives_its_columns_by_their_names():
         (lambda fit, folder: fit.predict(X, steps=0), [
             "`steps` must be a whole number of at least 1.", "Received: 0",
             "Fix: Pass steps=1, for example."]),
+        (lambda fit, folder: fit.evaluate(X, Y, steps=4), [
+            "`steps` must be at most the number of batches, as each example is used once.",
+            "Received: steps=4, where 75 examples make 3 batches",
+            "Fix: Leave `steps` out to use all examples."]),
         (lambda fit, folder: fit.predict(X, cluster=4), [
             "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
             "Received: builtins.int",
