@@ -16,6 +16,7 @@ from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_sou
 from tfdistr.data.steps import steps_per_epoch
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.kinds import KINDS
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import make_run_dir, remove_run_dir
@@ -54,7 +55,8 @@ def predict(
 ) -> Any:
     """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
     folder = None if output is None else _empty_folder(output)
-    model = result.model if cluster is None else None
+    here = cluster is None and not JOINED.settings
+    model = result.model if here else None
     state = result.trained.state()
     source = _source(result, state.inputs, x, name=name)
     job, _ = _job("predict", result, state, source, cluster, joins=False, **numbers)
@@ -65,7 +67,10 @@ def predict(
         finally:
             remove_run_dir(run_dir)
     from tfdistr.training.predict import write_predictions
+    from tfdistr.training.user_code import build_model
 
+    if model is None:
+        model = build_model(job)  # the model of a joined cluster would predict on all of its workers
     beside = folder.parent if folder is not None and folder.parent.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
         context = job.context(training=False)
@@ -140,14 +145,17 @@ def _job(
                 received=f"steps={wanted}, where {source.examples} examples make {available} batches",
                 fix="Leave `steps` out to use all examples.",
             )
-    virtual = result.params.get("virtual_workers")
+    # In a cluster that this process has joined, each call is made as the first one was.
+    settings = JOINED.settings if cluster is None and joins else {}
+    if task == "evaluate":
+        settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
     config, workers = (None, 1)
     if joins or cluster is not None:
-        config, workers = _KIND.destination(cluster)
+        config, workers = _KIND.destination(cluster, settings.get("communication", "auto"))
     job = make_job(
         result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
         steps_per_epoch=wanted, seed=result.params["seed"], shuffle=False,
-        virtual_workers=virtual if task == "evaluate" else None, task=task, state=state,
+        task=task, state=state, **settings,
     )  # fmt: skip
     return job, config
 

@@ -20,6 +20,11 @@ class Joined:
         self._strategy: MultiWorkerMirroredStrategy | None = None
         self._failure = ""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments with which the first call has joined the cluster; empty before that call."""
+        return {name: value for name, value in self._how.items() if name != "TF_CONFIG"}
+
     def join(self, config: ClusterConfig | None, job: Job) -> MultiWorkerMirroredStrategy:
         """The strategy of this process; the first call makes it.
 

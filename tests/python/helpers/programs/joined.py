@@ -98,6 +98,9 @@ def run(case: str, folder: str, workers: int) -> tfdistr.FitResult:
     fit = tfdistr.distributed_fit(**arguments)
     arrays = {f"weight_{number}": weight for number, weight in enumerate(fit.model.get_weights())}
     arrays |= {f"history_{name}": np.array(values) for name, values in fit.history.items()}
+    if case == "fewer_examples_than_workers":  # all call evaluate(), which is one call of the cluster
+        arrays["evaluated"] = np.array(sorted(fit.evaluate(X, Y, batch_size=16).values()))
+        arrays["predicted"] = fit.predict(X, batch_size=16)
     sizes = (fit.params["batch_size"] or 0, fit.params["seed"])
     np.savez(os.path.join(folder, case + ".npz"), params=sizes, workers=fit.params["workers"], **arrays)
     return fit
