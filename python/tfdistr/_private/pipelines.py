@@ -97,14 +97,20 @@ def makes_batches(dataset: tf.data.Dataset) -> bool:
     return all(shape.rank and shape[0] is None for shape in shapes)
 
 
+_PYTHON_OPS = {
+    "EagerPyFunc": "py_function", "GeneratorDataset": "from_generator", "PyFunc": "numpy_function",
+    "PyFuncStateless": "numpy_function",
+}  # fmt: skip
+
+
 def python_ops(dataset: tf.data.Dataset) -> list[str]:
     """Return the functions of TensorFlow that call Python code in a pipeline."""
     graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE).numpy()
     found = tf.compat.v1.GraphDef.FromString(graph)
     nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]
-    names = {"PyFunc": "numpy_function", "PyFuncStateless": "numpy_function", "EagerPyFunc": "py_function"}
-    generators = {"from_generator" for node in walk_pipeline(dataset) if node_name(node) == "Generator"}
-    return sorted({names[node.op] for node in nodes if node.op in names} | generators)
+    found_names = {_PYTHON_OPS[node.op] for node in nodes if node.op in _PYTHON_OPS}
+    # A generator is made of calls of numpy_function().
+    return ["from_generator"] if "from_generator" in found_names else sorted(found_names)
 
 
 def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, Any]:

@@ -34,6 +34,8 @@ class GivenDataset:
 
         self._dataset, self._name = dataset, name
         self.gives_batches = _private.makes_batches(dataset)
+        #: Whether each pass has another order. Another process cannot see it in the graph.
+        self.reshuffles = _private.reshuffles(dataset)
 
     def __call__(self) -> tf.data.Dataset:
         """The dataset."""

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr._utils.arguments import whole
 from tfdistr.data import stream
-from tfdistr.data.batch_objects import GivenBatches, Pull, is_py_dataset
+from tfdistr.data.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
 from tfdistr.data.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
 from tfdistr.data.fed_batches import FedBatches, fed_batches
 from tfdistr.data.host_cache import HostMemory
@@ -92,7 +92,8 @@ def make_data(
         DataShardError: The dataset cannot be split over the workers.
     """
     start = whole("start", start, minimum=0)
-    context = replace(context, _reading=Reading(start))
+    reshuffles = isinstance(source, GivenDataset) and source.reshuffles
+    context = replace(context, _reading=Reading(start, counts_readings=reshuffles))
     return replace(_make_data(source, context, steps, name, memory), first=start)
 
 

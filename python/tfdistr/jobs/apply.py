@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import numpy as np
 
 from tfdistr._utils.arguments import optional_whole
@@ -22,6 +21,7 @@ from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import make_run_dir, remove_run_dir
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
+from tfdistr.training.model_values import map_inputs
 from tfdistr.training.prediction_files import FOLDER, files_of, in_structure
 
 if TYPE_CHECKING:
@@ -109,22 +109,13 @@ def _source(
 
 def _check_shapes(source: Arrays, inputs: Any, name: str) -> None:
     received = {path: list(array.shape[1:]) for path, array in leaves(source.parts[0])}
-    wanted = {path: list(spec[0][1:]) for path, spec in leaves(_as_leaves(inputs))}
+    wanted = dict(leaves(map_inputs(inputs, lambda shape, _: list(shape[1:]))))
     if received != wanted:
         raise ArgumentError(
             f"`{name}` must have the form of the inputs that the model was trained with.",
             received=_shapes(received, name),
             fix=f"Pass {_shapes(wanted, name)}.",
         )
-
-
-def _as_leaves(inputs: Any) -> Any:
-    """The description of inputs as ``leaves`` walks through it: a shape and a type make a leaf."""
-    if isinstance(inputs, dict):
-        return {name: _as_leaves(part) for name, part in inputs.items()}
-    if len(inputs) == 2 and isinstance(inputs[1], str):
-        return [tuple(inputs[0]), inputs[1]]
-    return tuple(_as_leaves(part) for part in inputs)
 
 
 def _shapes(shapes: dict[str, Any], name: str) -> str:
@@ -162,8 +153,6 @@ def _job(
 
 def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> FitResult:
     run_dir = make_run_dir(None, cluster)
-    env = caller.before_start(job.seed, str(run_dir))
-    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     result = fit_on_cluster(job, _KIND, cluster, caller, run_dir)
     if not keep:
         remove_run_dir(run_dir)

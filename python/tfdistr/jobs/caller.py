@@ -22,13 +22,8 @@ class Caller:
         build: Builds the trained model in this process; None for the job's own function.
     """
 
-    on_event: Callable[[dict[str, Any]], object]
+    on_event: Callable[[dict[str, Any]], object] = lambda event: None
     command: Sequence[str] = WORKER
     before_start: Callable[[int, str], Mapping[str, str]] = lambda seed, run_dir: {}
     on_seed: Callable[[int], object] = lambda seed: None
     build: Callable[[], Any] | None = None
-
-
-def silent() -> Caller:
-    """Python, without a display."""
-    return Caller(lambda event: None)

@@ -51,7 +51,7 @@ def train_here(
         workers: Number of workers, if it differs from the strategy's.
         find_lost: Names the lost process, if an error is about a process that does not train.
     """
-    from tfdistr.training.tasks import TASKS
+    from tfdistr.training.tasks import run_task
 
     workers = strategy.num_workers if workers is None else workers
     index = strategy.worker_index
@@ -64,7 +64,7 @@ def train_here(
             job = take_up(job, folder, workers)
         job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
         caller.on_seed(job.seed)
-        trained = TASKS[job.task](job, strategy, _events(caller, index), folder, preemption)
+        trained = run_task(job, strategy, _events(caller, index), folder, preemption)
     except (JobStoppedError, JobMismatchError):  # all workers raise these
         raise
     except BaseException as error:  # also an interrupt: the session may live on

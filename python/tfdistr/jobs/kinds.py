@@ -239,7 +239,7 @@ class Kind:
         """
         cores = take_cores()
         gc.disable()  # the import of TensorFlow makes many objects, and no garbage
-        from tfdistr.training.tasks import TASKS
+        from tfdistr.training.tasks import run_task
 
         gc.enable()
         strategy: Any = make_strategy(self.name, **options)
@@ -249,7 +249,7 @@ class Kind:
         job = Job.load(run_dir, functions)
         log.info("cores: %s", ", ".join(map(str, cores)))
         on_event("ready")
-        return TASKS[job.task](job, strategy, on_event, run_dir)
+        return run_task(job, strategy, on_event, run_dir)
 
 
 class OneProcess(Kind):

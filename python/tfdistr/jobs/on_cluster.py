@@ -79,6 +79,8 @@ def fit_on_cluster(
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
     """
+    env = caller.before_start(job.seed, str(run_dir))
+    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)

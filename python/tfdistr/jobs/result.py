@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from tfdistr._utils.optional_imports import data_frame, figure
 from tfdistr._utils.trusted_files import open_own
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
 from tfdistr.errors import ArgumentError
+from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.trained import Trained
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.model_state import ModelState
@@ -104,10 +106,9 @@ class FitResult:
             True
         """
         from tfdistr.jobs.apply import evaluate
-        from tfdistr.jobs.caller import silent
 
         return evaluate(
-            silent(), self, x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps=steps,
+            Caller(), self, x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps=steps,
             cluster=cluster,
         )  # fmt: skip
 
@@ -145,10 +146,9 @@ class FitResult:
             (360, 10)
         """
         from tfdistr.jobs.apply import predict
-        from tfdistr.jobs.caller import silent
 
         return predict(
-            silent(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output
+            Caller(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output
         )
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> FitResult:
@@ -169,10 +169,17 @@ class FitResult:
         state = io.BytesIO()
         self.trained.state().write(state)
         parts = {name: getattr(self, name) for name in ("history", "params", "workers", "run_dir", "form")}
-        recipe = self.trained.portable() if with_recipe else None
-        saved = {**parts, "state": state.getvalue(), "recipe": recipe}
+        recipe = self.trained.recipe if with_recipe else None
+        try:
+            content = cloudpickle.dumps({**parts, "state": state.getvalue(), "recipe": recipe})
+        except Exception as error:  # the pickling code of an object can raise anything
+            raise ArgumentError(
+                "A result can be saved if its model function can be sent to other processes.",
+                received=f"{type(error).__name__}: {error}",
+                fix='Save the model itself: fit.model.save("model.keras").',
+            ) from error
         header = json.dumps({"tfdistr": __version__, "format": _FORMAT}).encode()
-        return header + b"\n" + bytes(cloudpickle.dumps(saved))
+        return header + b"\n" + bytes(content)
 
     @classmethod
     def from_bytes(cls, content: bytes, build: Callable[[], keras.Model] | None = None) -> FitResult:
@@ -190,7 +197,8 @@ class FitResult:
             written = json.loads(header)
             if written["format"] == _FORMAT:
                 saved = pickle.loads(rest)
-        except (ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
+                state = ModelState.read(io.BytesIO(saved.pop("state")))
+        except (ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError, BadZipFile) as error:
             raise ArgumentError(
                 "A saved result must be whole.",
                 received=f"{len(content)} bytes that are none, or not all of one ({error})",
@@ -202,7 +210,6 @@ class FitResult:
                 received=f"the format {written['format']}, written by tfdistr {written['tfdistr']}",
                 fix="Read it with that version, and save its model: fit.model.save('model.keras').",
             )
-        state = ModelState.read(io.BytesIO(saved.pop("state")))
         trained = Trained(saved.pop("recipe"), lambda: state, build)
         return cls(**saved, trained=trained)
 

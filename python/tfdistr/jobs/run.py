@@ -69,8 +69,6 @@ def _train(
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
     folder = make_run_dir(run_dir, cluster, resume=job.recovery.resume)
     job = take_up(job, folder, cluster.workers)
-    env = caller.before_start(job.seed, str(folder))
-    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     return fit_on_cluster(job, kind, cluster, caller, folder)
 
 

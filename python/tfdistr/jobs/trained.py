@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.errors import ArgumentError
 from tfdistr.training.given_model import of_caller
 from tfdistr.training.model_state import ModelState
 
@@ -58,21 +57,3 @@ class Trained:
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Trained:
         """The same state, for models that are made in another way."""
         return Trained(recipe, self.state, build)
-
-    def portable(self) -> Any:
-        """What makes a model of its kind in any process.
-
-        Raises:
-            ArgumentError: There is no such thing.
-        """
-        import cloudpickle
-
-        try:
-            cloudpickle.dumps(self.recipe)
-        except Exception as error:  # the pickling code of an object can raise anything
-            raise ArgumentError(
-                "A result can be saved if its model function can be sent to other processes.",
-                received=f"{type(error).__name__}: {error}",
-                fix='Save the model itself: fit.model.save("model.keras").',
-            ) from error
-        return self.recipe

@@ -10,13 +10,13 @@ class EpochRange:
     """The epochs of a training, as Keras counts them: from 0.
 
     Attributes:
-        last: The end: the number of the last epoch, and 1.
+        end: Number of epochs, with those before ``first``.
         first: The first epoch.
         validation_freq: Every how many epochs there is a validation; or the numbers, from 1, of the epochs
             that have one.
     """
 
-    last: int
+    end: int
     first: int = 0
     validation_freq: int | tuple[int, ...] = 1
 

@@ -53,11 +53,11 @@ def run_epochs(
     """
     model.stop_training = False
     if keeper:
-        keeper.before_training(callbacks.callbacks, epochs.last)
+        keeper.before_training(callbacks.callbacks, epochs.end)
     callbacks.on_train_begin()
     first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
     logs = last_logs(model)
-    for epoch in range(max(first, epochs.first, _private.initial_epoch(model)), epochs.last):
+    for epoch in range(max(first, epochs.first, _private.initial_epoch(model)), epochs.end):
         if model.stop_training:  # the checkpoint may say so
             break
         train.reset()

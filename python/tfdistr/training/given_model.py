@@ -19,6 +19,7 @@ from tfdistr.errors import ArgumentError
 if TYPE_CHECKING:
     import keras
 
+
 class GivenModel:
     """Builds copies of a compiled model, in any process: a function without arguments, for ``Job``.
 
@@ -80,10 +81,8 @@ def given(model: Any) -> Any:
 
 def copies(model: Any) -> Any:
     """A function that makes copies of a Keras model, which itself stays as it is; other values unchanged."""
-    made = copy.copy(given(model))
-    if isinstance(made, GivenModel):
-        made.original = None
-    return made
+    made = given(model)
+    return copy.copy(made) if isinstance(made, GivenModel) else made  # a copy has no original
 
 
 def of_caller(model: Any) -> keras.Model | None:

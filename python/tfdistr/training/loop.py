@@ -68,7 +68,7 @@ def fit(
         Values of the logs by name, one for each epoch that has them.
     """
     found = bool(keeper and keeper.found)
-    listed = _prepare(model, data, validation, callbacks, epochs=epochs.last, found=found)
+    listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found)
     train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
     test = _Phase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, keeper)
@@ -78,6 +78,7 @@ def fit(
 def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
     """Evaluate ``model`` as its own ``evaluate`` would; returns the metrics over all workers' batches."""
     if not runs_own_loop(model):
+        _check_read_by_keras(data)
         return dict(model.evaluate(data.dataset, steps=data.steps, verbose=0, return_dict=True))
     listed = _prepare(model, data, None, [])
     test = _Phase(model, "test", data, listed)
@@ -165,23 +166,19 @@ def fit_by_keras(
             if keeper:
                 keeper.after_epoch(self.model, kept, epoch, self.done)
 
-    if isinstance(data.dataset, FedBatches) or (validation and isinstance(validation.dataset, FedBatches)):
-        raise ArgumentError(
-            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
-            received="a model with a loop of its own, or several devices",
-            fix="Pass a function that returns a tf.data.Dataset.",
-        )
+    _check_read_by_keras(data, validation)
     first = epochs.first
     kept = callbacks
     if keeper:
         kept = [keras.callbacks.History(), *callbacks]  # the history comes before the listener
-        keeper.before_training(kept, epochs.last)
-        first = epochs.last if keeper.ended else max(first, keeper.start.epoch)
+        keeper.before_training(kept, epochs.end)
+        first = epochs.end if keeper.ended else max(first, keeper.start.epoch)
         if keeper.found:
             build(model, data.dataset)
+    dataset: Any = data.dataset
     history = model.fit(
-        data.dataset.map(lambda *batch: weigh(batch)) if weigh else data.dataset,
-        epochs=epochs.last,
+        dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
+        epochs=epochs.end,
         initial_epoch=first,
         steps_per_epoch=data.steps,
         validation_data=validation.dataset if validation else None,
@@ -281,6 +278,15 @@ class _Phase:
             return _private.metrics_or_logs(self._model, logs)
         with extended.knowing(extended.read_together(self._model.metrics_variables)):
             return _private.metrics_or_logs(self._model, logs)
+
+
+def _check_read_by_keras(*read: WorkerData | None) -> None:
+    if any(data and isinstance(data.dataset, FedBatches) for data in read):
+        raise ArgumentError(
+            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
+            received="a model with a loop of its own, or several devices",
+            fix="Pass a function that returns a tf.data.Dataset.",
+        )
 
 
 def _how_read(data: WorkerData) -> str:

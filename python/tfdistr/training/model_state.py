@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -55,16 +54,12 @@ class ModelState:
         """Read the values that ``write`` wrote.
 
         Raises:
-            ValueError: The file is not whole.
             TfdistrError: Another user could have written it.
         """
         if isinstance(file, Path):
             with open_own(file) as opened:
                 return cls.read(opened)
-        try:
-            with np.load(file, allow_pickle=False) as state:
-                weights = [state[name] for name in state.files if name.startswith(_WEIGHT)]
-                optimizer = [state[name] for name in state.files if name.startswith(_OPTIMIZER)]
-                return cls(weights, optimizer, json.loads(str(state[_INPUTS])))
-        except (zipfile.BadZipFile, EOFError, KeyError) as error:
-            raise ValueError(f"no whole state of a model: {error}") from error
+        with np.load(file, allow_pickle=False) as state:
+            weights = [state[name] for name in state.files if name.startswith(_WEIGHT)]
+            optimizer = [state[name] for name in state.files if name.startswith(_OPTIMIZER)]
+            return cls(weights, optimizer, json.loads(str(state[_INPUTS])))

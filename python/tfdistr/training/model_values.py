@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def set_values(model: keras.Model, weights: Sequence[Any], optimizer: Sequence[A
     if not model.built:
         import tensorflow as tf
 
-        model(_zeros(inputs, tf))
+        model(map_inputs(inputs, tf.zeros))
     model.set_weights(weights)
     if model.optimizer is not None:
         model.optimizer.build(model.trainable_variables)
@@ -44,9 +44,10 @@ def _storable(value: Any) -> np.ndarray[Any, Any]:
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files lack bfloat16
 
 
-def _zeros(spec: Any, tf: Any) -> Any:
-    if isinstance(spec, dict):
-        return {name: _zeros(part, tf) for name, part in spec.items()}
-    if len(spec) == 2 and isinstance(spec[1], str):
-        return tf.zeros(spec[0], spec[1])
-    return tuple(_zeros(part, tf) for part in spec)
+def map_inputs(inputs: Any, make: Callable[[list[int], str], Any]) -> Any:
+    """The structure of ``Training.inputs``, with ``make(shape, type)`` in the place of each array."""
+    if isinstance(inputs, dict):
+        return {name: map_inputs(part, make) for name, part in inputs.items()}
+    if len(inputs) == 2 and isinstance(inputs[1], str):
+        return make(*inputs)
+    return tuple(map_inputs(part, make) for part in inputs)

@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data import stream
 from tfdistr.data.context import WorkerContext
 from tfdistr.data.fed_batches import FedBatches
@@ -20,34 +19,25 @@ from tfdistr.data.source import Source
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
 from tfdistr.training.prediction_files import FOLDER, Writer
-from tfdistr.training.reporter import OnEvent
 from tfdistr.training.trained_model import Training
 from tfdistr.training.user_code import build_model
-from tfdistr.training.watchdog import Watchdog, progress
+from tfdistr.training.watchdog import progress
 
 
-def predict_job(
-    job: Job,
-    strategy: WorkerStrategy,
-    on_event: OnEvent,
-    run_dir: Path | None = None,
-    preemption: Preemption | None = None,
-) -> Training:
-    """Compute this worker's part of the outputs into ``run_dir``; see ``train()`` for the arguments."""
-    assert run_dir is not None
-    with Watchdog(job.step_timeout, strategy):
-        keras.utils.set_random_seed(job.seed)  # workers must read the examples in one order
-        model = build_model(job)  # outside of the scope: no worker needs another one
-        started = time.monotonic()
-        folder = run_dir / FOLDER
-        folder.mkdir(mode=0o700, exist_ok=True)
-        write_predictions(
-            model, job.source, job.context(training=False), job.steps_per_epoch, folder,
-            strategy.num_workers, strategy.worker_index,
-        )  # fmt: skip
-        return Training(
-            model=None, history={}, inputs=None, seconds=time.monotonic() - started, communication="none"
-        )
+def predict_job(job: Job, strategy: WorkerStrategy, run_dir: Path) -> Training:
+    """Write this worker's part of the outputs into ``run_dir``."""
+    keras.utils.set_random_seed(job.seed)  # workers must read the examples in one order
+    model = build_model(job)  # outside of the scope: no worker needs another one
+    started = time.monotonic()
+    folder = run_dir / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_predictions(
+        model, job.source, job.context(training=False), job.steps_per_epoch, folder,
+        strategy.num_workers, strategy.worker_index,
+    )  # fmt: skip
+    return Training(
+        model=None, history={}, inputs=None, seconds=time.monotonic() - started, communication="none"
+    )
 
 
 def write_predictions(

@@ -27,6 +27,7 @@ class Writer:
     def __init__(self, folder: Path, worker: int) -> None:
         self._folder, self._worker = folder, worker
         self._chunk = 0
+        self._bytes = 0
         self._waiting: list[list[np.ndarray[Any, Any]]] = []
 
     def write(self, outputs: Any) -> None:
@@ -36,7 +37,8 @@ class Writer:
         if not self._chunk and not self._waiting:
             Path(self._folder, f"structure-{self._worker:05d}.json").write_text(json.dumps(structure))
         self._waiting.append(arrays)
-        if sum(array.nbytes for arrays in self._waiting for array in arrays) >= CHUNK_BYTES:
+        self._bytes += sum(array.nbytes for array in arrays)
+        if self._bytes >= CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -45,6 +47,7 @@ class Writer:
             name = f"{leaf:05d}-{self._worker:05d}-{self._chunk:05d}.npy"
             np.save(self._folder / name, np.concatenate(parts))
         self._chunk += 1
+        self._bytes = 0
         self._waiting.clear()
 
 

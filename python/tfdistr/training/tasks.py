@@ -1,12 +1,48 @@
-"""What the workers of a job do, by the name of the task.
-
-Each is called as ``task(job, strategy, on_event, run_dir, preemption)``; see ``train()``.
-"""
+"""What a worker does in a job: it trains, evaluates or predicts."""
 
 from __future__ import annotations
 
-from tfdistr.training.evaluate import evaluate_job
-from tfdistr.training.predict import predict_job
-from tfdistr.training.train import train
+from pathlib import Path
 
-TASKS = {"fit": train, "evaluate": evaluate_job, "predict": predict_job}
+from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.strategies.worker_strategy import WorkerStrategy
+from tfdistr.training.evaluate import evaluate_job
+from tfdistr.training.job import Job
+from tfdistr.training.predict import predict_job
+from tfdistr.training.reporter import OnEvent
+from tfdistr.training.train import train
+from tfdistr.training.trained_model import Training
+from tfdistr.training.watchdog import Watchdog
+
+
+def run_task(
+    job: Job,
+    strategy: WorkerStrategy,
+    on_event: OnEvent,
+    run_dir: Path | None = None,
+    preemption: Preemption | None = None,
+) -> Training:
+    """Do the task of a job as this worker.
+
+    Args:
+        job: The job.
+        strategy: The result of ``make_strategy()``, or ``SingleWorker()``.
+        on_event: Called as ``on_event(kind, **fields)`` with the events of the progress display.
+        run_dir: Folder with the checkpoints of the job, if it has any, and for its predictions. Only the
+            chief's checkpoints are used.
+        preemption: Notes SIGTERM, if there are checkpoints. After the call, it tells whether a SIGTERM came
+            too late to be handled.
+
+    Raises:
+        JobStoppedError: The job was told to end, and has saved a checkpoint.
+        ArgumentError: The model function or the callbacks are not valid.
+        DataShardError: The data cannot be split over the workers.
+        StepTimeoutError: This worker has made no step for too long.
+    """
+    with Watchdog(job.step_timeout, strategy):
+        if job.task == "evaluate":
+            return evaluate_job(job, strategy)
+        if job.task == "predict":
+            assert run_dir is not None
+            return predict_job(job, strategy, run_dir)
+        return train(job, strategy, on_event, run_dir, preemption or Preemption())

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -16,52 +15,25 @@ from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data.class_weight import weigh_classes
-from tfdistr.data.host_cache import HostMemory
-from tfdistr.data.pipeline import WorkerData, make_data
+from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
 from tfdistr.training.loop import fit, fit_by_keras, runs_own_loop
+from tfdistr.training.reader import Reader
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
-from tfdistr.training.watchdog import Watchdog
 
 log = logging.getLogger("tfdistr")
 
 
 def train(
-    job: Job,
-    strategy: WorkerStrategy,
-    on_event: OnEvent,
-    run_dir: Path | None = None,
-    preemption: Preemption | None = None,
-) -> Training:
-    """Train the job's model as this worker.
-
-    Args:
-        job: The job.
-        strategy: The result of ``make_strategy()``, or ``SingleWorker()``.
-        on_event: Called as ``on_event(kind, **fields)`` with the events of the progress display.
-        run_dir: Folder with the checkpoints of the job, if it has any; only the chief's folder is used.
-        preemption: Notes SIGTERM, if there are checkpoints. After the call, it tells whether a SIGTERM came
-            too late to be handled.
-
-    Raises:
-        JobStoppedError: The job was told to end, and has saved a checkpoint.
-        ArgumentError: The model function or the callbacks are not valid.
-        DataShardError: The data cannot be split over the workers.
-        StepTimeoutError: This worker has made no step for too long.
-    """
-    with Watchdog(job.step_timeout, strategy):
-        return _build_and_train(job, strategy, on_event, run_dir, preemption or Preemption())
-
-
-def _build_and_train(
     job: Job, strategy: WorkerStrategy, on_event: OnEvent, run_dir: Path | None, preemption: Preemption
 ) -> Training:
+    """Train the job's model as this worker; see ``run_task()`` for the arguments and the errors."""
     strategy.gradient_dtype = job.gradient_dtype
     keras.utils.set_random_seed(job.seed)
     with strategy.scope():
@@ -82,19 +54,12 @@ def _train(
     callbacks: list[keras.callbacks.Callback],
     keeper: Keeper | None,
 ) -> Training:
-    place: dict[str, Any] = {
-        "num_workers": strategy.num_workers,
-        "index": strategy.worker_index,
-        "virtual_workers": strategy.own_virtual_workers,
-    }
-    memory = HostMemory.join(strategy.collectives.exchange) if strategy.collectives else HostMemory()
-    data = _training_data(job, place, keeper, memory)
+    reader = Reader(job, strategy)
+    data = _training_data(job, reader, keeper)
     validation = None
     if job.validation is not None:
-        validation = make_data(
-            _source(job.validation), job.context(training=False, **place), job.validation_steps,
-            name="validation_data", memory=memory,
-        )  # fmt: skip
+        source = _source(job.validation)
+        validation = reader.data_in_order(source, job.validation_steps, "validation_data")
     strategy.prepare(model, data.dataset)
     weigh = weigh_classes(job.class_weight, data.dataset.element_spec) if job.class_weight else None
     reporter = Reporter(on_event, data.steps, chief=strategy.is_chief)
@@ -116,22 +81,16 @@ def _train(
     )  # fmt: skip
 
 
-def _training_data(job: Job, place: dict[str, Any], keeper: Keeper | None, memory: HostMemory) -> WorkerData:
+def _training_data(job: Job, reader: Reader, keeper: Keeper | None) -> WorkerData:
     """This worker's batches, from the first step on that the training makes."""
-
-    def data(first: int) -> WorkerData:
-        context = job.context(training=True, **place)
-        return make_data(job.source, context, job.steps_per_epoch, first, memory=memory)
-
     if keeper and keeper.found:
-        return data(keeper.first_step)
-    if job.initial_epoch == 0:
-        return data(0)
+        return reader.training_data(keeper.first_step)
+    data = None if job.steps_per_epoch else reader.training_data()
     # If the number of steps is unknown, the data begins with its first pass.
-    first = job.initial_epoch * (job.steps_per_epoch or data(0).steps or 0)
+    first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)
     if keeper:
         keeper.begin_after(first)
-    return data(first)
+    return data if data and not first else reader.training_data(first)
 
 
 def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnEvent) -> bool:

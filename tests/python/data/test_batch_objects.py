@@ -14,7 +14,10 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.data.batch_objects import GivenDataset
+from tfdistr import _private
+from tfdistr.data.batch_objects import GivenBatches, GivenDataset
+from tfdistr.data.context import WorkerContext
+from tfdistr.data.pipeline import make_data
 from tfdistr.errors import ArgumentError, DataShardError, TfdistrError
 
 pytestmark = pytest.mark.timeout(240)
@@ -188,6 +191,45 @@ def test_batches_may_differ_in_their_shapes():
     assert fit.history["loss"][1] < fit.history["loss"][0]
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "found"),
+    [
+        (lambda: examples().map(lambda x, y: (x + 1, y)), []),
+        (lambda: examples().map(lambda x, y: tf.numpy_function(np.sum, [x], tf.float32)), ["numpy_function"]),
+        (lambda: examples().map(lambda x, y: tf.py_function(np.sum, [x], tf.float32)), ["py_function"]),
+        (lambda: tf.data.Dataset.from_generator(slices, (tf.float32, tf.int64)).batch(2), ["from_generator"]),
+    ],
+)
+def test_python_code_is_found_in_a_pipeline(pipeline, found):
+    assert _private.python_ops(pipeline()) == found
+
+
+def test_a_shuffle_goes_on_where_it_was_on_workers(tmp_path, caplog):
+    def data() -> tf.data.Dataset:
+        return examples().shuffle(44, seed=3).batch(SIZE)
+
+    here = tfdistr.distributed_fit(model, data(), **JOB)
+    sent = pickle.loads(pickle.dumps(GivenDataset(data(), "x")))
+    same(tfdistr.distributed_fit(model, sent, batch_size=None, **JOB), here)
+    settings = JOB | {"checkpoint_every": "epoch", "run_dir": tmp_path / "run", "batch_size": None}
+    tfdistr.distributed_fit(model, sent, **settings | {"epochs": 1})
+    tfdistr.distributed_fit(model, sent, **settings, resume=True)
+    assert "has a shuffle() of its own, so it may go on in another order" in caplog.text
+
+
+def test_several_workers_must_know_the_number_of_batches():
+    context = WorkerContext(num_workers=2, index=0, global_batch_size=None)
+    for name, argument in (("x", "steps_per_epoch"), ("validation_data", "validation_steps")):
+        with pytest.raises(ArgumentError) as caught:
+            make_data(GivenBatches(slices(), name), context, name=name)
+        assert str(caught.value).splitlines() == [
+            f"`{argument}` must say how many batches make an epoch: several workers cannot know it.",
+            f"Received: `{name}` gives batches one after the other, and {argument} is not set",
+            f"Fix: Pass {argument}=100, for example.",
+        ]
+    assert make_data(slices, context).steps == 6
+
+
 def test_a_table_goes_along_with_a_pipeline():
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64)), -1
@@ -255,10 +297,15 @@ def test_what_is_refused(make, arguments, kind, rule, received, fix):
     assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
 
 
-def test_a_shuffle_without_a_seed_is_not_sent(monkeypatch):
-    monkeypatch.setattr("tfdistr._private.has_unseeded_shuffle", lambda dataset: True)
+def test_a_shuffle_without_a_seed_is_not_sent():
+    seed = _private.global_seed()
+    tf.random.set_seed(None)
+    try:
+        shuffled = examples().shuffle(8)
+    finally:
+        tf.random.set_seed(seed)
     with pytest.raises(DataShardError) as caught:
-        pickle.dumps(GivenDataset(examples(), "validation_data"))
+        pickle.dumps(GivenDataset(shuffled, "validation_data"))
     assert str(caught.value).splitlines() == [
         "A dataset that is sent to workers must be in the same order on all of them.",
         "Received: `validation_data`: a shuffle() without a seed",
@@ -283,5 +330,12 @@ def test_a_loop_of_its_own_cannot_read_batches():
         made.compile("sgd", "sparse_categorical_crossentropy")
         return made
 
-    with pytest.raises(ArgumentError, match="is read by the loop of distributed_fit"):
-        tfdistr.distributed_fit(build, Slices(), **JOB)
+    fit = tfdistr.distributed_fit(build, X, Y, **JOB)
+    for call in (lambda: tfdistr.distributed_fit(build, Slices(), **JOB), lambda: fit.evaluate(Slices())):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value).splitlines() == [
+            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
+            "Received: a model with a loop of its own, or several devices",
+            "Fix: Pass a function that returns a tf.data.Dataset.",
+        ]

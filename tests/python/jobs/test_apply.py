@@ -27,6 +27,9 @@ Y = (X[:, :1] > 0).astype("float32")
 JOB = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0}
 
 
+EXAMPLES = tf.data.Dataset.from_tensor_slices((X, Y))
+
+
 def model() -> keras.Model:
     made = keras.Sequential([keras.layers.Dense(3, "relu"), keras.layers.Dense(1, "sigmoid")])
     made.compile("adam", "binary_crossentropy", metrics=["accuracy"])
@@ -138,6 +141,8 @@ def test_a_data_frame_gives_its_columns_by_their_names():
         (lambda fit, folder: fit.predict(X, output=folder), [
             "`output` must be a new or empty folder, so that nothing is overwritten.", "Received: {folder}",
             "Fix: Name another folder, or remove this one."]),
+        (lambda fit, folder: fit.predict(lambda: EXAMPLES.filter(lambda x, y: False)), [
+            "`x` must hold at least one example.", "Received: 0 examples", "Fix: Pass data to predict for."]),
         (lambda fit, folder: fit.predict(X, steps=0), [
             "`steps` must be a whole number of at least 1.", "Received: 0",
             "Fix: Pass steps=1, for example."]),
@@ -228,7 +233,8 @@ def test_what_cannot_be_read(fit):
         "Received: the format 7, written by tfdistr 9.9",
         "Fix: Read it with that version, and save its model: fit.model.save('model.keras').",
     ]
-    for part in (b"", b"abc", content[:10], content[:-20]):
+    torn = content.replace(b"PK", b"XX")  # the archive of the weights
+    for part in (b"", b"abc", content[:10], content[:-20], torn):
         with pytest.raises(ArgumentError, match="A saved result must be whole"):
             FitResult.from_bytes(part)
 

@@ -57,6 +57,14 @@ WITH_SERVERS = "Change the cluster, or pass a strategy that fits it: 'parameter_
 
 # The arguments that differ from a valid call; then message, received and fix of the error.
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"validation_split": 0.2, "validation_data": (X, Y)},
+     "Give `validation_data` or `validation_split`, not both.",
+     "validation_data and validation_split=0.2", "Leave one of them out."),
+    ({"validation_split": 0.999}, "`validation_split` must leave at least one example for each part.",
+     f"validation_split=0.999, of {len(X)} examples", "Pass more examples, or validation_data."),
+    ({"initial_epoch": 3, "epochs": 3},
+     "`initial_epoch` must be less than `epochs`, at which the training ends.",
+     "initial_epoch=3, epochs=3", "Pass epochs=4 or more."),
     ({"model": None}, A_MODEL, "builtins.NoneType", AS_FUNCTION),
     ({"model": keras.Sequential()}, "`model` must be compiled.", "a model that was not compiled",
      "Call model.compile(optimizer=..., loss=...) before."),
@@ -159,10 +167,10 @@ def test_what_is_refused(differing, message, received, fix):
 def test_a_learning_rate_schedule_is_not_scaled():
     job = make_job(scheduled, X, Y, num_workers=2, scale_learning_rate="linear")
     from tfdistr.strategies.single_worker import SingleWorker
-    from tfdistr.training.train import train
+    from tfdistr.training.tasks import run_task
 
     with pytest.raises(ArgumentError) as caught:
-        train(job, SingleWorker(), lambda kind, **fields: None)
+        run_task(job, SingleWorker(), lambda kind, **fields: None)
     assert str(caught.value).splitlines() == [
         "`scale_learning_rate` scales a learning rate that is a number.",
         "Received: an optimizer with a learning-rate schedule",
