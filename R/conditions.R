@@ -23,9 +23,26 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
     tfdistr.errors.TfdistrError = function(error) abort_as_in_python(error, call),
     python.builtin.Exception = function(error) {
       error <- record$error %||% error
+      if (is_missing_package(error)) abort_without_packages(error, call)
       if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)
       rlang::cnd_signal(error)
     }
+  )
+}
+
+# Whether the Python that reticulate has chosen lacks a package that tfdistr needs.
+is_missing_package <- function(error) {
+  needed <- c("attr", "attrs", "cloudpickle", "jsonschema", "keras", "numpy", "rich", "tensorflow")
+  inherits(error, "python.builtin.ModuleNotFoundError") &&
+    reticulate::py_to_r(reticulate::py_get_attr(error, "name")) %in% needed
+}
+
+abort_without_packages <- function(error, call) {
+  abort(
+    "version", "The Python that reticulate has chosen must have the packages that tfdistr needs.",
+    received = sprintf("%s, in %s", reticulate::py_str(error), reticulate::py_exe()),
+    fix = "Call install_tfdistr() and restart R. tfdistr_config() says how this Python was chosen.",
+    call = call
   )
 }
 
@@ -40,28 +57,21 @@ abort_as_in_python <- function(error, call) {
   if (!is.null(workers)) {
     failure$workers <- workers_frame(lapply(workers, reticulate::import_builtins()$vars))
   }
+  # The core writes messages with code of Python; what it says of a worker's failure is the worker's own text.
+  in_r <- function(name) {
+    text <- reticulate::py_get_attr(error, name)
+    if (!is_none(text)) reticulate::py_str(core()$in_r(reticulate::py_str(text)))
+  }
   kind <- field("kind")
+  message <- if (kind == "worker_failed") field("message") else in_r("message")
   if (kind == "job_stopped" && !interactive()) {
-    message(field("message"), "\nFix: ", field("fix"))
+    message(message, "\nFix: ", in_r("fix"))
     quit("no", status = field("code"))
   }
-  received <- reticulate::py_get_attr(error, "received")
   arguments <- list(
-    kind, field("message"),
-    received = if (!is_none(received)) reticulate::py_str(received),
-    fix = field("fix"), parent = python_parent(error), call = call
+    kind, message, received = in_r("received"), fix = in_r("fix"), exception = error, call = call
   )
   do.call(abort, c(arguments, if (kind == "worker_failed") failure))
-}
-
-# The parent of a condition: rlang can't show the errors of reticulate. The message says only where the error
-# is from; the condition says the rest.
-python_parent <- function(error) {
-  classes <- setdiff(class(error), c("python.builtin.BaseException", "python.builtin.object"))
-  structure(
-    list(message = paste(classes[[1L]], "in Python"), call = NULL, exception = error),
-    class = classes
-  )
 }
 
 # Keeps in `record` the error of an R function that Python is going to call: Python passes on only its

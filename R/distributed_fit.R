@@ -139,8 +139,8 @@
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script then ends with exit status 75.
 #'
-#'   The parent of the condition has the error of the Python core in its field `exception`. If this process
-#'   trains, an error in `model` or another function is raised unchanged.
+#'   The field `exception` of the condition is the error of the Python core. If this process trains, an error
+#'   in `model` or another function is raised unchanged.
 #' @seealso [plot.tfdistr_fit()] for the methods of the result.
 #' @examplesIf reticulate::py_module_available("keras")
 #' model <- function() {

@@ -4,19 +4,18 @@
 doors <- new.env(parent = emptyenv())
 
 # Recommends a Python to reticulate, without starting it. RETICULATE_PYTHON, use_python() and an active
-# virtual environment come before the Python that `make setup` recorded. If there is none of them, reticulate
-# makes an environment from py_require().
+# virtual environment come before the Python that `make setup` recorded, and the environment of
+# install_tfdistr(). If there is none of them, reticulate makes an environment from py_require().
 recommend_python <- function() {
   recorded <- setup_record("Python")
   if (!is.na(recorded)) {
     reticulate::use_python(recorded, required = FALSE)
+  } else if (reticulate::virtualenv_exists("r-tfdistr")) {
+    reticulate::use_virtualenv("r-tfdistr", required = FALSE)
   }
-  project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
-  mpi <- if (.Platform$OS.type == "unix") project[["optional-dependencies"]]$mpi  # the faster backend on CPUs
-  reticulate::py_require(
-    packages = c(unlist(project$dependencies), unlist(mpi)),
-    python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
-  )
+  wanted <- python_requirements(has_nvidia_card())
+  reticulate::py_require(packages = wanted$packages, python_version = wanted$python_version)
+  constrain_uv()
 }
 
 # A file of the installed package; also works while the package is being loaded.
@@ -88,8 +87,8 @@ check_core_version <- function(version, wanted = as.character(utils::packageVers
 #'
 #' The Python is the first of these that exists: the Python of the environment variable `RETICULATE_PYTHON`,
 #' of a call of [reticulate::use_python()] or of an active virtual environment; the Python that `make setup`
-#' made in a checkout of tfdistr; an environment that reticulate makes with the packages that tfdistr needs
-#' (see [reticulate::py_require()]).
+#' made in a checkout of tfdistr; the virtual environment of [install_tfdistr()]; an environment that
+#' reticulate makes with the packages that tfdistr needs (see [reticulate::py_require()]).
 #'
 #' @return A data frame of class `tfdistr_config` with the character columns `component` ("tfdistr", "R",
 #'   "reticulate", "Python", "core", "tensorflow", "keras"), `version` (`NA` if it is not installed) and

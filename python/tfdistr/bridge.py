@@ -34,6 +34,7 @@ NAMES = {
     "tf_config": "cluster.config",
     "worker_index": "strategies.place",
     # The session
+    "in_r": "_utils.in_r",
     "hold_import_hooks": "_utils.import_hooks",
     "lives_on": "_utils.session",
     "reload_environ": "_utils.environ",

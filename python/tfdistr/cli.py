@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tfdistr._utils.describe import describe
 from tfdistr.cluster.config import ClusterConfig, parse_tf_config
 from tfdistr.cluster.tf_config_json import load_json
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
@@ -203,7 +204,7 @@ def _parsed(text: str, what: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ClusterConfigError(
             f"{what} must hold a JSON object.",
-            received=type(document).__name__,
+            received=describe(document),
             fix='Write it like {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]}.',
         )
     return document

@@ -101,6 +101,7 @@ def check_ids(folder: Path, what: str, examples: int) -> None:
     assert len({(worker["seed"], *worker["loss"]) for worker in found}) == 1
 
 
+@pytest.mark.slow
 def test_four_processes_use_each_example_of_one_file_once(by_hand):
     check_ids(by_hand, "one_file", 50)
 

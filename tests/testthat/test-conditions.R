@@ -3,9 +3,10 @@ test_that("every error of the core arrives as the condition of its kind, with it
   expect_condition_class <- function(code, kind, python) {
     error <- expect_error(code, class = paste0("tfdistr_error_", kind))
     expect_s3_class(error, c("tfdistr_error", "rlang_error"))
-    expect_s3_class(error$parent, paste0("tfdistr.errors.", python))
-    said <- strsplit(reticulate::py_str(error$parent$exception), "\n")[[1L]]
-    for (line in said) expect_match(conditionMessage(error), line, fixed = TRUE)
+    expect_s3_class(error$exception, paste0("tfdistr.errors.", python))
+    said <- strsplit(reticulate::py_str(error$exception), "\n")[[1L]]
+    shown <- vapply(said, function(line) reticulate::py_str(core()$in_r(line)), "")
+    for (line in shown) expect_match(conditionMessage(error), line, fixed = TRUE)
     expect_match(said, "^Received: ", all = FALSE)
     expect_match(said, "^Fix: ", all = FALSE)
   }

@@ -134,8 +134,7 @@ test_that("an error of R in one worker arrives with its message, its call stack 
   expect_match(message, error$log, fixed = TRUE)
   expect_match(error$traceback, 'stop("no {model} for the number ", number)', fixed = TRUE)
   expect_match(readLines(error$log), "no {model} for the number 42", fixed = TRUE, all = FALSE)
-  expect_s3_class(error$parent, c("tfdistr.errors.WorkerFailedError", "tfdistr.errors.TfdistrError"))
-  expect_s3_class(error$parent$exception, "python.builtin.Exception")
+  expect_s3_class(error$exception, c("tfdistr.errors.WorkerFailedError", "python.builtin.Exception"))
 })
 
 test_that("in this process, an error in one of the functions is raised as it is", {

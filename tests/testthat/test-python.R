@@ -114,3 +114,60 @@ test_that("the configuration is printed line by line, with what is missing", {
 test_that("a Python package that is not there has neither version nor folder", {
   expect_identical(python_package("no_such_module_here"), c(NA_character_, NA_character_))
 })
+
+test_that("a Python without the packages is an error that says how to install them", {
+  python <- file.path(withr::local_tempdir(), "env")
+  system2(reticulate::py_config()$python, c("-m", "venv", "--without-pip", python))
+  output <- fresh_session(
+    "library(tfdistr); cat(tryCatch(local_cluster(2), tfdistr_error_version = conditionMessage))",
+    python = file.path(python, "bin", "python")
+  )
+  expect_match(paste(output, collapse = " "), "No module named .*Fix: Call install_tfdistr\\(\\)")
+})
+
+test_that("with a card of NVIDIA the libraries of CUDA are asked for, and arguments are checked", {
+  project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
+  cuda <- unlist(project[["optional-dependencies"]]$gpu)
+  expect_match(cuda, "and-cuda", fixed = TRUE)
+  expect_true(cuda %in% python_requirements(gpu = TRUE)$packages)
+  expect_false(cuda %in% python_requirements(gpu = FALSE)$packages)
+  expect_true(has_nvidia_card(withr::local_tempfile(lines = "NVRM version")))
+  expect_false(has_nvidia_card(tempfile()))
+  refused <- function(message, ...) {
+    expect_error(install_tfdistr(...), message, class = "tfdistr_error_argument")
+  }
+  refused("`gpu` must be TRUE, FALSE or NULL", gpu = "yes")
+  refused("`envname` must be the name", envname = 3)
+})
+
+test_that("tensorflow-cpu, which keras3 requires, is held to the versions of tensorflow", {
+  constraint <- readLines(package_file("uv-constraints.txt"))
+  expect_true(sub("-cpu", "", constraint, fixed = TRUE) %in% python_requirements(gpu = FALSE)$packages)
+  withr::local_envvar(UV_CONSTRAINT = "/a/file")
+  constrain_uv("/b/file")
+  constrain_uv("/b/file")
+  expect_identical(Sys.getenv("UV_CONSTRAINT"), "/a/file /b/file")
+  constrain_uv("/with a space")
+  expect_identical(Sys.getenv("UV_CONSTRAINT"), "/a/file /b/file")
+})
+
+test_that("install_tfdistr() makes an environment in which workers train", {
+  skip_slow()
+  home <- withr::local_tempdir()
+  withr::local_envvar(WORKON_HOME = home)
+  python <- file.path(home, "r-tfdistr", "bin", "python")
+  output <- fresh_session("tfdistr::install_tfdistr(gpu = FALSE)")
+  expect_true(file.exists(python), info = paste(output, collapse = "\n"))
+  output <- fresh_session("
+    library(tfdistr)
+    model <- function() {
+      keras <- reticulate::import('keras')
+      model <- keras$Sequential(list(keras$layers$Dense(1L)))
+      model$compile('sgd', 'mse')
+      model
+    }
+    fit <- distributed_fit(model, matrix(1:8 / 8, 4), 1:4 / 4, cluster = local_cluster(workers = 2))
+    cat(reticulate::py_exe(), fit$params$communication)
+  ", python = python)
+  expect_match(paste(output, collapse = " "), paste(python, "mpi"), fixed = TRUE)
+})

@@ -41,7 +41,7 @@ test_that("a run in this process goes on where it failed", {
 
   expect_error(train(run_dir = run), "new or empty folder", class = "tfdistr_error_argument")
   expect_error(
-    train(run_dir = run, resume = TRUE, shuffle = FALSE), "shuffle=False, where the run has True",
+    train(run_dir = run, resume = TRUE, shuffle = FALSE), "shuffle = FALSE, where the run has TRUE",
     class = "tfdistr_error_argument"
   )
 })
@@ -62,8 +62,6 @@ test_that("workers with R functions are started again from the last checkpoint",
   )
   expect_identical(fit$history, expected$history)
   expect_identical(fit$model$get_weights(), expected$model$get_weights())
-  again <- train(run, resume = TRUE)
-  expect_identical(again$history, expected$history)
 })
 
 # Notes a random number of R at the beginning of each epoch, and fails once at that of number 2.
@@ -123,6 +121,6 @@ test_that("a script that is told to end exits with status 75", {
   script$process$wait(120000)
   expect_identical(script$process$get_exit_status(), 75L)
   expect_match(script$output(), "has saved what it has, at epoch 2, step", fixed = TRUE)
-  fix <- sprintf("Fix: Go on with the same call, run_dir='%s' and resume=True.", normalizePath(run))
+  fix <- sprintf("Fix: Go on with the same call, run_dir = '%s' and resume = TRUE.", normalizePath(run))
   expect_match(script$output(), fix, fixed = TRUE)
 })

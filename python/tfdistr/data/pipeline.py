@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._utils.arguments import whole
+from tfdistr._utils.describe import describe
 from tfdistr.data import stream
 from tfdistr.data.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
 from tfdistr.data.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
@@ -152,7 +153,7 @@ def _from_function(
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentError(
             f"The function `{name}` must return a tf.data.Dataset, a PyDataset or a generator of batches.",
-            received=type(dataset).__name__,
+            received=f"a function that returned {describe(dataset)}",
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
     if reading_of(context).order is not None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._utils.arguments import flag, one_of, whole
+from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError, DataShardError
 
 log = logging.getLogger("tfdistr")
@@ -57,7 +58,7 @@ def auto_shard(
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentError(
             "`dataset` must be a tf.data.Dataset.",
-            received=type(dataset).__name__,
+            received=describe(dataset),
             fix="Make one, for example with tf.data.Dataset.from_tensor_slices().",
         )
     one_of("policy", policy, POLICIES)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdistr._utils.describe import describe
 from tfdistr.data.batch_objects import GivenBatches, GivenDataset, is_py_dataset
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
@@ -173,8 +174,8 @@ def as_arrays(value: Any, name: str) -> Tree:
     if array.ndim == 0:
         raise ArgumentError(
             f"`{name}` must be arrays, a data frame, a data set of load_dataset(), or a function.",
-            received=f"{type(value).__module__}.{type(value).__name__}",
-            fix="Convert it to a NumPy array, or pass a function that returns a tf.data.Dataset.",
+            received=describe(value),
+            fix="Convert it to an array, or pass a function that returns a tf.data.Dataset.",
         )
     odd = _not_data(array)
     if odd:

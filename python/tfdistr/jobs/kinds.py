@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr._utils.arguments import COMMUNICATION, one_of
+from tfdistr._utils.describe import describe
 from tfdistr._utils.mpi_ranks import ranks
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.rendezvous import cluster_to_join
@@ -162,7 +163,7 @@ class Kind:
         if not isinstance(cluster, LocalCluster | MpiCluster):
             raise ArgumentError(
                 "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
-                received=f"{type(cluster).__module__}.{type(cluster).__name__}",
+                received=describe(cluster),
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )
         self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=isinstance(cluster, MpiCluster))

@@ -41,7 +41,7 @@ def check_env(env: Any) -> dict[str, str]:
         raise ArgumentError(
             "`env` must map the names of environment variables to their values.",
             received=_kind(env),
-            fix='Pass for example env={"OMP_NUM_THREADS": "1"}; in R, c(OMP_NUM_THREADS = "1").',
+            fix='Pass for example env={"OMP_NUM_THREADS": "1"}.',
         )
     for name, value in (env or {}).items():
         if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
@@ -236,7 +236,7 @@ def _check_range(workers: Sequence[Any]) -> tuple[int, int]:
         raise ArgumentError(
             "`workers` must be one number, or the lowest and the highest number of workers, in this order.",
             received=f"workers={list(workers)}",
-            fix="Pass workers=4, or workers=(2, 4); in R, c(2, 4).",
+            fix="Pass workers=4, or workers=(2, 4).",
         )
     return numbers[0], numbers[1]
 
@@ -259,4 +259,4 @@ def worker_defaults() -> dict[str, str]:
 
 
 def _kind(value: object) -> str:
-    return f"an object of class {type(value).__name__}"
+    return f"an object of class {type(value).__name__}"  # the value itself may be a secret

@@ -19,6 +19,7 @@ import tensorflow as tf
 from keras.callbacks import Callback
 
 from tfdistr import _private
+from tfdistr._utils.describe import describe
 from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.nan_loss import LossWatch
@@ -63,7 +64,7 @@ def chief_only(callback: Callback) -> Callback:
     if not isinstance(callback, Callback):
         raise ArgumentError(
             "`callback` must be a Keras callback.",
-            received=f"{type(callback).__module__}.{type(callback).__name__}",
+            received=describe(callback),
             fix="Pass an object of a class that inherits from keras.callbacks.Callback.",
         )
     setattr(callback, _MARK, True)

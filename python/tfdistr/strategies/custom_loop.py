@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.place import place
 
@@ -40,7 +41,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentError(
             "`dataset` must be a tf.data.Dataset.",
-            received=type(dataset).__name__,
+            received=describe(dataset),
             fix="Make one, for example with tf.data.Dataset.from_tensor_slices().batch().",
         )
     if strategy is None:
@@ -48,7 +49,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
     if not isinstance(strategy, tf.distribute.Strategy):
         raise ArgumentError(
             "`strategy` must be a strategy, such as make_strategy() returns.",
-            received=type(strategy).__name__,
+            received=describe(strategy),
             fix="Pass the strategy itself, or call distribute() inside `with strategy.scope():`.",
         )
     return strategy.experimental_distribute_dataset(dataset)

@@ -99,8 +99,7 @@ def check_placement(placement: Any, workers: int | None) -> None:
         raise ArgumentError(
             'The strategy "model_parallel" needs `placement`: places by the names of layers, or a function.',
             received=repr(placement),
-            fix='Pass placement={"dense_1": "worker 0", "dense_2": "worker 1"}, for example; in R, '
-            'list(dense_1 = "worker 0", dense_2 = "worker 1").',
+            fix='Pass placement={"dense_1": "worker 0", "dense_2": "worker 1"}, for example.',
         )
     for layer, name in placement.items():
         check_task(parse_place(name), workers, layer)

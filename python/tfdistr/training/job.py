@@ -20,6 +20,7 @@ from tfdistr._utils.arguments import (
     seconds,
     whole,
 )
+from tfdistr._utils.describe import describe
 from tfdistr._utils.foreign import Named
 from tfdistr._utils.pickles import load_value, save_value
 from tfdistr.data.source import Arrays, Source
@@ -46,7 +47,7 @@ def _check_model(model: Any) -> Any:
     if no_function or not (callable(model) or isinstance(model, Named)):
         raise ArgumentError(
             "`model` must be a compiled Keras 3 model, or a function without arguments that returns one.",
-            received=f"{type(model).__module__}.{type(model).__name__}",
+            received=describe(model),
             fix="Put the code that makes the model into a function: every worker calls it.",
         )
     return model
@@ -59,7 +60,7 @@ def _check_callbacks(callbacks: Any) -> Any:
         return [callbacks]
     raise ArgumentError(
         "`callbacks` must be a list of Keras callbacks, or a function that returns one.",
-        received=f"{type(callbacks).__module__}.{type(callbacks).__name__}",
+        received=describe(callbacks),
         fix="Pass callbacks=[keras.callbacks.EarlyStopping()], for example.",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job import Job
 
@@ -18,8 +19,8 @@ def build_model(job: Job) -> keras.Model:
     if not isinstance(model, keras.Model):
         raise ArgumentError(
             "`model` must be a function that returns a Keras 3 model.",
-            received=f"a function that returned {type(model).__module__}.{type(model).__name__}",
-            fix="End the function with the model: return model (in R: model).",
+            received=f"a function that returned {describe(model)}",
+            fix="Return the model at the end of the function.",
         )
     if not model.compiled:
         raise ArgumentError(
@@ -42,7 +43,7 @@ def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
         if not isinstance(callback, keras.callbacks.Callback):
             raise ArgumentError(
                 "`callbacks` must be Keras callbacks, or a function that returns them.",
-                received=f"{type(callback).__module__}.{type(callback).__name__}",
+                received=describe(callback),
                 fix="Pass a list of keras.callbacks.Callback objects.",
             )
     return callbacks

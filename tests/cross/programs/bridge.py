@@ -68,8 +68,8 @@ robjects.r("""
       tryCatch(
         list(value = eval(parse(text = code), globalenv())),
         error = function(e) {
-          # What Python raised is a Python object; tfdistr's conditions have it in their parent.
-          python <- if (is_py_object(e)) e else if (!is_py_object(e$parent)) e$parent$exception
+          # What Python raised is a Python object; tfdistr's conditions have it as a field.
+          python <- if (is_py_object(e)) e else e$exception
           list(
             error = conditionMessage(e), classes = class(e),
             python = if (is.null(python)) 0L else py_to_r(bridge$put(python))

@@ -268,7 +268,7 @@ def test_shard_with_steps_repeats_the_share():
     [
         (lambda: [1, 2], 4, ArgumentError, [
             "The function `x` must return a tf.data.Dataset, a PyDataset or a generator of batches.",
-            "Received: list",
+            "Received: a function that returned a list of length 2",
             "Fix: For example tf.data.Dataset.from_tensor_slices((inputs, targets))."]),
         (lambda: numbers().repeat(), 4, ArgumentError, [
             "`steps_per_epoch` must say where an epoch of a dataset that never ends is over.",

@@ -126,7 +126,7 @@ def test_file_with_too_few_files_is_refused_with_both_numbers(files):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1, 2],), "`dataset` must be a tf.data.Dataset.\nReceived: list\nFix: Make one, "),
+        (([1, 2],), "`dataset` must be a tf.data.Dataset.\nReceived: a list of length 2\nFix: Make one, "),
         ((None, 0), "`num_workers` must be a whole number of at least 1.\nReceived: 0"),
         ((None, "two"), "`num_workers` must be a whole number of at least 1.\nReceived: 'two'"),
         (

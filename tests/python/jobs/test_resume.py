@@ -198,6 +198,7 @@ def test_a_run_of_another_kind_goes_on(tmp_path, name):
         assert again.seen == knows["seen"]
 
 
+@pytest.mark.slow
 def test_a_run_that_a_callback_has_stopped_stays_so(tmp_path):
     class Stops(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

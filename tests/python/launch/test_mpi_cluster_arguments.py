@@ -43,7 +43,7 @@ def test_hosts_are_names(values: Any, rule: str) -> None:
         mpi_cluster(values)
     message = str(caught.value)
     assert message.startswith(rule)
-    assert message.splitlines()[2] == 'Fix: Pass hosts=["a", "b"], for example; in R, hosts = c("a", "b").'
+    assert message.splitlines()[2] == 'Fix: Pass hosts=["a", "b"], for example.'
 
 
 @pytest.mark.parametrize(

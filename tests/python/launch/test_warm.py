@@ -115,6 +115,7 @@ def test_modules_of_the_user_are_read_anew(tmp_path: Path, monkeypatch: pytest.M
         assert event["seconds"] == number
 
 
+@pytest.mark.slow
 def test_a_warm_worker_trains_to_the_bits_of_a_cold_one(tmp_path: Path) -> None:
     weights = {}
     for warm in (False, True):

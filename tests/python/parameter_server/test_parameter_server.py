@@ -339,6 +339,7 @@ def stands_still_on_worker() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y)).map(slowly)
 
 
+@pytest.mark.slow
 def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
     with pytest.raises(WorkerFailedError, match="StepTimeoutError") as caught:
         servers.fit(

@@ -27,6 +27,7 @@ BOUND = 1e-6
 COMMAND = [sys.executable, "-m", "tfdistr"]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_started_by_hand(processes, tmp_path):
     """Two workers and two parameter servers, one of each as books show it, equal one process."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(5)]

@@ -85,7 +85,7 @@ def test_what_is_no_dataset_is_refused():
         tfdistr.distribute([1, 2])
     assert str(caught.value).splitlines() == [
         "`dataset` must be a tf.data.Dataset.",
-        "Received: list",
+        "Received: a list of length 2",
         "Fix: Make one, for example with tf.data.Dataset.from_tensor_slices().batch().",
     ]
 
@@ -95,7 +95,7 @@ def test_what_is_no_strategy_is_refused():
         tfdistr.distribute(tf.data.Dataset.range(5).batch(2), "multi_worker_mirrored")
     assert str(caught.value).splitlines() == [
         "`strategy` must be a strategy, such as make_strategy() returns.",
-        "Received: str",
+        "Received: a text ('multi_worker_mirrored')",
         "Fix: Pass the strategy itself, or call distribute() inside `with strategy.scope():`.",
     ]
 

@@ -172,7 +172,7 @@ def test_only_callbacks_can_be_marked():
         tfdistr.chief_only(print)
     assert str(caught.value).splitlines() == [
         "`callback` must be a Keras callback.",
-        "Received: builtins.builtin_function_or_method",
+        "Received: a function",
         "Fix: Pass an object of a class that inherits from keras.callbacks.Callback.",
     ]
 

@@ -316,6 +316,7 @@ def test_batches_of_a_function_are_its_own():
     ]
 
 
+@pytest.mark.slow
 def test_a_job_on_two_workers_makes_the_steps_that_one_makes_by_hand():
     """10 examples in batches of 2 * 2: two steps in an epoch, 8 examples, and twice the learning rate."""
     fit = tfdistr.distributed_fit(

@@ -1,0 +1,125 @@
+"""The texts of messages for R users: pieces of Python code become the same in R.
+
+Messages are written once, with arguments and values as Python writes them. R shows what `in_r` makes of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import re
+from typing import Any
+
+_CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
+#: The objects whose attributes messages name: R reaches them by "$".
+_OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tfds"
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
+
+_PIECE = re.compile(
+    rf"""
+    (?P<text>"(?:[^"\\]|\\.)*" | (?<!\w)'(?:[^'\\]|\\.)*'(?!\w))  # what is quoted stays as it is
+    | with\ (?P<scope>[\w.]+\(\)):
+    | \btfdistr\.(?=[a-z_]+\()
+    | \b(?P<constant>None|True|False)\b
+    | (?<![\w\-/?&.$])(?P<argument>[a-z]\w*)=(?![=\s,])
+    | (?<![\w.$/])(?P<object>{_OBJECTS})(?P<attributes>(?:\.(?!keras\b)[A-Za-z]\w*)+)
+    | (?<=\))(?P<method>\.)(?=[a-z_]+\()
+    | (?<![\w.])(?P<whole>-?\d+)\.0(?![\w.]*\d)
+    """,
+    re.VERBOSE,
+)
+
+
+def in_r(text: str) -> str:
+    """Return the text of a message with its code in R's words.
+
+    What is in quotes stays as it is, and so do options of commands (``--name=value``) and the names of
+    environment variables (``NAME=value``).
+
+    Args:
+        text: A part of a message of `tfdistr.errors`: the rule, what was received, or the fix.
+
+    Example:
+        >>> print(in_r('Pass cluster=local_cluster(workers=2), or env={"A": "1"}.'))
+        Pass cluster = local_cluster(workers = 2), or env = list(A = "1").
+    """
+    whole = _collection(text, 0)
+    if whole and whole[1] == len(text):
+        return whole[0]
+    parts, at = [], 0
+    while found := _PIECE.search(text, at):
+        parts.append(text[at : found.start()])
+        at = found.end()
+        if found["scope"]:
+            parts.append(f"with({in_r(found['scope'])}, ...)")
+        elif found["constant"]:
+            parts.append(_CONSTANTS[found["constant"]])
+        elif found["argument"]:
+            parts.append(f"{found['argument']} = ")
+            if collection := _collection(text, at):
+                parts.append(collection[0])
+                at = collection[1]
+        elif found["object"]:
+            parts.append(found[0].replace(".", "$"))
+        elif found["method"]:
+            parts.append("$")
+        elif found["whole"]:
+            parts.append(found["whole"])
+        else:
+            parts.append(found["text"] or "")
+    return "".join((*parts, text[at:]))
+
+
+def _collection(text: str, at: int) -> tuple[str, int] | None:
+    """A list, tuple or dictionary that begins at ``at``, as R writes it, and where it ends."""
+    if text[at : at + 1] not in _CLOSING:
+        return None
+    end = _end(text, at)
+    try:
+        value = ast.literal_eval(text[at:end])
+    except (ValueError, SyntaxError):
+        inner = text[at + 1 : end - 1].rstrip(", ")
+        return (f"list({in_r(inner)})", end) if at and text[at] != "{" else None
+    return _value(value), end
+
+
+def _end(text: str, at: int) -> int:
+    """The position after the bracket that closes the one at ``at``."""
+    open_brackets: list[str] = []
+    position = at
+    while position < len(text):
+        quoted = _PIECE.match(text, position)
+        if quoted and quoted["text"]:
+            position = quoted.end()
+            continue
+        if text[position] in _CLOSING:
+            open_brackets.append(_CLOSING[text[position]])
+        elif open_brackets and text[position] == open_brackets[-1]:
+            open_brackets.pop()
+            if not open_brackets:
+                return position + 1
+        position += 1
+    return len(text)
+
+
+def _value(value: Any) -> str:
+    """A value as R writes it."""
+    if value is None or isinstance(value, bool):
+        return _CONSTANTS[str(value)]
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, dict):
+        return f"list({', '.join(f'{_name(name)} = {_value(item)}' for name, item in value.items())})"
+    if isinstance(value, list | tuple | set):
+        kinds = {float if type(item) is int else type(item) for item in value}
+        function = "c" if len(kinds) == 1 and kinds <= {str, bool, float} else "list"
+        return f"{function}({', '.join(map(_value, value))})"
+    return repr(value)
+
+
+def _name(name: object) -> str:
+    text = str(name)
+    return text if text.isidentifier() and not keyword.iskeyword(text) else json.dumps(text)

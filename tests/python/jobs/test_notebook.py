@@ -1,0 +1,51 @@
+"""The display in a notebook: live, a line for each epoch, and a bar that is gone at the end."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+LINE = re.compile(r"Epoch \d/3  [\d.]+ s  loss")
+CELL = """
+import time
+import keras
+import numpy as np
+import tfdistr
+
+def model():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+slowly = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(0.5))
+x = np.ones((32, 2), "float32")
+fit = tfdistr.distributed_fit(model, x, x[:, 0], epochs=3, batch_size=8, seed=1, callbacks=[slowly])
+"""
+
+
+class Client(NotebookClient):
+    """Knows when each output came."""
+
+    def output(self, outs: list[Any], msg: dict[str, Any], display_id: str, cell_index: int) -> Any:
+        came = (time.monotonic(), str(msg["content"]))
+        self.came: list[tuple[float, str]] = [*getattr(self, "came", []), came]
+        return super().output(outs, msg, display_id, cell_index)
+
+
+@pytest.mark.timeout(120)
+def test_the_display_is_live_and_short(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    client = Client(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+    client.execute()
+    epochs = [when for when, content in client.came if LINE.search(content)]
+    assert len(epochs) == 3
+    assert epochs[-1] - epochs[0] > 0.5  # while it trained, and not all at its end
+
+    (cell,) = notebook.cells
+    shown = [output["data"]["text/plain"] for output in cell.outputs]
+    assert sum("Epoch" in text for text in shown) == 3  # the bars are gone
