@@ -1,4 +1,5 @@
 # Handwritten digits, read by a small convolutional network that two workers train.
+# It runs without keras3, by which the model is written in pipes: see README.md.
 library(tfdistr)
 
 model <- function() {

@@ -108,6 +108,7 @@ def test_four_processes_use_each_example_of_one_file_once(by_hand):
 
 @pytest.mark.mnist
 @pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
+@pytest.mark.slow
 def test_four_processes_use_each_image_of_mnist_once(by_hand):
     check_ids(by_hand, "mnist", 203)
 

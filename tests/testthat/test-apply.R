@@ -106,6 +106,7 @@ test_that("what cannot be saved says so when it is read", {
 
 # tensorflow#575 (R): the first validation with an R generator freezes under a strategy. keras3#166,
 # keras3#355, keras3#584, keras3#1090: R generators are in a deadlock, or much slower than others.
+# keras3#1157: data larger than memory has no way to several devices.
 test_that("a generator in R is read by the thread that trains, on one worker and on two", {
   given <- function() {
     calls <- 0L

@@ -35,7 +35,7 @@ test_that("one worker gets all rows, and what can't be split is an error", {
   refused <- function(code, message) {
     expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
   }
-  refused(distribute(1:5), "`dataset` must be a tf.data.Dataset.")
+  refused(distribute(1:5), "`dataset` must be a tf$data$Dataset.")
   refused(distribute(dataset, "mirrored"), "`strategy` must be a strategy")
   withr::local_envvar(cluster_env(tf_config(worker = c("a:1", "b:2"), type = "worker", index = 1)))
   refused(distribute(dataset), "distribute() must know the strategy")
@@ -92,7 +92,7 @@ test_that("losses that can't be averaged, and calls outside of a replica, are er
   withr::local_envvar(TF_CONFIG = NA)
   strategy <- make_strategy()
   with(strategy$scope(), {
-    refused(average_loss(losses), "average_loss() must be called in the function that strategy.run() runs")
+    refused(average_loss(losses), "average_loss() must be called in the function that strategy$run() runs")
     refused(regularization_loss(list(1)), "regularization_loss() must be called in the function")
   })
   expect_equal(strategy$run(function() average_loss(losses))$numpy(), 3)

@@ -8,11 +8,12 @@ keras3_library <- function() {
   folder
 }
 
+libraries <- function() paste(c(keras3_library(), .libPaths()), collapse = .Platform$path.sep)
+
 # The result of scripts/keras3.R for some cases.
 with_keras3 <- function(cases, first = "keras3") {
-  libraries <- paste(c(keras3_library(), .libPaths()), collapse = .Platform$path.sep)
   file <- withr::local_tempfile()
-  env <- c(R_LIBS = libraries, IMAGES = folder_of_images())
+  env <- c(R_LIBS = libraries(), IMAGES = folder_of_images())
   script <- start_script("keras3.R", c(file, first, cases), env)
   script$process$wait(300000)
   if (!file.exists(file)) stop(script$output())
@@ -72,4 +73,50 @@ test_that("schedules, callbacks and data of keras3 and tfdatasets do, too", {
   expect_named(result, cases)
   expect_equal_on_two_workers(result)
   expect_identical(result$callback_class$epochs, 1L)
+})
+
+# keras3#1016: a script with pipes, started on each machine with its TF_CONFIG, as the original job was.
+test_that("keras3#1016: R sessions with TF_CONFIG train a model of pipes as one session does", {
+  skip_slow()
+  withr::local_envvar(R_LIBS = libraries())
+  two <- two_tasks("joined-keras3.R", cluster_env(tf_config(worker = free_addresses())))
+  output <- withr::local_tempfile()
+  alone <- start_script("joined-keras3.R", output)
+  alone$process$wait(120000)
+  expect_identical(alone$process$get_exit_status(), 0L, info = alone$output())
+  one <- readRDS(output)
+  for (worker in two) {
+    expect_equal(worker$history, one$history, tolerance = 1e-6)
+    expect_equal(worker$weights, one$weights, tolerance = 1e-6)
+  }
+})
+
+# Without a card of NVIDIA keras3 requires tensorflow-cpu in place of tensorflow, of any version.
+test_that("whichever of keras3 and tfdistr is loaded first, reticulate gets the TensorFlow of tfdistr", {
+  skip_slow()
+  skip_if(has_nvidia_card(), "a card of NVIDIA")
+  uv <- Filter(file.exists, c(file.path(dirname(keras3_library()), "../.tools/uv/bin/uv"), Sys.which("uv")))
+  skip_if_not(length(uv) > 0L, "uv is not here")
+  for (order in list(c("keras3", "tfdistr"), c("tfdistr", "keras3"))) {
+    wanted <- withr::local_tempfile()
+    older <- withr::local_tempfile(lines = "tensorflow-cpu<2.21", fileext = ".txt")
+    code <- sprintf(
+      "suppressMessages({library(%s); library(%s)}); saveRDS(list(reticulate::py_require()$packages,
+       Sys.getenv(c('UV_OVERRIDE', 'UV_CONSTRAINT'))), '%s')", order[[1L]], order[[2L]], wanted
+    )
+    arguments <- c("--vanilla", "-e", shQuote(code))
+    env <- c(paste0("R_LIBS=", libraries()), "RETICULATE_PYTHON=", "UV_CONSTRAINT=")
+    system2(file.path(R.home("bin"), "Rscript"), arguments, env = env, stderr = FALSE)
+    asked <- readRDS(wanted)
+    packages <- withr::local_tempfile(lines = asked[[1L]], fileext = ".txt")
+    resolve <- function(...) {
+      withr::local_envvar(UV_OVERRIDE = asked[[2L]][[1L]], UV_CONSTRAINT = paste(asked[[2L]][[2L]], ...))
+      processx::run(
+        uv[[1L]], c("pip", "compile", "--no-header", "--python-version", "3.12", packages),
+        error_on_status = FALSE
+      )
+    }
+    expect_match(resolve()$stdout, "(^|\n)tensorflow-cpu==2[.]21[.]")
+    expect_match(resolve(older)$stderr, "tensorflow-cpu") # the version of tfdistr is required
+  }
 })

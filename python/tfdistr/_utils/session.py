@@ -20,4 +20,10 @@ def is_session() -> bool:
     """Return whether this process is a session that lives on after an error, and not a script."""
     if _Session.lives_on is not None:
         return _Session.lives_on
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "IPython" in sys.modules
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _in_ipython()
+
+
+def _in_ipython() -> bool:
+    """Whether IPython runs this process; scripts may import it, too."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython is not None and get_ipython() is not None
