@@ -78,7 +78,7 @@ def _collection(text: str, at: int) -> tuple[str, int] | None:
     end = _end(text, at)
     try:
         value = ast.literal_eval(text[at:end])
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # no value, or too deep for the parser
         inner = text[at + 1 : end - 1].rstrip(", ")
         return (f"list({in_r(inner)})", end) if at and text[at] != "{" else None
     return _value(value), end

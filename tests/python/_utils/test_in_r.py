@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tfdistr
 from tfdistr._utils.in_r import in_r
@@ -69,6 +71,16 @@ def test_code_is_that_of_r(python: str, r: str) -> None:
 )
 def test_what_is_no_code_of_python_stays(text: str) -> None:
     assert in_r(text) == text
+
+
+@given(st.text() | st.text(alphabet="[](){}'\"=,.:a1 N"))
+def test_any_text_is_shown(text: str) -> None:
+    assert isinstance(in_r(text), str)
+
+
+def test_a_value_may_be_deep() -> None:
+    deep = "[" * 2000 + "]" * 2000
+    assert in_r(deep) == deep
 
 
 def texts() -> Iterator[tuple[str, int, str]]:
