@@ -30,6 +30,11 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
   )
 }
 
+# A text of the core, with its code in R's words.
+in_r <- function(text) {
+  reticulate::py_str(core()$in_r(text))
+}
+
 # Whether the Python that reticulate has chosen lacks a package that tfdistr needs.
 is_missing_package <- function(error) {
   needed <- c("attr", "attrs", "cloudpickle", "jsonschema", "keras", "numpy", "rich", "tensorflow")
@@ -58,18 +63,18 @@ abort_as_in_python <- function(error, call) {
     failure$workers <- workers_frame(lapply(workers, reticulate::import_builtins()$vars))
   }
   # The core writes messages with code of Python; what it says of a worker's failure is the worker's own text.
-  in_r <- function(name) {
+  said <- function(name) {
     text <- reticulate::py_get_attr(error, name)
-    if (!is_none(text)) reticulate::py_str(core()$in_r(reticulate::py_str(text)))
+    if (!is_none(text)) in_r(reticulate::py_str(text))
   }
   kind <- field("kind")
-  message <- if (kind == "worker_failed") field("message") else in_r("message")
+  message <- if (kind == "worker_failed") field("message") else said("message")
   if (kind == "job_stopped" && !interactive()) {
-    message(message, "\nFix: ", in_r("fix"))
+    message(message, "\nFix: ", said("fix"))
     quit("no", status = field("code"))
   }
   arguments <- list(
-    kind, message, received = in_r("received"), fix = in_r("fix"), exception = error, call = call
+    kind, message, received = said("received"), fix = said("fix"), exception = error, call = call
   )
   do.call(abort, c(arguments, if (kind == "worker_failed") failure))
 }

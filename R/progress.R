@@ -27,7 +27,7 @@ make_display <- function(verbose, call = rlang::caller_env()) {
     warning = function(event) {
       if (!event$message %in% job$warnings) {
         job$warnings <- c(job$warnings, event$message)
-        cli::cli_verbatim(paste("Warning:", event$message))
+        cli::cli_verbatim(paste("Warning:", in_r(event$message)))
       }
     },
     log = function(event) {

@@ -27,11 +27,11 @@ new_fit <- function(result, model = NULL, errors = NULL) {
 save_fit <- function(result, model) {
   tryCatch(
     {
-      in_r <- is_r_function(model)
-      bytes <- core()$FitResult$to_bytes(result, with_recipe = !in_r)
+      of_r <- is_r_function(model)
+      bytes <- core()$FitResult$to_bytes(result, with_recipe = !of_r)
       # R gets a raw vector from a bytearray only.
       raw <- reticulate::py_to_r(reticulate::import_builtins(convert = FALSE)$bytearray(bytes))
-      list(bytes = raw, functions = if (in_r) pack_functions(list(model = model)))
+      list(bytes = raw, functions = if (of_r) pack_functions(list(model = model)))
     },
     error = function(error) list(error = conditionMessage(error))
   )
