@@ -35,8 +35,10 @@ setup_record <- function(field) {
 core <- function(convert = FALSE) {
   door <- if (convert) "converts" else "plain"
   if (is.null(doors[[door]])) {
-    if (!length(ls(doors))) import_core()
+    first <- !length(ls(doors))
+    if (first) import_core()
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
+    if (first) core()$log_in_r()
   }
   doors[[door]]
 }

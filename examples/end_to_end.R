@@ -3,7 +3,7 @@
 #   Rscript examples/end_to_end.R OUT_DIR [WORKERS [COMMUNICATION]]
 #
 # The arguments, the numbers and the warning are those of end_to_end.py.
-library(reticulate)
+library(keras3)
 library(tfdistr)
 
 given <- commandArgs(trailingOnly = TRUE)
@@ -16,10 +16,7 @@ number_of_images <- 1437L
 dir.create(out_dir, showWarnings = FALSE, recursive = TRUE)
 out_dir <- normalizePath(out_dir)
 
-scaled <- function(image, label) {
-  tf <- import("tensorflow")
-  tuple(tf$cast(image, tf$float32) / 16, label)
-}
+scaled <- function(image, label) reticulate::tuple(op_cast(image, "float32") / 16, label)
 
 # The images over and over, in an order of their own: steps_per_epoch says where an epoch ends.
 images <- function() {
@@ -29,27 +26,26 @@ images <- function() {
 test_images <- function() load_dataset("digits", "test")$dataset()$map(scaled)
 
 model <- function() {
-  keras <- import("keras")
-  layers <- keras$layers
-  model <- keras$Sequential(list(
-    layers$Conv2D(16L, 3L, activation = "relu"), layers$Flatten(), layers$Dense(10L)
-  ))
-  loss <- keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE)
   one_workers_rate <- 0.05
-  model$compile(keras$optimizers$SGD(one_workers_rate), loss, metrics = list("accuracy"))
-  model
+  keras_model_sequential() |>
+    layer_conv_2d(16, 3, activation = "relu") |>
+    layer_flatten() |>
+    layer_dense(10) |>
+    compile(
+      optimizer_sgd(one_workers_rate), loss_sparse_categorical_crossentropy(from_logits = TRUE),
+      metrics = "accuracy"
+    )
 }
 
 # Both write, so both run on the chief alone; a ModelCheckpoint does so without being told.
 callbacks <- function() {
-  keras <- import("keras")
   note <- function(epoch, logs) {
-    rate <- keras$ops$convert_to_numpy(rates$model$optimizer$learning_rate)
-    line <- sprintf("epoch %d ended with the learning rate %.4f\n", epoch + 1L, rate)
-    cat(line, file = file.path(out_dir, "learning_rates.txt"), append = epoch > 0)
+    rate <- as.array(rates$model$optimizer$learning_rate)
+    line <- sprintf("epoch %d ended with the learning rate %.4f\n", epoch, rate)
+    cat(line, file = file.path(out_dir, "learning_rates.txt"), append = epoch > 1)
   }
-  rates <- keras$callbacks$LambdaCallback(on_epoch_end = note)
-  best <- keras$callbacks$ModelCheckpoint(file.path(out_dir, "best.keras"), "val_loss", save_best_only = TRUE)
+  rates <- callback_lambda(on_epoch_end = note)
+  best <- callback_model_checkpoint(file.path(out_dir, "best.keras"), "val_loss", save_best_only = TRUE)
   list(best, chief_only(rates))
 }
 

@@ -4,6 +4,7 @@
 #
 # DATA_DIR holds MNIST as TensorFlow Datasets prepares it; "digits" in its place trains on the small images
 # that are part of tfdistr, in a few seconds.
+library(keras3)
 library(tfdistr)
 
 given <- commandArgs(trailingOnly = TRUE)
@@ -18,20 +19,14 @@ images <- function(split) {
 white <- if (small) 16 else 255 # the value of a white pixel
 
 model <- function() {
-  keras <- reticulate::import("keras")
-  layers <- keras$layers
-  model <- keras$Sequential(list(
-    layers$Rescaling(1 / white),
-    layers$Conv2D(32L, 3L, activation = "relu"),
-    layers$MaxPooling2D(),
-    layers$Flatten(),
-    layers$Dense(64L, activation = "relu"),
-    layers$Dense(10L, activation = "softmax")
-  ))
-  model$compile(
-    keras$optimizers$SGD(learning_rate), "sparse_categorical_crossentropy", metrics = list("accuracy")
-  )
-  model
+  keras_model_sequential() |>
+    layer_rescaling(1 / white) |>
+    layer_conv_2d(32, 3, activation = "relu") |>
+    layer_max_pooling_2d() |>
+    layer_flatten() |>
+    layer_dense(64, activation = "relu") |>
+    layer_dense(10, activation = "softmax") |>
+    compile(optimizer_sgd(learning_rate), "sparse_categorical_crossentropy", metrics = "accuracy")
 }
 
 fit <- distributed_fit(

@@ -4,6 +4,7 @@
 #
 # DATA_DIR holds MNIST as TensorFlow Datasets prepares it; "digits" in its place trains on the small images
 # that are part of tfdistr, in a few seconds. UPDATE is "async" or "sync".
+library(keras3)
 library(tfdistr)
 
 given <- commandArgs(trailingOnly = TRUE)
@@ -18,13 +19,11 @@ images <- function(split) {
 white <- if (small) 16 else 255 # the value of a white pixel
 
 model <- function() {
-  keras <- reticulate::import("keras")
-  layers <- keras$layers
-  model <- keras$Sequential(list(
-    layers$Rescaling(1 / white), layers$Flatten(), layers$Dense(10L, activation = "softmax")
-  ))
-  model$compile(keras$optimizers$SGD(0.5), "sparse_categorical_crossentropy", metrics = list("accuracy"))
-  model
+  keras_model_sequential() |>
+    layer_rescaling(1 / white) |>
+    layer_flatten() |>
+    layer_dense(10, activation = "softmax") |>
+    compile(optimizer_sgd(0.5), "sparse_categorical_crossentropy", metrics = "accuracy")
 }
 
 fit <- distributed_fit(

@@ -18,7 +18,9 @@
 #       4            0.8907        0.3712              0.8933          0.3898
 #       5            0.8927        0.3527              0.8967          0.3774
 #       6            0.8947        0.3437              0.8967          0.3778
+library(keras3)
 library(reticulate)
+library(tensorflow)
 library(tfdistr)
 
 given <- commandArgs(trailingOnly = TRUE)
@@ -54,29 +56,25 @@ train_data <- sentences(997, seed = 1)
 test_data <- sentences(300, seed = 2)
 
 network <- function() {
-  keras <- import("keras")
-  layers <- keras$layers
-  words <- layers$TextVectorization(ngrams = 3L, output_mode = "int", output_sequence_length = 18L)
-  words$adapt(np_array(train_data[[1]])) # the same vocabulary on every worker
-  model <- keras$Sequential(list(
-    keras$Input(list(1L), dtype = "string"), words,
-    layers$Embedding(words$vocabulary_size(), 8L),
-    layers$GlobalAveragePooling1D(),
-    layers$Dense(16L, activation = "relu", kernel_regularizer = keras$regularizers$L2(0.001)),
-    layers$Dense(1L)
-  ))
-  loss <- keras$losses$BinaryCrossentropy(from_logits = TRUE)
-  accuracy <- keras$metrics$BinaryAccuracy("accuracy", threshold = 0)
-  model$compile(keras$optimizers$Adam(0.01), loss, metrics = list(accuracy))
-  model
+  words <- layer_text_vectorization(ngrams = 3, output_mode = "int", output_sequence_length = 18)
+  words |> adapt(np_array(train_data[[1]])) # the same vocabulary on every worker
+  keras_model_sequential(1, input_dtype = "string") |>
+    words() |>
+    layer_embedding(words$vocabulary_size(), 8) |>
+    layer_global_average_pooling_1d() |>
+    layer_dense(16, activation = "relu", kernel_regularizer = regularizer_l2(0.001)) |>
+    layer_dense(1) |>
+    compile(
+      optimizer_adam(0.01), loss_binary_crossentropy(from_logits = TRUE),
+      metrics = metric_binary_accuracy(name = "accuracy", threshold = 0)
+    )
 }
 
 callbacks <- function() {
-  callbacks <- import("keras")$callbacks
   list(
-    callbacks$EarlyStopping("val_loss", min_delta = 0.002, patience = 1L),
-    callbacks$ModelCheckpoint(file.path(log_dir, "best.keras"), "val_loss", save_best_only = TRUE),
-    callbacks$TensorBoard(log_dir)
+    callback_early_stopping("val_loss", min_delta = 0.002, patience = 1),
+    callback_model_checkpoint(file.path(log_dir, "best.keras"), "val_loss", save_best_only = TRUE),
+    callback_tensorboard(log_dir)
   )
 }
 
@@ -97,22 +95,18 @@ by_fit <- function() {
 by_loop <- function() {
   # Before anything else uses TensorFlow.
   strategy <- do.call(make_strategy, c(list(strategy_name), strategy_options))
-  keras <- import("keras")
-  tf <- import("tensorflow")
-  keras$utils$set_random_seed(1L) # the same initial weights on every worker
+  set_random_seed(1) # the same initial weights on every worker
   with(strategy$scope(), {
     chief <- is_chief()
     model <- network()
     optimizer <- model$optimizer
     optimizer$build(model$trainable_variables)
-    accuracy <- keras$metrics$BinaryAccuracy
-    mean <- keras$metrics$Mean
     metrics <- list(
-      accuracy = accuracy(threshold = 0), loss = mean(),
-      val_accuracy = accuracy(threshold = 0), val_loss = mean()
+      accuracy = metric_binary_accuracy(threshold = 0), loss = metric_mean(),
+      val_accuracy = metric_binary_accuracy(threshold = 0), val_loss = metric_mean()
     )
   })
-  per_example <- keras$losses$BinaryCrossentropy(from_logits = TRUE, reduction = "none")
+  per_example <- loss_binary_crossentropy(from_logits = TRUE, reduction = "none")
   batches <- function(data) {
     arrays <- tuple(np_array(data[[1]]), np_array(data[[2]], "float32"))
     distribute(tf$data$Dataset$from_tensor_slices(arrays)$batch(batch), strategy)
@@ -121,8 +115,7 @@ by_loop <- function() {
   test <- batches(test_data)
 
   train_step <- function(texts, labels) {
-    tape <- tf$GradientTape()
-    with(tape, {
+    with(tf$GradientTape() %as% tape, {
       logits <- model(texts, training = TRUE)
       losses <- per_example(labels, logits)
       penalties <- model$losses
@@ -143,14 +136,14 @@ by_loop <- function() {
 
   # A step, compiled: the strategy runs it on the replica of this worker.
   runner <- function(step) {
-    tf$`function`(function(texts, labels) strategy$run(step, args = tuple(texts, labels)))
+    tf_function(function(texts, labels) strategy$run(step, args = tuple(texts, labels)))
   }
   train_batch <- runner(train_step)
   test_batch <- runner(test_step)
 
   # Every worker decides to stop, the chief alone writes.
   mine <- callbacks()
-  called <- keras$callbacks$CallbackList(if (chief) mine else mine[1], model = model)
+  called <- import("keras")$callbacks$CallbackList(if (chief) mine else mine[1], model = model)
   model$stop_training <- FALSE
   called$on_train_begin()
   history <- NULL

@@ -14,25 +14,23 @@
 #   worker 0 of 2 tasks: loss 0.3620, accuracy 0.8917
 #
 # Without TF_CONFIG one process does it all, with the same numbers.
-library(reticulate)
+library(keras3)
 library(tfdistr)
 strategy <- make_strategy() # before anything else uses TensorFlow
 
-keras <- import("keras")
-keras$utils$set_random_seed(1L) # the same weights and order of images as without TF_CONFIG
+set_random_seed(1) # the same weights and order of images as without TF_CONFIG
 
 batch <- 64L # the global batch: each task takes its half of every batch
 
 network <- function() {
-  layers <- keras$layers
-  model <- keras$Sequential(list(
-    keras$Input(list(8L, 8L, 1L)), layers$Rescaling(1 / 16),
-    layers$Conv2D(16L, 3L, activation = "relu"), layers$Flatten(),
-    layers$Dense(10L)
-  ))
-  loss <- keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE)
-  model$compile(keras$optimizers$Adam(0.005), loss, metrics = list("accuracy"))
-  model
+  keras_model_sequential(c(8, 8, 1)) |>
+    layer_rescaling(1 / 16) |>
+    layer_conv_2d(16, 3, activation = "relu") |>
+    layer_flatten() |>
+    layer_dense(10) |>
+    compile(
+      optimizer_adam(0.005), loss_sparse_categorical_crossentropy(from_logits = TRUE), metrics = "accuracy"
+    )
 }
 
 model_file <- commandArgs(trailingOnly = TRUE)[[1]]
@@ -40,15 +38,15 @@ images <- load_dataset("digits")$dataset()$shuffle(1437L, seed = 1L)$batch(batch
 test_images <- load_dataset("digits", "test")$dataset()$batch(batch)
 
 with(strategy$scope(), model <- network())
-history <- model$fit(images, epochs = 4L, verbose = 0L)
+history <- model |> fit(images, epochs = 4, verbose = 0)
 
-if (is_chief()) model$save(model_file)
+if (is_chief()) save_model(model, model_file)
 strategy$barrier("saved", timeout = 60) # the file is there only now
 
-with(strategy$scope(), model <- keras$models$load_model(model_file))
-result <- model$evaluate(test_images, verbose = 0L)
+with(strategy$scope(), model <- load_model(model_file))
+result <- model |> evaluate(test_images, verbose = 0)
 
 cluster <- cluster_from_env()
 task <- if (is.null(cluster)) "chief 0" else paste(cluster$task$type, cluster$task$index)
 tasks <- if (is.null(cluster)) 1L else cluster$num_workers
-cat(sprintf("%s of %d tasks: loss %.4f, accuracy %.4f\n", task, tasks, result[[1]], result[[2]]))
+cat(sprintf("%s of %d tasks: loss %.4f, accuracy %.4f\n", task, tasks, result$loss, result$accuracy))

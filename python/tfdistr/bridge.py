@@ -35,6 +35,7 @@ NAMES = {
     "worker_index": "strategies.place",
     # The session
     "in_r": "_utils.in_r",
+    "log_in_r": "_utils.in_r",
     "hold_import_hooks": "_utils.import_hooks",
     "lives_on": "_utils.session",
     "reload_environ": "_utils.environ",

@@ -1,62 +1,54 @@
-"""The training loops of the vignettes, as they are printed there, give with two workers what one gives."""
+"""The training loop of the Python vignette, as it is printed there, gives with two workers what one gives.
+
+Those in R are run by testthat.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from paths import ROOT
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
 
-pytestmark = pytest.mark.timeout(500)
-
-VIGNETTES = ROOT / "vignettes"
+VIGNETTE = ROOT / "vignettes/custom-loop-python.Rmd"
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy"]
 
-# Language: the vignette, the file with the loop, and what runs a file.
-LOOPS = {
-    "python": ("custom-loop-python.Rmd", "custom_loop.py", [sys.executable]),
-    "r": ("custom-loop.Rmd", "custom_loop.R", ["Rscript"]),
-}
 
-
-def chunk(text: str, language: str, label: str) -> str:
+def chunk(text: str, label: str) -> str:
     """The code in the vignette's chunk of that name."""
-    (code,) = re.findall(rf"^```{{{language} {label}}}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(rf"^```{{python {label}}}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return code
 
 
 def table(text: str) -> list[list[float]]:
-    """The numbers of the history in what was printed; R puts the number of the row before them."""
+    """The numbers of the history in what was printed."""
     lines = [line.split() for line in text.splitlines()]
     begin = lines.index(COLUMNS)
-    rows = [line[-len(COLUMNS) :] for line in lines[begin + 1 : begin + 6]]
-    return [[float(number) for number in row] for row in rows]
+    return [[float(number) for number in row] for row in lines[begin + 1 : begin + 6]]
 
 
-def output(command: Sequence[str], folder: Path, seconds: float = 200) -> str:
+def output(program: Path) -> str:
     """What a program and the processes that it starts print; none of them is there afterwards."""
     mark = f"TFDISTR_TEST={uuid.uuid4()}"
     env = os.environ | {"TF_CONFIG": "", "PYTHONPATH": str(Path(tfdistr.__file__).parents[1])}
     env |= dict([mark.split("=")])
-    log = folder / "output"
+    log = program.parent / "output"
     try:
         with log.open("w") as file:
             ended = subprocess.run(
-                command, cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT, timeout=seconds
-            )
+                [sys.executable, str(program)],
+                cwd=program.parent, env=env, stdout=file, stderr=subprocess.STDOUT, timeout=200,
+            )  # fmt: skip
     finally:
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -66,22 +58,19 @@ def output(command: Sequence[str], folder: Path, seconds: float = 200) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize("language", mostly_slow(LOOPS, quick=[]))
-def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(language, tmp_path):
-    vignette, name, runs = LOOPS[language]
-    if shutil.which(runs[0]) is None:
-        pytest.skip(f"{runs[0]} is not installed")
-    text = (VIGNETTES / vignette).read_text()
-    loop, start = tmp_path / name, tmp_path / f"start-{name}"
-    loop.write_text(chunk(text, language, "loop"))
-    code = chunk(text, language, "start")
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(tmp_path):
+    text = VIGNETTE.read_text()
+    loop, start = tmp_path / "custom_loop.py", tmp_path / "start.py"
+    loop.write_text(chunk(text, "loop"))
+    code = chunk(text, "start")
     for printed, port in zip(("10001", "10002"), free_ports(2), strict=True):
         assert printed in code
         code = code.replace(printed, str(port))
     start.write_text(code)
 
-    one = table(output([*runs, str(loop)], tmp_path))
-    two = table(output([*runs, str(start)], tmp_path))
+    one, two = table(output(loop)), table(output(start))
     # The last printed digit may be rounded the other way.
     for row, other in zip(one, two, strict=True):
         assert row == pytest.approx(other, abs=1.01e-4)

@@ -18,13 +18,15 @@ difference <- function(one, other) {
   max(mapply(function(a, b) max(abs(a - b)), one$get_weights(), other$get_weights()))
 }
 
-# Starts one of scripts/ in an R session of its own, which ends with the test at the latest. `$output()` is
-# what it has printed.
-start_script <- function(name, args = character(), env = character(), frame = parent.frame()) {
+# Starts one of scripts/, or another file by its path, in an R session of its own, which ends with the test at
+# the latest. `$output()` is what it has printed.
+start_script <- function(name, args = character(), env = character(), frame = parent.frame(), folder = NULL) {
   output <- withr::local_tempfile(.local_envir = frame)
+  file <- if (basename(name) == name) testthat::test_path("scripts", name) else name
   process <- processx::process$new(
     file.path(R.home("bin"), "Rscript"),
-    c("--no-init-file", testthat::test_path("scripts", name), args),
+    c("--no-init-file", file, args),
+    wd = folder,
     env = c(
       "current", env,
       RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "2",
@@ -94,6 +96,17 @@ free_addresses <- function() {
 no_gpus <- function() {
   if (length(module_of_core("launch.gpus")$visible_gpus(reticulate::dict()))) c(CUDA_VISIBLE_DEVICES = "")
 }
+
+# Where tools/setup-keras3.sh has installed keras3, or the test is skipped.
+keras3_library <- function() {
+  folder <- Sys.getenv("KERAS3_LIBRARY")
+  there <- dir.exists(file.path(folder, "keras3"))
+  testthat::skip_if_not(there, "keras3 is not here (tools/setup-keras3.sh)")
+  folder
+}
+
+# R_LIBS for a session that attaches keras3, whose reticulate is newer than that of the tests.
+libraries <- function() paste(c(keras3_library(), .libPaths()), collapse = .Platform$path.sep)
 
 # For tests that only `make test-all` runs; CONTRIBUTING.md says why.
 skip_slow <- function() testthat::skip_if(!nzchar(Sys.getenv("SLOW")), "slow, make test-all runs it")

@@ -1,13 +1,16 @@
-# The scripts of examples/, run as a user runs them, on small data. They are not part of the package.
+# The scripts of examples/, run as a user runs them, with keras3, on small data. They are not part of the
+# package.
 
-examples <- file.path("..", "..", "..", "examples") # from scripts/
+examples <- file.path("..", "..", "examples")
 
 # What processes that are started together print; each is a list of a script, arguments and TF_CONFIG, if any.
 outputs <- function(...) {
   testthat::skip_if_not(dir.exists("../../examples"), "examples/ of the repository")
   frame <- environment()
+  keras3 <- libraries() # nolint: object_usage_linter. It is in helper-jobs.R.
   tasks <- lapply(list(...), function(task) {
-    env <- c(CUDA_VISIBLE_DEVICES = "", if (length(task) > 2L) task[[3L]] else c(TF_CONFIG = ""))
+    tf_config <- if (length(task) > 2L) task[[3L]] else c(TF_CONFIG = "")
+    env <- c(R_LIBS = keras3, CUDA_VISIBLE_DEVICES = "", tf_config)
     start_script(task[[1L]], task[[2L]], env, frame) # nolint: object_usage_linter. It is in helper-jobs.R.
   })
   vapply(tasks, function(task) {
@@ -86,7 +89,7 @@ test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so on
   )
   warning <- paste(
     "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers",
-    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
+    'exchange. Pass communication = "ring", or install a TensorFlow that can use the GPUs of this machine.'
   )
   for (output in printed) expect_length(gregexpr(warning, output, fixed = TRUE)[[1L]], 1L)
   expect_match(printed, warning, fixed = TRUE)

@@ -2,14 +2,6 @@
 # session of the tests has.
 
 # nolint start: object_usage_linter. The functions of testthat and of helper-jobs.R.
-keras3_library <- function() {
-  folder <- Sys.getenv("KERAS3_LIBRARY")
-  skip_if_not(dir.exists(file.path(folder, "keras3")), "keras3 is not here (tools/setup-keras3.sh)")
-  folder
-}
-
-libraries <- function() paste(c(keras3_library(), .libPaths()), collapse = .Platform$path.sep)
-
 # The result of scripts/keras3.R for some cases.
 with_keras3 <- function(cases, first = "keras3") {
   file <- withr::local_tempfile()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import logging
 import re
 from typing import Any
 
@@ -69,6 +70,18 @@ def in_r(text: str) -> str:
         else:
             parts.append(found["text"] or "")
     return "".join((*parts, text[at:]))
+
+
+def log_in_r() -> None:
+    """Let the log of tfdistr in this process speak R. It is called in processes whose language is R."""
+    log = logging.getLogger("tfdistr")
+    if _record_in_r not in log.filters:
+        log.addFilter(_record_in_r)
+
+
+def _record_in_r(record: logging.LogRecord) -> bool:
+    record.msg, record.args = in_r(record.getMessage()), None
+    return True
 
 
 def _collection(text: str, at: int) -> tuple[str, int] | None:

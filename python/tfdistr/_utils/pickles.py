@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tfdistr._utils.describe import describe
 from tfdistr._utils.trusted_files import create_private, open_own
 from tfdistr.errors import ArgumentError, TfdistrError
 
@@ -39,7 +40,7 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
     except Exception as error:  # the pickling code of an object can raise anything
         raise ArgumentError(
             "What the workers run must be such that it can be sent to other processes.",
-            received=f"{type(error).__name__}: {error}",
+            received=f"{_refused(value)}{type(error).__name__}: {error}",
             fix="Make models, datasets and callbacks inside the functions, not outside of them; "
             "pass `callbacks` as a function that returns the list.",
         ) from error
@@ -54,6 +55,19 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
         header = json.dumps({"path": sys.path, "buffers": places}).encode()
         file.write(header + b"\n")
         file.write(content.getbuffer())
+
+
+def _refused(value: Any) -> str:
+    """The first object of a list that cannot be pickled, in words. R sends a list of objects."""
+    import cloudpickle
+
+    for item in value if isinstance(value, list) else ():
+        try:
+            cloudpickle.dumps(item)
+        except Exception:
+            name = getattr(item, "name", None)
+            return f"{describe(item)}{f' named {name!r}' if isinstance(name, str) else ''}: "
+    return ""
 
 
 def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tfdistr
-from tfdistr._utils.in_r import in_r
+from tfdistr._utils.in_r import in_r, log_in_r
 
 PACKAGE = Path(tfdistr.__file__).parent
 #: Of these, R users are never told: the command line is run from a shell.
@@ -108,3 +109,16 @@ def test_no_message_has_code_of_python() -> None:
     assert len(found) > 300
     said = [(file, line, in_r(text)) for file, line, text in found]
     assert [each for each in said if PYTHON.search(re.sub(r"\"[^\"]*\"|'[^']*'", "''", each[2]))] == []
+
+
+def test_the_log_of_a_session_in_r_speaks_r(caplog):
+    log = logging.getLogger("tfdistr")
+    filters = list(log.filters)
+    try:
+        log_in_r()
+        log_in_r()
+        assert len(log.filters) == len(filters) + 1
+        log.warning("Pass %s, or %s.", "epochs=4", "env={'a': None}")
+    finally:
+        log.filters[:] = filters
+    assert caplog.messages == ["Pass epochs = 4, or env = list(a = NULL)."]

@@ -154,6 +154,25 @@ class Refuses:
         raise RuntimeError("not me")
 
 
+class NamedAndRefuses(Refuses):
+    name = "confidence"
+
+
+@pytest.mark.parametrize(
+    ("objects", "refused"),
+    [
+        ([1, threading.Lock()], "an object of class _thread.lock: TypeError: cannot pickle '_thread.lock'"),
+        ([Refuses(), Refuses()], f"an object of class {Refuses.__module__}.Refuses: RuntimeError: not me"),
+        ([NamedAndRefuses()], f"an object of class {Refuses.__module__}.NamedAndRefuses named 'confidence': "
+                              "RuntimeError: not me"),
+    ],
+)  # fmt: skip
+def test_of_the_objects_of_r_functions_the_one_is_named(tmp_path, objects, refused):
+    with pytest.raises(ArgumentError) as caught:
+        save_value(objects, tmp_path, "objects")
+    assert f"\nReceived: {refused}" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("thing", "received"),
     [

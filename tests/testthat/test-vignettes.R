@@ -1,0 +1,71 @@
+# The vignettes in R, as they are printed: their code runs, with keras3, and what they show is what it prints.
+
+# nolint start: object_usage_linter. The functions of helper-jobs.R.
+vignette_lines <- function(name) {
+  file <- file.path("../../vignettes", name)
+  skip_if_not(file.exists(file), "vignettes/ of the repository")
+  readLines(file)
+}
+
+# The lines between a line that matches and the end of that chunk or block.
+block <- function(lines, begin) {
+  from <- grep(begin, lines)[[1L]]
+  lines[seq(from + 1L, from + which(lines[-seq_len(from)] == "```")[[1L]] - 1L)]
+}
+
+# What a program prints that has these lines.
+printed <- function(code, folder, name = "program.R") {
+  file <- file.path(folder, name)
+  writeLines(code, file)
+  script <- start_script(file, env = c(R_LIBS = libraries(), TF_CONFIG = ""), folder = folder)
+  script$process$wait(200000)
+  expect_identical(script$process$get_exit_status(), 0L, info = script$output())
+  strsplit(script$output(), "\n")[[1L]]
+}
+# nolint end
+
+# The numbers in the five lines of a history.
+history <- function(lines) {
+  header <- grep("^ *epoch +loss", lines)[[1L]]
+  rows <- strsplit(trimws(lines[header + 1:5]), " +")
+  do.call(rbind, lapply(rows, function(row) as.numeric(row[-1L])))
+}
+
+test_that("the loop of custom-loop.Rmd prints the same history with one worker and with two", {
+  skip_slow()
+  lines <- vignette_lines("custom-loop.Rmd")
+  folder <- withr::local_tempdir()
+  one <- history(printed(block(lines, "^```\\{r loop\\}"), folder, "custom_loop.R"))
+  start <- block(lines, "^```\\{r start\\}")
+  ports <- sub(".*:", "", free_addresses())
+  for (number in 1:2) start <- sub(paste0("1000", number), ports[[number]], start)
+  two <- history(printed(start, folder))
+  # The last printed digit may be rounded the other way.
+  expect_lt(max(abs(one - two)), 1.01e-4)
+  expect_identical(one[, 1L], 1:5 + 0)
+  # On another processor other kernels may train; what the vignette shows must be about right there.
+  expect_lt(max(abs(one - history(lines))), 0.05)
+})
+
+test_that("the job of tfdistr.Rmd prints what is shown", {
+  skip_slow()
+  lines <- vignette_lines("tfdistr.Rmd")
+  folder <- withr::local_tempdir()
+  chunks <- unlist(lapply(c("model", "fit", "result"), function(label) {
+    block(lines, sprintf("^```\\{r %s\\}", label))
+  }))
+  shown <- unlist(lapply(c("fit", "result"), function(label) {
+    block(lines[-seq_len(grep(sprintf("^<!-- printed by %s -->", label), lines))], "^```$")
+  }))
+  output <- printed(chunks, folder)
+  output <- output[seq(grep("^Trained on", output), length(output))]
+  output <- grep("^[EWI]\\d{4} |^WARNING: All log", output, value = TRUE, invert = TRUE) # lines of TensorFlow
+  numbers <- function(lines) {
+    found <- regmatches(lines, gregexpr("(?<![\\w.])[01]\\.\\d{4,}", lines, perl = TRUE))
+    as.numeric(unlist(found))
+  }
+  expect_length(numbers(output), length(numbers(shown)))
+  expect_lt(max(abs(numbers(output) - numbers(shown))), 0.05)
+  words <- function(lines) gsub("[0-9.]+|/tmp.*| +", " ", lines)
+  expect_identical(words(output), words(shown))
+})
