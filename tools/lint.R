@@ -1,5 +1,5 @@
-# lintr over all R code; fails if it finds anything. Examples and vignettes use functions of keras3, which may not
-# be here, so lintr cannot know these.
+# lintr over all R code; fails if it finds anything. Examples and vignettes use functions of keras3, which may
+# not be here, so lintr cannot know these.
 folders <- Filter(dir.exists, c("R", "tests", "tools", "examples", "benchmarks", "vignettes"))
 lints <- unlist(lapply(folders, function(folder) {
   uses_keras3 <- folder %in% c("examples", "vignettes")
