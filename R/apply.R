@@ -18,12 +18,12 @@
 #'   outputs. With `output`: the paths of the files, in the order of the data.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model, and the errors of
 #'   [distributed_fit()].
-#' @examplesIf reticulate::py_module_available("keras")
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
 #' model <- function() {
-#'   keras <- reticulate::import("keras")
-#'   model <- keras$Sequential(list(keras$layers$Dense(1L)))
-#'   model$compile("sgd", "mse")
-#'   model
+#'   keras_model_sequential() |>
+#'     layer_dense(1) |>
+#'     compile("sgd", "mse")
 #' }
 #' fit <- distributed_fit(model, mtcars[c("wt", "qsec")], mtcars$mpg / 20, epochs = 5, seed = 1)
 #' head(predict(fit, mtcars))

@@ -11,9 +11,8 @@
 #' @param callback A Keras callback.
 #' @return The callback.
 #' @section Errors: `tfdistr_error_argument` if it is not a Keras callback.
-#' @examplesIf reticulate::py_module_available("keras")
-#' keras <- reticulate::import("keras")
-#' show <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) print(logs))
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' show <- keras3::callback_lambda(on_epoch_end = function(epoch, logs) print(logs))
 #' callbacks <- list(chief_only(show))
 #' @family functions for training
 #' @export

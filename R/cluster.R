@@ -22,7 +22,7 @@
 #' @source
 #'   <https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable>
 #' @seealso [cluster_lines()], [cluster_env()], [cluster_from_env()]
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' plan <- tf_config(worker = c("10.0.0.1:2222", "10.0.0.2:2222"))
 #' plan
 #' as.character(plan[[2]])
@@ -50,7 +50,7 @@ tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index
 #'   is empty, or has neither a cluster nor a task.
 #' @section Errors: `tfdistr_error_cluster_config` if TF_CONFIG is set but not valid. The message names the
 #'   field, the value and the fix.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' Sys.setenv(TF_CONFIG = jsonlite::toJSON(auto_unbox = TRUE, list(
 #'   cluster = list(worker = c("10.0.0.1:2222", "10.0.0.2:2222")),
 #'   task = list(type = "worker", index = 0)
@@ -94,7 +94,7 @@ cluster_from_env <- function() {
 #' @return A list of class `tfdistr_local_cluster` with these seven values, `fewest`, and `gpus`, the GPU of
 #'   each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
 #' @family clusters
 #' @export
@@ -147,7 +147,7 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 #' @return A list of class `tfdistr_mpi_cluster` with these values, and `workers`, their number on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine; they also communicate by MPI, where they can.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
 #' @family clusters
 #' @export
@@ -201,7 +201,7 @@ python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, sta
 #'   task. `cluster_env()`: the named character vector `c(TF_CONFIG = <JSON>)`; for a plan, a list of such
 #'   vectors, one for each task.
 #' @section Errors: `tfdistr_error_argument` if an argument is something else.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' plan <- tf_config(worker = c("10.0.0.1:2222", "10.0.0.2:2222"))
 #' cat(cluster_lines(plan), sep = "\n")
 #' withr::with_envvar(cluster_env(plan[[1]]), cluster_from_env()$task$index)

@@ -19,12 +19,13 @@
 #'   the run has no results). `plot()` draws the examples per second and returns its argument, invisibly.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form. A run that failed has an
 #'   `error`.
-#' @examplesIf reticulate::py_module_available("keras")
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
 #' model <- function() {
-#'   keras <- reticulate::import("keras")
-#'   model <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-#'   model$compile("adam", "sparse_categorical_crossentropy")
-#'   model
+#'   keras_model_sequential() |>
+#'     layer_flatten() |>
+#'     layer_dense(10, activation = "softmax") |>
+#'     compile("adam", "sparse_categorical_crossentropy")
 #' }
 #' compared <- compare_strategies(model, load_dataset("digits"), workers = c(1, 2))
 #' compared[c("strategy", "workers", "loss")]

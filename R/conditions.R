@@ -69,14 +69,20 @@ abort_as_in_python <- function(error, call) {
   }
   kind <- field("kind")
   message <- if (kind == "worker_failed") field("message") else said("message")
-  if (kind == "job_stopped" && !interactive()) {
-    message(message, "\nFix: ", said("fix"))
-    quit("no", status = field("code"))
-  }
   arguments <- list(
     kind, message, received = said("received"), fix = said("fix"), exception = error, call = call
   )
-  do.call(abort, c(arguments, if (kind == "worker_failed") failure))
+  raise <- function() do.call(abort, c(arguments, if (kind == "worker_failed") failure))
+  if (kind == "job_stopped" && !interactive()) end_of_script(raise, field("code")) else raise()
+}
+
+# Raises an error. If nobody catches it, a script ends with this status, by which schedulers know a preemption: an
+# uncaught error of R has no status but 1.
+end_of_script <- function(raise, status) {
+  error <- rlang::catch_cnd(raise(), "error")
+  signalCondition(error)
+  message(conditionMessage(error))
+  quit("no", status = status)
 }
 
 # Keeps in `record` the error of an R function that Python is going to call: Python passes on only its

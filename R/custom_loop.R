@@ -39,7 +39,7 @@
 #'   although there are several workers; `tfdistr_error_data_shard` if the dataset can't be split;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
 #'   in use already, the port can't be used, or other workers are missing.
-#' @examplesIf reticulate::py_module_available("tensorflow")
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' strategy <- make_strategy("multi_worker_mirrored")
 #' dataset <- load_dataset("digits")$dataset()$shuffle(1437L, seed = 1L)$batch(64L)
 #' batches <- reticulate::iterate(distribute(dataset, strategy))
@@ -108,7 +108,7 @@ num_workers <- function() {
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if the call is in a
 #'   strategy's scope but not in the function that `strategy$run()` runs.
 #' @source <https://www.tensorflow.org/tutorials/distribute/custom_training>.
-#' @examplesIf reticulate::py_module_available("tensorflow")
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' average_loss(array(c(1, 2, 6)))
 #' average_loss(array(c(1, 2, 6)), sample_weight = array(c(1, 0, 0.5)))
 #' regularization_loss(list(0.5, 0.25))

@@ -20,7 +20,7 @@
 #'   if the examples can't be arrays (unequal shapes, or more than 512 MiB).
 #' @source E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
 #'   Repository, \doi{10.24432/C50P49}, licence CC BY 4.0.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' digits <- load_dataset("digits", "test")
 #' digits
 #' dim(digits$arrays()[[1]])
@@ -64,7 +64,7 @@ print.tfdistr_dataset <- function(x, ...) {
 #'   "tfdistr", at level info.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form; `tfdistr_error_data_shard` if
 #'   the policy can't work with this pipeline and number of workers.
-#' @examplesIf reticulate::py_module_available("tensorflow")
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' dataset <- load_dataset("digits")$dataset()
 #' auto_shard(dataset, num_workers = 4)
 #' @family functions for data

@@ -20,7 +20,7 @@
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form. An invalid TF_CONFIG is
 #'   a row.
 #' @seealso [tfdistr_config()] for what this session uses.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' doctor(tf_config(worker = c("127.0.0.1:2222", "127.0.0.1:2223"), type = "worker", index = 0))
 #' @family clusters
 #' @export

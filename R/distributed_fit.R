@@ -137,24 +137,26 @@
 #'     path) and `workers` (a data frame as above).
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
-#'     step. A script then ends with exit status 75.
+#'     step. A script that does not catch it ends with exit status 75.
 #'
 #'   The field `exception` of the condition is the error of the Python core. If this process trains, an error
 #'   in `model` or another function is raised unchanged.
 #' @seealso [plot.tfdistr_fit()] for the methods of the result.
-#' @examplesIf reticulate::py_module_available("keras")
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
 #' model <- function() {
-#'   keras <- reticulate::import("keras")
-#'   model <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-#'   model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
-#'   model
+#'   keras_model_sequential() |>
+#'     layer_flatten() |>
+#'     layer_dense(10, activation = "softmax") |>
+#'     compile("adam", "sparse_categorical_crossentropy", metrics = "accuracy")
 #' }
 #' fit <- distributed_fit(
 #'   model, load_dataset("digits"),
 #'   cluster = local_cluster(workers = 2), epochs = 3, seed = 1
 #' )
 #' fit
-#' dim(fit$model$predict(load_dataset("digits", "test")$arrays()[[1]], verbose = 0L))
+#' test <- load_dataset("digits", "test")$arrays()
+#' dim(predict(fit, test[[1]]))
 #' @family functions for training
 #' @export
 distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = "multi_worker_mirrored",

@@ -16,7 +16,7 @@
 #' @source P. Goyal et al. (2017), Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour,
 #'   <https://arxiv.org/abs/1706.02677>, for "linear" and the warm-up; A. Krizhevsky (2014), One weird trick
 #'   for parallelizing convolutional neural networks, <https://arxiv.org/abs/1404.5997>, for "sqrt".
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' scaled_learning_rate(0.1, num_workers = 4)
 #' scaled_learning_rate(0.1, num_workers = 4, scale = "sqrt")
 #' @family functions for training

@@ -32,16 +32,17 @@
 #'   in use already, the port can't be used, or other workers are missing.
 #' @source <https://github.com/keras-team/keras/issues/20585>: why the stock strategy can't train Keras 3
 #'   models.
-#' @examplesIf reticulate::py_module_available("keras")
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
 #' strategy <- multi_worker_mirrored_strategy()
-#' keras <- reticulate::import("keras")
 #' with(strategy$scope(), {
-#'   model <- keras$Sequential(list(keras$layers$Dense(1L)))
-#'   model$compile("sgd", "mse")
+#'   model <- keras_model_sequential() |>
+#'     layer_dense(1) |>
+#'     compile("sgd", "mse")
 #' })
 #' x <- matrix(rnorm(64), ncol = 2)
-#' history <- model$fit(x, x[, 1, drop = FALSE], batch_size = 16L, epochs = 2L, verbose = 0L)
-#' length(history$history$loss)
+#' history <- model |> fit(x, x[, 1], batch_size = 16, epochs = 2, verbose = 0)
+#' length(history$metrics$loss)
 #' @family functions for a loop of your own
 #' @export
 multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_resolver = NULL,

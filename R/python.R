@@ -38,9 +38,19 @@ core <- function(convert = FALSE) {
     first <- !length(ls(doors))
     if (first) import_core()
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
-    if (first) core()$log_in_r()
+    if (first) {
+      core()$log_in_r()
+      end_with_session()
+    }
   }
   doors[[door]]
+}
+
+# Does what the core does at the end of its process. Since version 1.43, reticulate lets R end without Python's
+# end; if it is told to finalize Python, this may be done already.
+end_with_session <- function() {
+  end <- function(...) try(core()$run_at_exit(), silent = TRUE)
+  reg.finalizer(doors, end, onexit = TRUE)
 }
 
 # Evaluates code that makes a strategy. What R packages do when a Python module is imported comes after it:
@@ -96,10 +106,8 @@ check_core_version <- function(version, wanted = as.character(utils::packageVers
 #'   "reticulate", "Python", "core", "tensorflow", "keras"), `version` (`NA` if it is not installed) and
 #'   `from` (a path; `NA` if it is not installed), and the attribute `chosen_by`: what made reticulate choose
 #'   this Python. `core` is the Python part of tfdistr.
-#' @examples
-#' if (reticulate::py_available(initialize = TRUE)) {
-#'   tfdistr_config()
-#' }
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' tfdistr_config()
 #' @export
 tfdistr_config <- function() {
   python <- reticulate::py_config()

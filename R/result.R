@@ -89,15 +89,15 @@ workers_frame <- function(workers) {
 #' @param fit A result of [distributed_fit()].
 #' @return The Keras model, in this process. It is built on first use.
 #' @section Errors: The errors of the model function.
-#' @examplesIf reticulate::py_module_available("keras")
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
 #' model <- function() {
-#'   keras <- reticulate::import("keras")
-#'   model <- keras$Sequential(list(keras$layers$Dense(1L)))
-#'   model$compile("sgd", "mse")
-#'   model
+#'   keras_model_sequential() |>
+#'     layer_dense(1) |>
+#'     compile("sgd", "mse")
 #' }
 #' fit <- distributed_fit(model, as.matrix(mtcars["wt"]), mtcars$mpg, seed = 1)
-#' trained_model(fit)$count_params()
+#' count_params(trained_model(fit))
 #' @family functions for training
 #' @export
 trained_model <- function(fit) {
@@ -154,14 +154,14 @@ fit_title <- function(x) {
 #'   for each epoch and a column for each metric) and `workers`. `plot()`: its argument, invisibly.
 #'   `as.data.frame()`: a data frame with a row for each epoch and metric and the columns `epoch` (from 1),
 #'   `metric`, `value` and `data` ("training" or "validation").
-#' @examplesIf reticulate::py_module_available("keras")
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
 #' model <- function() {
-#'   keras <- reticulate::import("keras")
-#'   model <- keras$Sequential(list(keras$layers$Dense(1L)))
-#'   model$compile("sgd", "mse", metrics = list("mae"))
-#'   model
+#'   keras_model_sequential() |>
+#'     layer_dense(1) |>
+#'     compile("sgd", "mse", metrics = "mae")
 #' }
-#' fit <- distributed_fit(model, as.matrix(mtcars[c("wt", "qsec")]), mtcars$mpg / 20, epochs = 5, seed = 1)
+#' fit <- distributed_fit(model, mtcars[c("wt", "qsec")], mtcars$mpg / 20, epochs = 5, seed = 1)
 #' summary(fit)
 #' plot(fit)
 #' as.data.frame(fit)

@@ -12,7 +12,7 @@
 #'   `variables`, named character vectors; `attached`, a character vector of packages with their versions; and
 #'   `checks`, the data frame of [doctor()].
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' tfdistr_sitrep()
 #' @family clusters
 #' @export

@@ -20,7 +20,7 @@
 #' @return The number of batches, an integer: rounded up, or down with `drop_remainder`.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if there would be no step
 #'   at all.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' steps_per_epoch(1000, 256)
 #' steps_per_epoch(1000, 256, drop_remainder = TRUE)
 #' @family functions for training

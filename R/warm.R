@@ -47,7 +47,7 @@ end_at_quit <- function() {
 #' server again, unless its cluster has `warm = FALSE`.
 #'
 #' @return `NULL`, invisibly.
-#' @examplesIf reticulate::py_available(initialize = TRUE)
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' stop_warm_workers()
 #' @family clusters
 #' @export

@@ -10,4 +10,4 @@ trap 'rm -rf "$stage"' EXIT
 mkdir "$stage/tfdistr"
 tar -cf - --exclude='./.[a-z]*' . | tar -xf - -C "$stage/tfdistr"
 cd "$out"
-R CMD build --no-build-vignettes "$stage/tfdistr"
+R CMD build "$stage/tfdistr"

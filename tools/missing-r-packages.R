@@ -1,5 +1,5 @@
 # Prints the packages that DESCRIPTION names and that R does not have, or has too old.
-# reticulate is left out: it has a script of its own.
+# reticulate and keras3 with its family are left out: they have scripts of their own.
 fields <- read.dcf("DESCRIPTION", c("Imports", "Suggests", "Config/Needs/development"))
 wanted <- trimws(unlist(strsplit(fields, ",")))
 name <- sub("[ (].*", "", wanted)
@@ -8,4 +8,4 @@ have <- mapply(function(name, version) {
   path <- find.package(name, quiet = TRUE)
   length(path) == 1L && packageVersion(name) >= version
 }, name, version)
-writeLines(setdiff(name[!have], "reticulate"))
+writeLines(setdiff(name[!have], c("reticulate", "keras3", "tensorflow", "tfdatasets")))

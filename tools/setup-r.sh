@@ -14,7 +14,7 @@ packages=$(missing_packages | xargs)
 
 if [ -z "$(apt_missing r-base-core)" ] && have apt-get; then
   # shellcheck disable=SC2046 # one word per package
-  apt_install r-base-dev pandoc $(for name in $packages; do echo "r-cran-$name" | tr '[:upper:]' '[:lower:]'; done)
+  apt_install r-base-dev pandoc qpdf $(for name in $packages; do echo "r-cran-$name" | tr '[:upper:]' '[:lower:]'; done)
 elif [ -n "$packages" ]; then
   say "R packages from CRAN: $packages"
   # shellcheck disable=SC2086 # one word per package

@@ -34,6 +34,7 @@ NAMES = {
     "tf_config": "cluster.config",
     "worker_index": "strategies.place",
     # The session
+    "run_at_exit": "_utils.at_exit:run",
     "in_r": "_utils.in_r",
     "log_in_r": "_utils.in_r",
     "hold_import_hooks": "_utils.import_hooks",

@@ -19,9 +19,10 @@ difference <- function(one, other) {
 }
 
 # Starts one of scripts/, or another file by its path, in an R session of its own, which ends with the test at
-# the latest. `$output()` is what it has printed.
+# the latest. `$output()` is what it has printed, `$temporary` its folder for temporary files.
 start_script <- function(name, args = character(), env = character(), frame = parent.frame(), folder = NULL) {
   output <- withr::local_tempfile(.local_envir = frame)
+  temporary <- withr::local_tempdir(.local_envir = frame) # what is killed leaves files behind
   file <- if (basename(name) == name) testthat::test_path("scripts", name) else name
   process <- processx::process$new(
     file.path(R.home("bin"), "Rscript"),
@@ -30,12 +31,14 @@ start_script <- function(name, args = character(), env = character(), frame = pa
     env = c(
       "current", env,
       RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "2",
-      TMPDIR = withr::local_tempdir(.local_envir = frame) # what is killed leaves files behind
+      TMPDIR = temporary
     ),
     stdout = output, stderr = "2>&1"
   )
   withr::defer(process$kill_tree(), envir = frame)
-  list(process = process, output = function() paste(readLines(output), collapse = "\n"))
+  list(
+    process = process, output = function() paste(readLines(output), collapse = "\n"), temporary = temporary
+  )
 }
 
 # Waits until a condition holds; an error after so many seconds.

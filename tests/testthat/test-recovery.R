@@ -124,3 +124,11 @@ test_that("a script that is told to end exits with status 75", {
   fix <- sprintf("Fix: Go on with the same call, run_dir = '%s' and resume = TRUE.", normalizePath(run))
   expect_match(script$output(), fix, fixed = TRUE)
 })
+
+test_that("a script can catch that it is told to end", {
+  skip_slow()
+  script <- start_script("told-to-end.R", c(withr::local_tempfile(), "catch"))
+  script$process$wait(120000)
+  expect_identical(script$process$get_exit_status(), 0L)
+  expect_match(script$output(), "caught: tfdistr.errors.JobStoppedError", fixed = TRUE)
+})

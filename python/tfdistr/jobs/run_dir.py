@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tfdistr._utils import at_exit
 from tfdistr._utils.trusted_files import take_folder
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
@@ -62,7 +62,7 @@ def keep_run_dir(run_dir: Path) -> None:
     _temporary.discard(run_dir)
 
 
-@atexit.register
+@at_exit.register
 def remove_temporary() -> None:
     """Remove the temporary folders of successful jobs."""
     for folder in _temporary:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import threading
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._private.remote_calls import call, forget_servers, keep_for_ever
+from tfdistr._utils import at_exit
 from tfdistr.cluster.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.servers.server import SERVERS, STOP, THREADS, answers, check_servers
@@ -86,8 +86,8 @@ def prepare_dismissal() -> None:
     _stop.cache_clear()
     _stop()
     # Even if all servers answer: a server can be halted after the call.
-    atexit.unregister(keep_for_ever)
-    atexit.register(keep_for_ever)
+    at_exit.unregister(keep_for_ever)
+    at_exit.register(keep_for_ever)
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from the stock class:
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr._utils import at_exit
 from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of, optional_whole
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import what_to_tell
@@ -165,7 +165,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         self._seed_pipelines()
         note_strategy(self)
         if extended.num_workers > 1:
-            atexit.register(self.leave)
+            at_exit.register(self.leave)
 
     @property
     def communication(self) -> str:
@@ -293,7 +293,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def report_failure(self, message: str) -> None:
         """Tell the peers that this worker failed, so that they stop with ``message`` instead of waiting."""
         if self.num_workers > 1:
-            atexit.unregister(self.leave)
+            at_exit.unregister(self.leave)
             self.extended.collectives.report_failure(message)
 
     def leave(self) -> None:
@@ -304,7 +304,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """
         if self.num_workers == 1:
             return
-        atexit.unregister(self.leave)
+        at_exit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
             self.report_failure(what_to_tell(error, self.worker_index, self.tasks))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import itertools
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tfdistr._utils import at_exit
 from tfdistr._utils.log_tail import last_lines
 from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.warm import remote
@@ -256,7 +256,7 @@ class _Servers:
 
 
 _servers = _Servers()
-atexit.register(_servers.end)
+at_exit.register(_servers.end)
 os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # the parent owns its servers
 
 

@@ -20,7 +20,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from tfdistr.data.source import make_source  # noqa: E402
-from tfdistr.training import job, steps, train  # noqa: E402
+from tfdistr.training import job, steps  # noqa: E402
+from tfdistr.training.tasks import run_task  # noqa: E402
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 20)).astype("float32")
@@ -63,7 +64,7 @@ def by_distributed_fit(by_batch: bool, width: int = 8, dtype: str = "float32", b
         model=lambda: model(width), data=make_source(X, Y), callbacks=[count], batch_size=batch_size,
         epochs=EPOCHS, seed=1, gradient_dtype=dtype, shuffle=False,
     )  # fmt: skip
-    trained = train.train(task, strategy, lambda *args, **fields: None)
+    trained = run_task(task, strategy, lambda *args, **fields: None)
     return count.sent, trained
 
 
