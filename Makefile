@@ -26,10 +26,10 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-cross check equality chaos faults docs bench scaling clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-debian13 test-cross check equality chaos faults docs bench scaling clean
 
 help: ## show this
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 setup: ## R, its packages, .venv and the R package; quick when all is there
 	@tools/setup.sh
@@ -41,8 +41,8 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@tools/test.sh test-python,test-r+check+test-cross+lint test-alone
 
-test-all: setup ## the slow tests too, all cases of equality, all faults and a little chaos
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+test-cross+lint test-alone equality faults chaos
+test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+test-cross+lint test-alone equality faults chaos test-debian13
 
 lint: setup ## ruff, mypy, import-linter, lintr
 	@failed=0; \
@@ -62,10 +62,13 @@ test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 	@tools/setup-keras3.sh
 	Rscript tools/test-r.R $(T)
 
+test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), in a chroot that its own set-up fills; needs root
+	@tools/test-debian13.sh
+
 test-cross: setup ## R and Python in one process, through rpy2
 	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)')
 
-check: setup ## R CMD check, without the tests that test-r runs; fails on warnings
+check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes
 	@tools/check-r.sh
 
 equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in, VIRTUAL=4

@@ -76,8 +76,8 @@ abort_as_in_python <- function(error, call) {
   if (kind == "job_stopped" && !interactive()) end_of_script(raise, field("code")) else raise()
 }
 
-# Raises an error. If nobody catches it, a script ends with this status, by which schedulers know a preemption: an
-# uncaught error of R has no status but 1.
+# Raises an error. If nobody catches it, a script ends with this status: schedulers know a preemption by it.
+# An uncaught error of R has no status but 1.
 end_of_script <- function(raise, status) {
   error <- rlang::catch_cnd(raise(), "error")
   signalCondition(error)

@@ -17,7 +17,8 @@ new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
   }
   before_start <- function(seed, run_dir) {
     save_functions(functions, seed, run_dir)
-    scratch$folder <- file.path(run_dir, "tmp")
+    # R 4.5 takes no folder with a space in its path.
+    scratch$folder <- if (grepl(" ", run_dir)) tempfile("tfdistr-") else file.path(run_dir, "tmp")
     dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
     worker_env(scratch$folder)
   }

@@ -46,8 +46,8 @@ core <- function(convert = FALSE) {
   doors[[door]]
 }
 
-# Does what the core does at the end of its process. Since version 1.43, reticulate lets R end without Python's
-# end; if it is told to finalize Python, this may be done already.
+# Does what the core does at the end of its process. Since version 1.43, reticulate lets R end without the end
+# of Python; if it is told to finalize Python, this may be done already.
 end_with_session <- function() {
   end <- function(...) try(core()$run_at_exit(), silent = TRUE)
   reg.finalizer(doors, end, onexit = TRUE)
