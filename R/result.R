@@ -145,7 +145,8 @@ fit_title <- function(x) {
 #'
 #' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
 #' of its kind. After `readRDS()`, in any session, it predicts the same bits. For this, the result holds the
-#' weights and the state of the optimizer as they were after the training, in memory.
+#' weights and the state of the optimizer as they were after the training, in memory. So `bundle()` of the
+#' package bundle returns a result unchanged.
 #'
 #' @param object,x A result of [distributed_fit()].
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base

@@ -86,6 +86,14 @@ test_that("saveRDS() and readRDS() keep the model, in another session", {
   expect_identical(readRDS(files[[3L]]), list(expected, expected, expected))
 })
 
+test_that("bundle() has nothing to add to a fit", {
+  skip_if_not_installed("bundle")
+  of_bundle <- function(name) getExportedValue("bundle", name)
+  fit <- some_fit()
+  again <- unserialize(serialize(of_bundle("bundle")(fit), NULL))
+  expect_identical(predict(of_bundle("unbundle")(again), x), predict(fit, x))
+})
+
 test_that("str() and names() make no model", {
   fit <- some_fit()
   attr(fit, "session") <- rlang::env_clone(attr(fit, "session"))
