@@ -12,8 +12,10 @@
 #' @param batch_size Number of examples in a batch; `NULL` if `newdata` is a function that gives batches.
 #' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or [mpi_cluster()]; by default this process.
-#' @param output String: a new or empty folder. The outputs are written there, in files of some 64 MiB in
-#'   NumPy's format (`.npy`), and are never in memory together.
+#' @param output String: a new or empty folder. The outputs are written there, in files of some 64 MiB each,
+#'   and are never in memory together.
+#' @param output_format Format of these files: `"npy"` (of NumPy), or `"parquet"` (needs Python's pyarrow; R
+#'   reads them with the package arrow): a row for each example, a column for each output.
 #' @return An array, whose first dimension counts the examples, or a list of arrays for a model with several
 #'   outputs. With `output`: the paths of the files, in the order of the data.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model, and the errors of
@@ -31,11 +33,11 @@
 #' @family functions for training
 #' @export
 predict.tfdistr_fit <- function(object, newdata, ..., batch_size = 32, steps = NULL, cluster = NULL,
-                                output = NULL) {
+                                output = NULL, output_format = "npy") {
   rlang::check_dots_empty()
   predicted <- use_fit(
     object, core(convert = TRUE)$predict, newdata, cluster,
-    batch_size = batch_size, steps = steps, output = output, name = "newdata"
+    batch_size = batch_size, steps = steps, output = output, output_format = output_format, name = "newdata"
   )
   if (is.null(output)) predicted else paths(predicted)
 }

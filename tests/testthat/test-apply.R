@@ -36,6 +36,10 @@ test_that("predict() and evaluate() give the values of the model, here and on wo
   expect_identical(basename(files), c("predictions-00000.npy", "predictions-00001.npy"))
   numpy <- reticulate::import("numpy")
   expect_identical(do.call(rbind, lapply(files, numpy$load)), expected)
+  table <- predict(fit, x, output = file.path(folder, "table"), output_format = "parquet")
+  expect_identical(basename(table), "predictions-00000.parquet")
+  read <- reticulate::import("pyarrow.parquet")$read_table(table)
+  expect_identical(unlist(read$to_pydict()$predictions), c(t(expected)))
 })
 
 test_that("a fit goes on as one run would, also on workers", {
@@ -61,8 +65,8 @@ test_that("a validation has its part of the examples and its epochs", {
   expect_identical(history$val_loss[c(2L, 5L)], fit$history$val_loss)
 })
 
-# keras3#86, keras3#407, keras3#799: a model in an .rds file is an invalid pointer.
-test_that("saveRDS() and readRDS() keep the model, in another session", {
+# A model in an .rds file is an invalid pointer.
+test_that("keras3#86 #407 #799: saveRDS() and readRDS() keep the model, in another session", {
   fit <- local_fit()
   folder <- withr::local_tempdir()
   files <- file.path(folder, c("fit.rds", "x.rds", "out.rds"))
@@ -113,9 +117,9 @@ test_that("what cannot be saved says so when it is read", {
 })
 
 # tensorflow#575 (R): the first validation with an R generator freezes under a strategy. keras3#166,
-# keras3#355, keras3#584, keras3#1090: R generators are in a deadlock, or much slower than others.
-# keras3#1157: data larger than memory has no way to several devices.
-test_that("a generator in R is read by the thread that trains, on one worker and on two", {
+# keras3#355, keras3#584, keras3#1090: R generators are in a deadlock, or much slower than others (how much:
+# benchmarks/generators.R). keras3#1157: data larger than memory has no way to several devices.
+test_that("tensorflow#575, keras3#166 #355 #584 #1090 #1157: R generators train on one worker and on two", {
   given <- function() {
     calls <- 0L
     function() {

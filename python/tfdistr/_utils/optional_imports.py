@@ -35,3 +35,19 @@ def figure(width: float, height: float) -> Any:
             "plot() needs matplotlib.", received="no matplotlib", fix="pip install 'tfdistr[plot]'"
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def parquet(what: str) -> tuple[Any, Any]:
+    """Import pyarrow and its module for parquet files. The user calls what needs them by ``what``.
+
+    Raises:
+        ArgumentError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ArgumentError(
+            f"{what} needs pyarrow.", received="no pyarrow", fix="pip install 'tfdistr[parquet]'"
+        ) from error
+    return pyarrow, pyarrow.parquet

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr._utils.arguments import optional_whole
+from tfdistr._utils.arguments import one_of, optional_whole
 from tfdistr._utils.foreign import Named
+from tfdistr._utils.optional_imports import parquet
 from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
 from tfdistr.data.steps import steps_per_epoch
 from tfdistr.errors import ArgumentError
@@ -22,7 +23,7 @@ from tfdistr.jobs.run_dir import make_run_dir, remove_run_dir
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_values import map_inputs
-from tfdistr.training.prediction_files import FOLDER, files_of, in_structure
+from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
 
 if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
@@ -51,10 +52,20 @@ def evaluate(
 
 
 def predict(
-    caller: Caller, result: FitResult, *, x: Any, cluster: Any, output: Any, name: str = "x", **numbers: Any
-) -> Any:
+    caller: Caller, result: FitResult, *, x: Any, cluster: Any, output: Any, output_format: Any,
+    name: str = "x", **numbers: Any,
+) -> Any:  # fmt: skip
     """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
+    as_parquet = one_of("output_format", output_format, ("npy", "parquet")) == "parquet"
+    if as_parquet:
+        parquet('`output_format="parquet"`')
     folder = None if output is None else _empty_folder(output)
+    if folder is None and as_parquet:
+        raise ArgumentError(
+            '`output_format="parquet"` is the format of files, so it needs `output`.',
+            received="no `output`",
+            fix='Pass output="predictions", for example.',
+        )
     here = cluster is None and not JOINED.settings
     model = result.model if here else None
     state = result.trained.state()
@@ -63,7 +74,7 @@ def predict(
     if cluster is not None:
         run_dir = Path(str(_on_cluster(job, caller, cluster, keep=True).run_dir))
         try:
-            return _collect(run_dir / FOLDER, folder)
+            return _collect(run_dir / FOLDER, folder, as_parquet)
         finally:
             remove_run_dir(run_dir)
     from tfdistr.training.predict import write_predictions
@@ -75,7 +86,7 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
         context = job.context(training=False)
         write_predictions(model, job.source, context, job.steps_per_epoch, Path(scratch))
-        return _collect(Path(scratch), folder)
+        return _collect(Path(scratch), folder, as_parquet)
 
 
 def _empty_folder(output: Any) -> Path:
@@ -159,12 +170,14 @@ def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -
     return result
 
 
-def _collect(written: Path, folder: Path | None) -> Any:
+def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
     """The outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
     found = files_of(written)
     if folder is None:
         return in_structure(written, [_joined(files) for files in found])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if as_parquet:
+        return write_parquet(written, folder)
     moved = []
     for leaf, files in enumerate(found):
         name = "predictions" if len(found) == 1 else f"predictions-{leaf}"

@@ -120,6 +120,7 @@ class FitResult:
         steps: int | None = None,
         cluster: LocalCluster | MpiCluster | None = None,
         output: str | os.PathLike[str] | None = None,
+        output_format: str = "npy",
     ) -> Any:
         """Compute the outputs of the model, each example once, in the order of the data.
 
@@ -131,15 +132,17 @@ class FitResult:
             steps: Number of batches; by default all.
             cluster: Where to compute: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``; by default
                 in this process.
-            output: A new or empty folder. The outputs are written there, in files of some 64 MiB that
-                ``numpy.load()`` reads, and are never in memory together.
+            output: A new or empty folder. The outputs are written there, in files of some 64 MiB each, and
+                are never in memory together.
+            output_format: Format of these files: "npy" (``numpy.load()`` reads them), or "parquet" (needs
+                pyarrow): a row for each example, a column for each output.
 
         Returns:
             The outputs, in the structure that the model returns; with ``output``, the paths of the files in
-            the order of the data (if the model has several outputs, a list of paths for each).
+            the order of the data (with .npy files and several outputs, a list of paths for each output).
 
         Raises:
-            ArgumentError: The data does not fit the model.
+            ArgumentError: The data does not fit the model, or pyarrow is not installed.
 
         Example:
             >>> fit.predict(tfdistr.load_dataset("digits", "test")).shape
@@ -148,8 +151,9 @@ class FitResult:
         from tfdistr.jobs.apply import predict
 
         return predict(
-            Caller(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output
-        )
+            Caller(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output,
+            output_format=output_format,
+        )  # fmt: skip
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> FitResult:
         """The result with another way to make its model; see ``Trained``."""

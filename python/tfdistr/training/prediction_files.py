@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdistr._utils.optional_imports import parquet
 from tfdistr.errors import ArgumentError
 
 #: The folder of the outputs in the run directory.
@@ -66,6 +67,49 @@ def files_of(folder: Path) -> list[list[Path]]:
 def in_structure(folder: Path, leaves: list[Any]) -> Any:
     """The leaves in the structure of the outputs."""
     return _filled(json.loads(min(folder.glob("structure-*.json")).read_text()), leaves)
+
+
+def write_parquet(written: Path, folder: Path) -> list[Path]:
+    """Write the outputs as parquet files: a row for each example, a column for each output.
+
+    A column has numbers, or lists of a fixed length (for outputs of more dimensions: lists of lists).
+
+    Args:
+        written: The folder with the files of the workers.
+        folder: Where the parquet files are written.
+
+    Returns:
+        Their paths, in the order of the data.
+    """
+    pyarrow, files = parquet('`output_format="parquet"`')
+    outputs = files_of(written)
+    names = _column_names(in_structure(written, list(range(len(outputs)))))
+    paths = []
+    for number, parts in enumerate(zip(*outputs, strict=True)):
+        columns = {names[leaf]: _column(pyarrow, np.load(part)) for leaf, part in enumerate(parts)}
+        paths.append(folder / f"predictions-{number:05d}.parquet")
+        files.write_table(pyarrow.table(columns), paths[-1])
+    return paths
+
+
+def _column(pyarrow: Any, array: np.ndarray[Any, Any]) -> Any:
+    column = pyarrow.array(array.reshape(-1))
+    lengths = array.shape[1:] if array.shape[1:] != (1,) else ()
+    for length in reversed(lengths):
+        column = pyarrow.FixedSizeListArray.from_arrays(column, length)
+    return column
+
+
+def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
+    """The name of the column of each leaf: its path in the structure."""
+    if isinstance(structure, int):
+        return {structure: ".".join(path) or "predictions"}
+    parts = structure if isinstance(structure, dict) else {str(at): part for at, part in enumerate(structure)}
+    return {
+        leaf: name
+        for key, part in parts.items()
+        for leaf, name in _column_names(part, (*path, key)).items()
+    }
 
 
 def _numbered(outputs: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:

@@ -100,6 +100,42 @@ def test_outputs_go_to_files_of_a_limited_size(fit, monkeypatch, tmp_path):
     np.testing.assert_array_equal(np.concatenate([np.load(file) for file in files]), fit.predict(X))
 
 
+def test_outputs_go_to_parquet_files(fit, cluster, monkeypatch, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(prediction_files, "CHUNK_BYTES", 100)
+    files = fit.predict(X, batch_size=8, output=tmp_path / "out", output_format="parquet")
+    assert [file.name for file in files] == [f"predictions-{number:05d}.parquet" for number in range(3)]
+    read = np.concatenate([pyarrow.read_table(file)["predictions"].to_numpy() for file in files])
+    np.testing.assert_array_equal(read, fit.predict(X)[:, 0])
+    files = fit.predict(X, cluster=cluster, output=tmp_path / "workers", output_format="parquet")
+    read = np.concatenate([pyarrow.read_table(file)["predictions"].to_numpy() for file in files])
+    np.testing.assert_array_equal(read, fit.predict(X)[:, 0])
+
+
+def test_a_parquet_file_has_a_column_for_each_output(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    outputs = {"a": np.arange(2.0), "b": [np.ones((2, 3), "float32"), np.arange(12).reshape(2, 3, 2)]}
+    writer = Writer(tmp_path, 0)
+    writer.write(outputs)
+    writer.flush()
+    (file,) = prediction_files.write_parquet(tmp_path, tmp_path)
+    table = pyarrow.read_table(file).to_pydict()
+    assert table == {
+        "a": [0.0, 1.0], "b.0": [[1.0] * 3] * 2, "b.1": np.arange(12).reshape(2, 3, 2).tolist(),
+    }  # fmt: skip
+
+
+def test_without_pyarrow_there_is_no_parquet(fit, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ArgumentError) as caught:
+        fit.predict(X, output=tmp_path / "out", output_format="parquet")
+    assert str(caught.value).splitlines() == [
+        '`output_format="parquet"` needs pyarrow.', "Received: no pyarrow",
+        "Fix: pip install 'tfdistr[parquet]'",
+    ]  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
 def test_files_of_workers_are_in_the_order_of_the_data(tmp_path):
     for worker in (1, 0):
         writer = Writer(tmp_path, worker)
@@ -141,6 +177,12 @@ def test_a_data_frame_gives_its_columns_by_their_names():
         (lambda fit, folder: fit.predict(X, output=folder), [
             "`output` must be a new or empty folder, so that nothing is overwritten.", "Received: {folder}",
             "Fix: Name another folder, or remove this one."]),
+        (lambda fit, folder: fit.predict(X, output_format="csv"), [
+            "`output_format` must be one of 'npy', 'parquet'.", "Received: 'csv'",
+            "Fix: Use output_format='npy'."]),
+        (lambda fit, folder: fit.predict(X, output_format="parquet"), [
+            '`output_format="parquet"` is the format of files, so it needs `output`.',
+            "Received: no `output`", 'Fix: Pass output="predictions", for example.']),
         (lambda fit, folder: fit.predict(lambda: EXAMPLES.filter(lambda x, y: False)), [
             "`x` must hold at least one example.", "Received: 0 examples", "Fix: Pass data to predict for."]),
         (lambda fit, folder: fit.predict(X, steps=0), [
