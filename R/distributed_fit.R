@@ -194,7 +194,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       y = python_targets(y, "y"),
       validation_data = job$part(validation_data, "validation", python_validation),
       callbacks = job$part(callbacks, "callbacks"),
-      class_weight = if (!is.null(class_weight)) as.list(class_weight),
+      class_weight = if (is.null(names(class_weight))) class_weight else as.list(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
       validation_freq = as.list(validation_freq),
       cluster = workers_cluster(cluster),
@@ -236,9 +236,8 @@ python_parts <- function(value, name, call = rlang::caller_env()) {
   if (!is.list(value) || is.object(value) || !is.null(names(value))) {
     return(python_data(value, name, call))
   }
-  convert <- c(python_data, python_targets, python_data)[seq_along(value)]
-  names <- part_names(name, value)
-  parts <- Map(function(convert, ...) convert(...), convert, value, names, list(call))
+  convert <- function(place, ...) if (place == 2L) python_targets(...) else python_data(...)
+  parts <- Map(convert, seq_along(value), value, part_names(name, value), list(call))
   reticulate::tuple(unname(parts))
 }
 

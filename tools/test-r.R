@@ -36,7 +36,8 @@ left_behind <- function(shared_before) {
   end <- Sys.time() + 10
   repeat {
     shared <- Filter(Negate(in_use), setdiff(Sys.glob("/dev/shm/mpich_shm_*"), shared_before))
-    left <- c(paste("process", processes(), recycle0 = TRUE), shared, list.files(folder, full.names = TRUE))
+    files <- grep("^uv-.*[.]lock$", list.files(folder), value = TRUE, invert = TRUE) # uv leaves its locks
+    left <- c(paste("process", processes(), recycle0 = TRUE), shared, file.path(folder, files, fsep = "/"))
     if (!length(left) || Sys.time() > end) return(left)
     Sys.sleep(0.2)
   }

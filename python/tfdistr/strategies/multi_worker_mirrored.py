@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._utils import at_exit
-from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of, optional_whole
+from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of, optional_whole, whole
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import what_to_tell
 from tfdistr.cluster.rendezvous import cluster_to_join
@@ -109,6 +109,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if count is not None:
             check_virtual_workers(count, communication=communication)
             use_one_thread()
+        bytes_per_pack = whole("bytes_per_pack", bytes_per_pack, minimum=0)
         collectives: Collectives | None = None
         if cluster_resolver is None and chooses_mpi(communication):
             if communication == "auto":

@@ -1,0 +1,171 @@
+"""Rows as Python evaluates them, and what is compared of the values of both languages."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import models
+import numpy as np
+
+import tfdistr
+from tfdistr._utils.in_r import in_r
+from tfdistr.strategies.callbacks import runs_on_chief_only
+
+#: The functions of R that are methods in Python, and the names of their arguments there.
+METHODS = {
+    "predict": ("object", {"newdata": "x"}),
+    "evaluate": ("object", {}),
+    "trained_model": ("fit", {}),
+}
+
+
+def evaluate(expression: Any) -> Any:
+    """The value of an expression of a row."""
+    if isinstance(expression, list):
+        return [evaluate(part) for part in expression]
+    if not isinstance(expression, dict):
+        return expression
+    match expression:
+        case {"call": name}:
+            return call(name, evaluate_arguments(expression.get("arguments", {})))
+        case {"array": numbers, "dim": dim}:
+            return np.asarray(numbers, expression.get("dtype", "float64")).reshape(dim)
+        case {"named": name}:
+            return getattr(models, name)
+        case {"made": name}:
+            return getattr(models, name)()
+        case {"tuple": parts}:
+            return tuple(map(evaluate, parts))
+        case {"folder": name}:
+            return str(Path(tempfile.gettempdir(), name))
+    return evaluate_arguments(expression)
+
+
+def evaluate_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: evaluate(value) for name, value in arguments.items()}
+
+
+def call(name: str, arguments: Mapping[str, Any]) -> Any:
+    """Call a function of tfdistr by its name in R."""
+    if name in METHODS:
+        of, other_names = METHODS[name]
+        others = {other_names.get(key, key): value for key, value in arguments.items() if key != of}
+        if name == "trained_model":
+            return arguments[of].model
+        return getattr(arguments[of], name)(**others)
+    if name == "multi_worker_mirrored_strategy":
+        return tfdistr.MultiWorkerMirroredStrategy(**arguments)
+    return getattr(tfdistr, name)(**arguments)
+
+
+# --- What is compared
+
+
+def see(value: Any, what: str) -> Any:
+    """The part of a value of Python that a row compares."""
+    match what:
+        case "json":
+            tasks = value.tasks if hasattr(value, "tasks") else [value]
+            return [task.to_json() for task in tasks]
+        case "fields":
+            return {**attrs.asdict(value), "workers": value.workers}
+        case "arrays":
+            return list(value.arrays())
+        case "fit":
+            return fit(value, value.history, value.workers)
+        case "columns" if isinstance(value, tfdistr.Diagnosis):
+            return {name: value.columns()[name] for name in ("check", "status", "fix")}
+        case "comparison":
+            return [[row.strategy, row.workers] for row in value.rows]
+        case "nothing":
+            return None
+    return seen_in_both(value, what)
+
+
+def seen_in_both(value: Any, what: str) -> Any:
+    """The part of an object that is the same object in both languages."""
+    match what:
+        case "batches":
+            return [np.asarray(batch) for batch in value]
+        case "chief_only":
+            return [type(value).__name__, runs_on_chief_only(value)]
+        case "layers":
+            return [type(layer).__name__ for layer in value.layers]
+    return value
+
+
+def fit(value: Any, history: Any, workers: Any) -> dict[str, Any]:
+    """What a fit has: weights, state of the optimizer, history, numbers of the job."""
+    optimizer = value.model.optimizer
+    numbers = {name: number for name, number in value.params.items() if name not in ("communication", "seed")}
+    return {
+        "weights": [array.astype("float64") for array in value.model.get_weights()],
+        "optimizer": [np.asarray(variable, "float64") for variable in optimizer.variables],
+        "history": history,
+        "params": numbers,
+        "workers": [[worker["index"], worker["status"]] for worker in workers],
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON that is the same for the same value of both languages.
+
+    R has no scalars, so a list of one is its element. An array is its shape and its numbers, or a digest of
+    its bits if it is large.
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, float | int | np.number | np.bool_):
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, bool):
+            return number
+        return int(number) if float(number).is_integer() else number if np.isfinite(number) else str(number)
+    if isinstance(value, Mapping) and not value:
+        return []  # R knows no difference
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | range):
+        parts = [plain(part) for part in value]
+        return parts[0] if len(parts) == 1 else parts
+    if hasattr(value, "num_replicas_in_sync"):
+        return {"class": type(value).__name__, "replicas": value.num_replicas_in_sync}
+    if hasattr(value, "numpy"):  # a tensor
+        return plain(np.asarray(value))
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    raise TypeError(f"nothing is known of {type(value).__name__}: name what of it is compared, by `see`")
+
+
+def _array(array: np.ndarray[Any, Any]) -> Any:
+    if array.dtype.kind in "OSU":
+        return plain(array.tolist())
+    if not array.ndim:
+        return plain(array.item())
+    numbers = np.ascontiguousarray(array, "float64")
+    if numbers.size > 2000:
+        return {"shape": list(array.shape), "sha256": hashlib.sha256(numbers.tobytes()).hexdigest()}
+    return {"shape": list(array.shape), "numbers": [plain(number) for number in numbers.reshape(-1).tolist()]}
+
+
+def error(caught: BaseException) -> dict[str, Any]:
+    """What an error says, in R's words if it is one of tfdistr."""
+    if not isinstance(caught, tfdistr.TfdistrError):
+        return {"class": type(caught).__name__, "message": str(caught)}
+    parts = [caught.message, caught.received, caught.fix]
+    if isinstance(caught, tfdistr.WorkerFailedError):
+        return {
+            "class": type(caught).__name__, "message": caught.message.split(" of ")[0],
+            "traceback": caught.traceback is not None, "worker": caught.worker, "exit_code": caught.exit_code,
+        }  # fmt: skip
+    return {
+        "class": type(caught).__name__,
+        **{
+            name: None if part is None else in_r(str(part))
+            for name, part in zip(("message", "received", "fix"), parts, strict=True)
+        },
+    }

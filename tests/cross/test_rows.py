@@ -1,0 +1,54 @@
+"""Each row of rows/ gives the same in Python, in R, and in each through the other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from conftest import Both
+from rows import HERE, calls, difference, rows, ways
+
+import tfdistr
+
+pytestmark = pytest.mark.timeout(600)
+
+#: The functions of R that have no row, as only R has them.
+ONLY_IN_R = {"cluster_env", "cluster_lines", "install_tfdistr", "tfdistr_config", "tfdistr_sitrep"}
+
+
+def compare(both: Both, row: dict[str, Any]) -> None:
+    expected, *others = [(way, both.ask(row, way)) for way in ways(row)]
+    assert "broken" not in expected[1], expected[1]["broken"]
+    assert expected[1].get("error", {}).get("class") == row.get("error"), expected
+    for way, observed in others:
+        assert "broken" not in observed, f"{way}: {observed['broken']}"
+        wanted = expected[1]
+        if way != "python_from_r" and "in_r" in row:
+            wanted = {"error": {**wanted["error"], **row["in_r"]}}
+        differs = difference(wanted, observed, row.get("tolerance", 0.0))
+        assert differs is None, f"{expected[0]} and {way} differ at {differs}\n{wanted}\n{observed}"
+
+
+def test_every_function_has_a_row():
+    namespace = HERE.parents[1].joinpath("NAMESPACE").read_text()
+    exports = set(re.findall(r"^export\((\w+)\)$", namespace, re.MULTILINE))
+    all_rows = [row.values[0] for name in ("values", "errors", "jobs") for row in rows(name)]
+    called = set().union(*map(calls, all_rows))
+    assert exports - called == ONLY_IN_R
+    assert {name for name in tfdistr.__all__ if name[0].islower()} <= called
+
+
+@pytest.mark.parametrize("row", rows("values"))
+def test_values(both, row):
+    compare(both, row)
+
+
+@pytest.mark.parametrize("row", rows("errors"))
+def test_errors(both, row):
+    compare(both, row)
+
+
+@pytest.mark.parametrize("row", rows("jobs"))
+def test_jobs(both, row):
+    compare(both, row)
