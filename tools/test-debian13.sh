@@ -22,7 +22,8 @@ if [ ! -e "$root/.complete" ]; then
   for file in /etc/pip.conf /root/.config/pip/pip.conf /usr/local/share/ca-certificates; do
     [ ! -e "$file" ] || { mkdir -p "$root$(dirname "$file")" && cp -r "$file" "$root$(dirname "$file")"; }
   done
-  chroot "$root" update-ca-certificates >/dev/null 2>&1
+  # Inside there is no folder of that name for temporary files.
+  env -u TMPDIR chroot "$root" update-ca-certificates >/dev/null 2>&1 || die "the chroot has no certificates"
   touch "$root/.complete"
 fi
 cp -L /etc/resolv.conf /etc/hosts "$root/etc"
