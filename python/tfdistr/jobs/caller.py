@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import tfdistr
+from tfdistr._utils.foreign import Named
+from tfdistr._utils.function_files import PythonFunction
+from tfdistr._utils.r_function import RFunction, environment_of_r_worker, r_worker_command
+from tfdistr.jobs.run_dir import make_run_dir
 from tfdistr.launch.local import WORKER
+from tfdistr.training.job import Job
 
 
 @dataclass(frozen=True)
@@ -27,3 +35,29 @@ class Caller:
     before_start: Callable[[int, str], Mapping[str, str]] = lambda seed, run_dir: {}
     on_seed: Callable[[int], object] = lambda seed: None
     build: Callable[[], Any] | None = None
+
+    def for_job(self, job: Job) -> Caller:
+        """The caller with the workers that a job needs.
+
+        R functions of a file need R workers. A Python function of a file needs only Python workers, if no
+        other part of the job is a function of R.
+        """
+        of_r = any(isinstance(part, Named | RFunction) for part in job.functions)
+        if of_r and self.command == WORKER:
+            return replace(self, command=r_worker_command(), before_start=_before_r_workers)
+        if not of_r and isinstance(job.model, PythonFunction):
+            return replace(self, command=WORKER, before_start=_before_python_workers)
+        return self
+
+
+def _before_r_workers(seed: int, run_dir: str) -> Mapping[str, str]:
+    # R 4.5 takes no folder with a space in its path.
+    scratch = make_run_dir(None) if " " in run_dir else Path(run_dir, "tmp")
+    scratch.mkdir(mode=0o700, exist_ok=True)  # a run that continues has it already
+    return environment_of_r_worker(scratch)
+
+
+def _before_python_workers(seed: int, run_dir: str) -> Mapping[str, str]:
+    """The workers of an R session find the core in the R package."""
+    folder = str(Path(tfdistr.__file__).parent.parent)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))}

@@ -79,6 +79,7 @@ def fit_on_cluster(
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
     """
+    caller = caller.for_job(job)
     env = caller.before_start(job.seed, str(run_dir))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     recovery = job.recovery
