@@ -10,6 +10,7 @@ offer_functions <- function() {
 
 # Seeds of Python reach 2^32 - 1; R's are signed.
 set_seed_of_job <- function(seed) {
+  keep_random_numbers()
   seed <- as.numeric(reticulate::py_to_r(seed))
   set.seed(if (seed > .Machine$integer.max) seed - 2^32 else seed)
 }

@@ -20,7 +20,6 @@ _WHAT = (
 _BEGIN = """
 Sys.setenv(RETICULATE_PYTHON = {python})
 tfdistr:::core()
-tfdistr:::keep_random_numbers()
 """
 
 
@@ -45,7 +44,7 @@ def start() -> Any:
     for name in set(os.environ) - before - {"R_HOME"}:
         del os.environ[name]  # rpy2 has set it for this process; it is not for others
     try:
-        at_exit.register(_Remover(str(objects.r("tempdir()")[0])))
+        at_exit.register(_End(objects))
         python = os.path.abspath(sys.executable)  # R finds the modules of a static Python by its full path
         objects.r(_BEGIN.format(python=objects.StrVector([python]).r_repr()))
     except Exception as error:
@@ -53,14 +52,18 @@ def start() -> Any:
     return objects
 
 
-class _Remover:
-    """Removes the temporary folder of R, which R would do at its end."""
+class _End:
+    """What R would do at its end: it removes its temporary folder.
 
-    def __init__(self, folder: str) -> None:
-        self._folder, self._owner = folder, os.getpid()
+    And reticulate must end its thread, which else has R flush Python's output while Python ends.
+    """
+
+    def __init__(self, objects: Any) -> None:
+        self._objects, self._folder, self._owner = objects, str(objects.r("tempdir()")[0]), os.getpid()
 
     def __call__(self) -> None:
         if os.getpid() == self._owner:  # and not a fork of it
+            self._objects.r("try(reticulate:::py_finalize(), silent = TRUE)")  # Python itself lives on
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

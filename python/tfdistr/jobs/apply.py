@@ -155,7 +155,7 @@ def _job(
     if joins or cluster is not None:
         config, workers = _KIND.destination(cluster, settings.get("communication", "auto"))
     job = make_job(
-        result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
+        result.trained.recipe_here if cluster is None else result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
         steps_per_epoch=wanted, seed=result.params["seed"], shuffle=False,
         task=task, state=state, **settings,
     )  # fmt: skip

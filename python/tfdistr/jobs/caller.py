@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tfdistr
 from tfdistr._utils.foreign import Named
 from tfdistr._utils.function_files import PythonFunction
 from tfdistr._utils.r_function import RFunction, environment_of_r_worker, r_worker_command
@@ -59,5 +58,5 @@ def _before_r_workers(seed: int, run_dir: str) -> Mapping[str, str]:
 
 def _before_python_workers(seed: int, run_dir: str) -> Mapping[str, str]:
     """The workers of an R session find the core in the R package."""
-    folder = str(Path(tfdistr.__file__).parent.parent)
+    folder = str(Path(__file__).parents[2])
     return {"PYTHONPATH": os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))}

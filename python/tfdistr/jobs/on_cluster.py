@@ -16,7 +16,7 @@ from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.result import FitResult, load_communication, load_history, load_state
+from tfdistr.jobs.result import FitResult, builder, load_communication, load_history, load_state
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
 from tfdistr.jobs.run_dir import keep_run_dir
 from tfdistr.jobs.trained import Trained
@@ -115,7 +115,7 @@ def fit_on_cluster(
         params={**job.params, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        trained=Trained(job.model, lambda: load_state(run_dir), caller.build),
+        trained=Trained(job.model, lambda: load_state(run_dir), caller.build or builder(run_dir)),
         form=form_of(job.data),
     )
 
