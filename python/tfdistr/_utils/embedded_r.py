@@ -68,7 +68,7 @@ class _End:
 
 
 def _unusable(error: Exception) -> ArgumentError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
     return ArgumentError(
         "R in this process needs an R that rpy2 can use, with the R package tfdistr.",
         received=reason,

@@ -52,23 +52,21 @@ class RFunction(FunctionOfFile):
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function in the R of this process."""
-        side = r_of_this_process()
+        function = self.load()
         try:
-            return self._function(side)(*arguments)
+            return function(*arguments)
         except Exception as error:
-            note = side.note(error)
+            note = r_of_this_process().note(error)
             if note:
                 error.add_note(note)
             raise
 
-    def load(self, side: RSide) -> None:
-        """Have R source the file, if it has not done so before."""
-        self._function(side)
-
-    def _function(self, side: RSide) -> Callable[..., Any]:
-        if not side.is_known(self.digest):
+    def load(self) -> Callable[..., Any]:
+        """The function as R has it. R sources the file, if it has not done so before."""
+        if self.digest not in _sourced:
             self.check_file()
-        function: Callable[..., Any] = side.function(self.file, self.name, self.role, self.digest)
+        function = r_of_this_process().function(self.file, self.name, self.role, self.digest)
+        _sourced.add(self.digest)
         return function
 
 
@@ -224,12 +222,6 @@ class RSide:
     error: Callable[[BaseException], tuple[str, str] | None]
     embedded: bool = False
 
-    def is_known(self, digest: str) -> bool:
-        """Whether R has sourced a file with this hash. Note it, if not."""
-        known = digest in _sourced
-        _sourced.add(digest)
-        return known
-
     def note(self, error: BaseException) -> str | None:
         """What a Python user should read beside an error of R; None where others show it."""
         found = self.error(error) if self.embedded else None
@@ -237,7 +229,7 @@ class RSide:
 
 
 _here: list[RSide] = []
-_sourced: set[str] = set()
+_sourced: set[str] = set()  # the hashes of files
 
 
 def use_r(function: Any, seed: Any, error: Any) -> None:
@@ -271,7 +263,7 @@ def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
         side = r_of_this_process()
         side.seed(seed)  # a file may draw random numbers
         for function in functions:
-            function.load(side)
+            function.load()
         side.seed(seed)
 
 
