@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
@@ -105,14 +105,14 @@ def python_function(file: str | os.PathLike[str], name: str) -> PythonFunction:
     try:
         parsed = ast.parse(content, str(path))
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
-        line = f"{path}, line {error.lineno}" if isinstance(error, SyntaxError) else str(path)
+        line = getattr(error, "lineno", None)
         raise ArgumentError(
             "`file` must be a Python file without syntax errors.",
-            received=f"{line}: {getattr(error, 'msg', error)}",
+            received=f"{path}{f', line {line}' if line else ''}: {getattr(error, 'msg', error)}",
             fix="Correct this line.",
         ) from error
     made = dict(_made(parsed))
-    if name not in made and "*" not in made:
+    if name not in made and "*" not in made and not _makes_unnamed(parsed):
         functions = [other for other, node in made.items() if isinstance(node, _FUNCTIONS)]
         raise not_a_function(name, f"{path} {names_of(functions)}")
     node = made.get(name)
@@ -167,6 +167,7 @@ def names_of(functions: list[str]) -> str:
     return f"makes the functions {', '.join(map(repr, functions))}" if functions else "makes no function"
 
 
+_UNNAMED = ("exec", "globals", "setattr")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -200,7 +201,7 @@ def _module(function: PythonFunction) -> ModuleType:
 
 
 def _made(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """The names that the file assigns outside of functions, with their definitions; "*" if others may be."""
+    """The names that the file assigns outside of functions, with their definitions; "*" for an import of all."""
     for node in ast.iter_child_nodes(parsed):
         if isinstance(node, _FUNCTIONS):
             yield node.name, node
@@ -209,14 +210,20 @@ def _made(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 plain = isinstance(target, ast.Name)
-                names = (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+                names = (part.id for part in ast.walk(target) if _is_assigned(part))
                 yield from ((name, node.value if plain else node) for name in names)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("exec", "globals", "setattr"):
-                yield "*", node
-            yield from _made(node)
         elif not isinstance(node, ast.Lambda):
             yield from _made(node)
+
+
+def _is_assigned(part: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+
+
+def _makes_unnamed(parsed: ast.AST) -> bool:
+    """Whether the file may make variables that it does not name."""
+    calls = (node.func for node in ast.walk(parsed) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id in _UNNAMED for called in calls)
 
 
 def _required(node: ast.AST | None) -> tuple[str, ...]:
