@@ -52,7 +52,8 @@ in_role <- function(fun, role) {
 # Prints what parsing alone says of a function of a file, for the core: a key and a value in each line.
 describe_function <- function(args = commandArgs(TRUE)) {
   say <- function(key, value) {
-    cat("tfdistr: ", key, " ", utils::URLencode(paste(value, collapse = " "), reserved = TRUE), "\n", sep = "")
+    value <- utils::URLencode(paste(value, collapse = " "), reserved = TRUE)
+    cat("tfdistr: ", key, " ", value, "\n", sep = "")
   }
   parsed <- tryCatch(
     parse(args[[1L]], keep.source = FALSE, encoding = "UTF-8"),

@@ -283,10 +283,15 @@ def test_the_bits_are_those_of_the_same_model_in_python(file):
 
 
 @needs_r
-def test_an_error_in_a_worker_has_its_r_calls(file):
+@pytest.mark.parametrize("folder", ["run", "run with spaces"])
+def test_an_error_in_a_worker_has_its_r_calls(file, folder):
     file.write_text(f"{R_MODEL}\nbuild <- function() {{ units <- fails(); units }}")
     with pytest.raises(WorkerFailedError) as raised:
-        tfdistr.distributed_fit(tfdistr.r_function(file, "build"), *DATA, cluster=tfdistr.local_cluster(1))
+        tfdistr.distributed_fit(
+            tfdistr.r_function(file, "build"), *DATA, cluster=tfdistr.local_cluster(1),
+            run_dir=file.parent / folder,
+        )  # fmt: skip
+    assert not (file.parent / folder / "tmp").exists()
     assert "simpleError: no units {x} of 50%" in str(raised.value)
     assert "fails()" in raised.value.traceback.partition("R call stack")[2]
 
@@ -302,7 +307,7 @@ def test_an_error_of_the_file_is_one_of_the_worker(file):
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "mpi"), [(1, False), (2, True)])
 def test_other_numbers_of_workers_and_mpi(file, workers, mpi):
-    cluster = tfdistr.mpi_cluster(workers_per_host=workers) if mpi else tfdistr.local_cluster(workers)
+    cluster = tfdistr.mpi_cluster(["localhost"], workers) if mpi else tfdistr.local_cluster(workers)
     data = tfdistr.r_function(file, "data")
     in_r = tfdistr.distributed_fit(
         tfdistr.r_function(file, "build"), data, validation_data=data, cluster=cluster, seed=5, epochs=2
@@ -333,6 +338,10 @@ if __name__ == "__main__":
     # Its data comes from R, as a generator of R makes it: a batch at each call.
     batches = tfdistr.r_function(file, "batches")
     assert tfdistr.distributed_fit(build, batches, batch_size=None, steps_per_epoch=3).history["loss"]
+    # Each layer is where a function of R places it.
+    how = {{"strategy": "model_parallel", "placement": tfdistr.r_function(file, "place")}}
+    placed = tfdistr.distributed_fit(build, images, labels, seed=5, **how)
+    assert placed.history.keys() == mine.history.keys()
     restored = pickle.loads(pickle.dumps(here))
     assert np.array_equal(restored.predict(images[:9]), here.predict(images[:9]))
     try:
@@ -349,7 +358,10 @@ if __name__ == "__main__":
 
 @needs_r
 def test_r_in_this_process(file, tmp_path):
-    file.write_text(f"{R_MODEL}\nbatches <- function() list(array(1, c(4, 8, 8, 1)), array(1L, 4))\n")
+    file.write_text(
+        f"{R_MODEL}\nbatches <- function() list(array(1, c(4, 8, 8, 1)), array(1L, 4))\n"
+        "place <- function(layer) if (startsWith(layer$name, 'dense')) 'cpu:0'\n"
+    )
     program = tmp_path / "program.py"
     program.write_text(IN_ONE_PROCESS)
     ended = subprocess.run(

@@ -18,11 +18,6 @@ has_r <- function(fit) {
   vapply(logs, function(log) any(grepl("R is here: True", log)), NA)
 }
 
-expect_same <- function(one, other) {
-  expect_identical(difference(one$model, other$model), 0)
-  expect_identical(one$history, other$history)
-}
-
 test_that("what is wrong with the file or the name is said at once", {
   file <- python_file()
   expect_snapshot(error = TRUE, python_function(3, "build"))
@@ -47,7 +42,7 @@ test_that("workers are Python processes, and have the bits of the same model in 
   in_python <- distributed_fit(build, data$x, data$y, cluster = cluster, epochs = 2, seed = 5)
   in_r <- distributed_fit(small_model, data$x, data$y, cluster = cluster, epochs = 2, seed = 5)
   expect_identical(has_r(in_python), c(FALSE, FALSE))
-  expect_same(in_python, in_r)
+  expect_same_fit(in_python, in_r)
   expect_identical(predict(in_python, data$x), predict(in_r, data$x))
 })
 
@@ -59,7 +54,7 @@ test_that("with an R function among the arguments, the workers are R processes",
     callbacks = function() list()
   )
   expect_identical(has_r(fit), TRUE)
-  expect_same(fit, distributed_fit(small_model, data$x, data$y, seed = 5))
+  expect_same_fit(fit, distributed_fit(small_model, data$x, data$y, seed = 5))
 })
 
 test_that("a saved fit makes its model by the file, which must be as it was", {

@@ -15,9 +15,10 @@ _WHAT = (
     "R functions run in this process where it trains without `cluster`, or makes a model that Keras alone "
     "cannot make. It needs rpy2 for that."
 )
-# RETICULATE_PYTHON is set in R alone: as a variable of Python it would be one for the workers, too. tfdistr
-# tells this Python that R is here when it is first used.
+# These variables are set in R alone: as variables of Python they would be for the workers, too. tfdistr tells
+# this Python that R is here when it is first used.
 _BEGIN = """
+Sys.setenv(R_HOME = {home})
 Sys.setenv(RETICULATE_PYTHON = {python})
 tfdistr:::core()
 """
@@ -41,12 +42,15 @@ def start() -> Any:
         raise _unusable(error) from error
     # The end of an embedded R aborts or hangs once reticulate has been loaded.
     atexit.unregister(interface.endr)
-    for name in set(os.environ) - before - {"R_HOME"}:
+    home = os.environ.get("R_HOME", "")  # rpy2 has set it
+    for name in set(os.environ) - before:
         del os.environ[name]  # rpy2 has set it for this process; it is not for others
     try:
         at_exit.register(_End(objects))
         python = os.path.abspath(sys.executable)  # R finds the modules of a static Python by its full path
-        objects.r(_BEGIN.format(python=objects.StrVector([python]).r_repr()))
+        quoted = {"python": python, "home": home}
+        values = {name: objects.StrVector([value]).r_repr() for name, value in quoted.items()}
+        objects.r(_BEGIN.format(**values))
     except Exception as error:
         raise _unusable(error) from error
     return objects

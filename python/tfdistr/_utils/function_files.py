@@ -201,7 +201,7 @@ def _module(function: PythonFunction) -> ModuleType:
 
 
 def _made(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """The names that the file assigns outside of functions, with their definitions; "*" for an import of all."""
+    """The names that the file assigns outside of functions, with their code; "*" for an import of all."""
     for node in ast.iter_child_nodes(parsed):
         if isinstance(node, _FUNCTIONS):
             yield node.name, node

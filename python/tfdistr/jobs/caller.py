@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ class Caller:
         command: The program of a worker; the run directory and the worker's index are appended.
         before_start: Called with the seed of a job and its run directory before workers are started there. It
             returns environment variables for the workers; the user's variables take precedence.
+        after_end: Called with the run directory when the workers of a job have ended.
         on_seed: Called with the seed of a job that this process trains, before the functions of the job.
         build: Builds the trained model in this process; None for the job's own function.
     """
@@ -32,6 +34,7 @@ class Caller:
     on_event: Callable[[dict[str, Any]], object] = lambda event: None
     command: Sequence[str] = WORKER
     before_start: Callable[[int, str], Mapping[str, str]] = lambda seed, run_dir: {}
+    after_end: Callable[[str], object] = lambda run_dir: None
     on_seed: Callable[[int], object] = lambda seed: None
     build: Callable[[], Any] | None = None
 
@@ -43,7 +46,9 @@ class Caller:
         """
         of_r = any(isinstance(part, Named | RFunction) for part in job.functions)
         if of_r and self.command == WORKER:
-            return replace(self, command=r_worker_command(), before_start=_before_r_workers)
+            return replace(
+                self, command=r_worker_command(), before_start=_before_r_workers, after_end=_after_r_workers
+            )
         if not of_r and isinstance(job.model, PythonFunction):
             return replace(self, command=WORKER, before_start=_before_python_workers)
         return self
@@ -54,6 +59,10 @@ def _before_r_workers(seed: int, run_dir: str) -> Mapping[str, str]:
     scratch = make_run_dir(None) if " " in run_dir else Path(run_dir, "tmp")
     scratch.mkdir(mode=0o700, exist_ok=True)  # a run that continues has it already
     return environment_of_r_worker(scratch)
+
+
+def _after_r_workers(run_dir: str) -> None:
+    shutil.rmtree(Path(run_dir, "tmp"), ignore_errors=True)
 
 
 def _before_python_workers(seed: int, run_dir: str) -> Mapping[str, str]:

@@ -100,10 +100,13 @@ def fit_on_cluster(
             summary(event)
 
         with preemption:
-            backend, statuses = _with_restarts(
-                backend, caller.command, run_dir, on_event, restarts, job, preemption,
-                elastic=getattr(cluster, "fewest", None) is not None,
-            )  # fmt: skip
+            try:
+                backend, statuses = _with_restarts(
+                    backend, caller.command, run_dir, on_event, restarts, job, preemption,
+                    elastic=getattr(cluster, "fewest", None) is not None,
+                )  # fmt: skip
+            finally:
+                caller.after_end(str(run_dir))
             rows = _rows(statuses, backend)
             if recovery.every is not None:
                 note_result(run_dir, job.epochs, rows)

@@ -1,4 +1,4 @@
-"""One model, written in R and in Python, trained from both languages: the same bits of weights and history."""
+"""One model, written in R and in Python, trained from both languages: the same weights and history."""
 
 import sys
 from pathlib import Path

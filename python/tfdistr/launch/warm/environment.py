@@ -13,8 +13,8 @@ _READ_AT_LOAD = re.compile(
     r"|CUDA_.*|CUDNN_.*|NVIDIA_.*|NCCL_.*|HIP_.*|ROCR_.*"
     r"|MPI4PY_.*|MPICH_.*|MPIR_.*|OMPI_MCA_.*|UCX_.*|FI_.*|HWLOC_.*"
 )
-# Set by a launcher for one process, or by R or rpy2 for their own. The program of a worker names its R.
-_OF_ONE_PROCESS = ("TF_CONFIG", "R_SESSION_TMPDIR", "R_HOME")
+# Set by a launcher for one process, or by R for its own session.
+_OF_ONE_PROCESS = ("TF_CONFIG", "R_SESSION_TMPDIR")
 
 
 def is_read_at_load(name: str) -> bool:
