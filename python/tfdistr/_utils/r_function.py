@@ -107,7 +107,7 @@ def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
         >>> _ = pathlib.Path("model.R").write_text(code)
         >>> fit = tfdistr.distributed_fit(
         ...     tfdistr.r_function("model.R", "build"), tfdistr.load_dataset("digits"),
-        ...     cluster=tfdistr.local_cluster(workers=2), epochs=3)
+        ...     cluster=tfdistr.local_cluster(workers=2), epochs=10, seed=1)
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
