@@ -24,6 +24,7 @@
 #'   optimizer with its state, and the arguments of `compile()`. Afterwards the model has the trained weights
 #'   and the state of the optimizer, as after `fit()`. A model with R functions cannot be sent to workers.
 #'   Then pass a function. Or a result of `distributed_fit()`: the training goes on with a copy of its model.
+#'   Or a function of a Python file, as [python_function()] gives it.
 #' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], a
 #'   `tf.data.Dataset` (of examples, or in batches of the global size), a `PyDataset`, a Python generator, or
 #'   a function. A function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and

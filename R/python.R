@@ -40,6 +40,7 @@ core <- function(convert = FALSE) {
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
     if (first) {
       core()$log_in_r()
+      offer_functions()
       end_with_session()
     }
   }

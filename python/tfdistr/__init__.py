@@ -49,6 +49,7 @@ _MODULES = {
     "make_strategy": "strategies.registry",
     "mpi_cluster": "launch.mpi_cluster",
     "num_workers": "strategies.place",
+    "r_function": "_utils.r_function",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
     "steps_per_epoch": "data.steps",
@@ -59,6 +60,7 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 if TYPE_CHECKING:
+    from tfdistr._utils.r_function import r_function as r_function
     from tfdistr.cluster.config import ClusterConfig as ClusterConfig
     from tfdistr.cluster.config import ClusterPlan as ClusterPlan
     from tfdistr.cluster.config import Task as Task

@@ -27,6 +27,7 @@ NAMES = {
     "make_strategy": "strategies.registry",
     "mpi_cluster": "launch.mpi_cluster",
     "num_workers": "strategies.place",
+    "python_function": "_utils.function_files",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
     "steps_per_epoch": "data.steps",
@@ -41,6 +42,7 @@ NAMES = {
     "lives_on": "_utils.session",
     "reload_environ": "_utils.environ",
     "run_import_hooks": "_utils.import_hooks",
+    "use_r": "_utils.r_function",
     # Clusters
     "describe_local_cluster": "launch.local",
     "parse_tf_config": "cluster.config",

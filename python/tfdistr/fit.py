@@ -71,7 +71,9 @@ def distributed_fit(
             weights, its optimizer with its state, and the arguments of ``compile``. Afterwards the model has
             the trained weights and the state of the optimizer, as after ``model.fit()``. Its classes and
             functions must be at the top level of a script or module. Or a ``FitResult``: the training goes on
-            with a copy of its model.
+            with a copy of its model. Or ``r_function("model.R", "build")``, a function of an R file: then the
+            workers are R processes. ``x``, ``validation_data``, ``callbacks`` and ``placement`` may be such
+            functions, too.
         x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the examples),
             a data frame, the result of ``load_dataset()``, an object that gives examples or batches, or a
             function. The function is called as ``x(ctx)`` (or ``x()``) in every worker and returns a

@@ -16,12 +16,13 @@ PROGRAMS = Path(__file__).parent / "programs"
     [
         ("objects.py", "same objects"), ("errors.py", "same errors"), ("same_weights.py", "same weights"),
         pytest.param("same_bits.py", "same bits", marks=pytest.mark.slow),
+        pytest.param("same_functions.py", "same functions", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_both_languages_agree(program: str, last_line: str) -> None:
+def test_both_languages_agree(program: str, last_line: str, tmp_path: Path) -> None:
     # By absolute path: embedded in a static Python, R could not load its modules otherwise.
     ended = subprocess.run(
-        [str(Path(sys.executable).absolute()), str(PROGRAMS / program)],
+        [str(Path(sys.executable).absolute()), str(PROGRAMS / program), str(tmp_path)],
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]

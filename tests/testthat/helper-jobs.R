@@ -18,6 +18,11 @@ difference <- function(one, other) {
   max(mapply(function(a, b) max(abs(a - b)), one$get_weights(), other$get_weights()))
 }
 
+expect_same_fit <- function(one, other) {
+  testthat::expect_identical(difference(one$model, other$model), 0)
+  testthat::expect_identical(one$history, other$history)
+}
+
 # Starts one of scripts/, or another file by its path, in an R session of its own, which ends with the test at
 # the latest. `$output()` is what it has printed, `$temporary` its folder for temporary files.
 start_script <- function(name, args = character(), env = character(), frame = parent.frame(), folder = NULL) {

@@ -154,10 +154,10 @@ def _job(
     config, workers = (None, 1)
     if joins or cluster is not None:
         config, workers = _KIND.destination(cluster, settings.get("communication", "auto"))
+    recipe = result.trained.recipe_here if cluster is None else result.trained.recipe
     job = make_job(
-        result.trained.recipe, source, num_workers=workers, batch_size=batch_size,
-        steps_per_epoch=wanted, seed=result.params["seed"], shuffle=False,
-        task=task, state=state, **settings,
+        recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
+        seed=result.params["seed"], shuffle=False, task=task, state=state, **settings,
     )  # fmt: skip
     return job, config
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from tfdistr._utils.foreign import Named
+from tfdistr._utils.function_files import PythonFunction
+from tfdistr._utils.r_function import RFunction, environment_of_r_worker, r_worker_command
+from tfdistr.jobs.run_dir import make_run_dir
 from tfdistr.launch.local import WORKER
+from tfdistr.training.job import Job
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,7 @@ class Caller:
         command: The program of a worker; the run directory and the worker's index are appended.
         before_start: Called with the seed of a job and its run directory before workers are started there. It
             returns environment variables for the workers; the user's variables take precedence.
+        after_end: Called with the run directory when the workers of a job have ended.
         on_seed: Called with the seed of a job that this process trains, before the functions of the job.
         build: Builds the trained model in this process; None for the job's own function.
     """
@@ -25,5 +34,38 @@ class Caller:
     on_event: Callable[[dict[str, Any]], object] = lambda event: None
     command: Sequence[str] = WORKER
     before_start: Callable[[int, str], Mapping[str, str]] = lambda seed, run_dir: {}
+    after_end: Callable[[str], object] = lambda run_dir: None
     on_seed: Callable[[int], object] = lambda seed: None
     build: Callable[[], Any] | None = None
+
+    def for_job(self, job: Job) -> Caller:
+        """The caller with the workers that a job needs.
+
+        R functions of a file need R workers. A Python function of a file needs only Python workers, if no
+        other part of the job is a function of R.
+        """
+        of_r = any(isinstance(part, Named | RFunction) for part in job.functions)
+        if of_r and self.command == WORKER:
+            return replace(
+                self, command=r_worker_command(), before_start=_before_r_workers, after_end=_after_r_workers
+            )
+        if not of_r and isinstance(job.model, PythonFunction):
+            return replace(self, command=WORKER, before_start=_before_python_workers)
+        return self
+
+
+def _before_r_workers(seed: int, run_dir: str) -> Mapping[str, str]:
+    # R 4.5 takes no folder with a space in its path.
+    scratch = make_run_dir(None) if " " in run_dir else Path(run_dir, "tmp")
+    scratch.mkdir(mode=0o700, exist_ok=True)  # a run that continues has it already
+    return environment_of_r_worker(scratch)
+
+
+def _after_r_workers(run_dir: str) -> None:
+    shutil.rmtree(Path(run_dir, "tmp"), ignore_errors=True)
+
+
+def _before_python_workers(seed: int, run_dir: str) -> Mapping[str, str]:
+    """The workers of an R session find the core in the R package."""
+    folder = str(Path(__file__).parents[2])
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))}

@@ -16,7 +16,7 @@ from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.result import FitResult, load_communication, load_history, load_state
+from tfdistr.jobs.result import FitResult, builder, load_communication, load_history, load_state
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
 from tfdistr.jobs.run_dir import keep_run_dir
 from tfdistr.jobs.trained import Trained
@@ -79,6 +79,7 @@ def fit_on_cluster(
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
     """
+    caller = caller.for_job(job)
     env = caller.before_start(job.seed, str(run_dir))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     recovery = job.recovery
@@ -99,10 +100,13 @@ def fit_on_cluster(
             summary(event)
 
         with preemption:
-            backend, statuses = _with_restarts(
-                backend, caller.command, run_dir, on_event, restarts, job, preemption,
-                elastic=getattr(cluster, "fewest", None) is not None,
-            )  # fmt: skip
+            try:
+                backend, statuses = _with_restarts(
+                    backend, caller.command, run_dir, on_event, restarts, job, preemption,
+                    elastic=getattr(cluster, "fewest", None) is not None,
+                )  # fmt: skip
+            finally:
+                caller.after_end(str(run_dir))
             rows = _rows(statuses, backend)
             if recovery.every is not None:
                 note_result(run_dir, job.epochs, rows)
@@ -114,7 +118,7 @@ def fit_on_cluster(
         params={**job.params, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        trained=Trained(job.model, lambda: load_state(run_dir), caller.build),
+        trained=Trained(job.model, lambda: load_state(run_dir), caller.build or builder(run_dir)),
         form=form_of(job.data),
     )
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _STATE = "model.npz"
 _SUMMARY = "training.json"
+_DESCRIBED = "description.json"
 
 #: The format of a saved result. Another one is refused.
 _FORMAT = 1
@@ -288,6 +289,8 @@ def save_training(training: Training, run_dir: Path) -> None:
     """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
     if training.model is not None:
         ModelState.of(training.model, training.inputs).write(run_dir / _STATE)
+    if training.described is not None:
+        (run_dir / _DESCRIBED).write_text(training.described)
     names = ("history", "seconds", "communication")
     summary = {name: getattr(training, name) for name in names}
     (run_dir / _SUMMARY).write_text(json.dumps(summary))
@@ -302,6 +305,21 @@ def load_history(run_dir: Path) -> dict[str, list[float]]:
 def load_communication(run_dir: Path) -> str:
     """Read what carried the gradients, as ``save_training`` wrote it."""
     return str(_summary(run_dir)["communication"])
+
+
+def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
+    """What makes a model of the trained kind without its function; None if only its function can."""
+    if not (run_dir / _DESCRIBED).exists():
+        return None
+    with open_own(run_dir / _DESCRIBED) as file:
+        described = file.read().decode()
+
+    def build() -> keras.Model:
+        from tfdistr.training.described_model import made_again
+
+        return made_again(described)
+
+    return build
 
 
 def load_state(run_dir: Path) -> ModelState:

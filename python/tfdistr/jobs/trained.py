@@ -46,9 +46,14 @@ class Trained:
         """The model. It is made at the first use; a model that the caller gave gets its state then."""
         if self._made is None:
             state = self._read()
-            model = of_caller(self.recipe) or (self._build or self.recipe)()
+            model = of_caller(self.recipe) or self.recipe_here()
             self._made, self._inputs = state.give(model), state.inputs
         return self._made
+
+    @property
+    def recipe_here(self) -> Any:
+        """What makes a model of its kind in this process."""
+        return self._build or self.recipe
 
     def state(self) -> ModelState:
         """The state of the model, as it is now."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr._utils.foreign import Named
+from tfdistr._utils.r_function import RFunction
 from tfdistr.cluster.config import cluster_from_env
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import LocalCluster
@@ -24,7 +25,7 @@ def check_data(job: Job) -> None:
     Raises:
         ArgumentError: The data come from a function of R.
     """
-    if any(isinstance(source, Named) for source in (job.data, job.validation)):
+    if any(isinstance(source, Named | RFunction) for source in (job.data, job.validation)):
         raise ArgumentError(
             "The workers of parameter servers read the data in Python, so it cannot be a function of R.",
             received="an R function",

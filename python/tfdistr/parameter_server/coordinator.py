@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr._utils.r_function import RFunction
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
@@ -30,6 +31,7 @@ from tfdistr.servers.lost import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
@@ -174,12 +176,15 @@ class _Chief:
         )
         started = time.monotonic()
         run_epochs(model, job.all_epochs, listed, train, test)
+        seconds = time.monotonic() - started
+        trained = copy_here(job, model, data.dataset, listed.callbacks)
         return ServersTraining(
-            model=copy_here(job, model, data.dataset, listed.callbacks),
+            model=trained,
             history=history_of(dict(model.history.history)),
             inputs=input_spec(data.dataset),
-            seconds=time.monotonic() - started,
+            seconds=seconds,
             communication="none",
+            described=describe_model(trained) if isinstance(job.model, RFunction) else None,
             report=self._numbers(),
         )
 

@@ -107,7 +107,7 @@ def _own_parts(model: keras.Model) -> dict[str, Any]:
     except Exception as error:  # get_config() of the user can raise anything
         reason = str(error).strip().partition("\n")[0]
         raise _unsendable(f"a part that Keras cannot describe: {type(error).__name__}: {reason}") from error
-    if _has_lambda(described):
+    if has_lambda(described):
         raise _unsendable("a lambda, which has no name")
     kind, usual = type(model), keras.Model
     if kind.compile is not usual.compile and kind.compile_from_config is usual.compile_from_config:
@@ -139,7 +139,8 @@ def _unsendable(what: str) -> ArgumentError:
     )
 
 
-def _has_lambda(config: Any) -> bool:
+def has_lambda(config: Any) -> bool:
+    """Whether the description of a model has a lambda."""
     if isinstance(config, dict):
-        return config.get("class_name") == "__lambda__" or any(map(_has_lambda, config.values()))
-    return isinstance(config, list | tuple) and any(map(_has_lambda, config))
+        return config.get("class_name") == "__lambda__" or any(map(has_lambda, config.values()))
+    return isinstance(config, list | tuple) and any(map(has_lambda, config))

@@ -22,7 +22,9 @@ from tfdistr._utils.arguments import (
 )
 from tfdistr._utils.describe import describe
 from tfdistr._utils.foreign import Named
+from tfdistr._utils.function_files import FunctionOfFile
 from tfdistr._utils.pickles import load_value, save_value
+from tfdistr._utils.r_function import begin_with_seed, for_data, for_layers
 from tfdistr.data.source import Arrays, Source
 from tfdistr.errors import ArgumentError
 from tfdistr.training.epoch_range import EpochRange
@@ -50,6 +52,8 @@ def _check_model(model: Any) -> Any:
             received=describe(model),
             fix="Put the code that makes the model into a function: every worker calls it.",
         )
+    if isinstance(model, FunctionOfFile):
+        model.check_no_arguments("model")
     return model
 
 
@@ -137,8 +141,8 @@ class Job:
     """
 
     model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
-    data: Source | Named = attrs.field(metadata=_HIDDEN)
-    validation: Source | Named | None = attrs.field(default=None, metadata=_HIDDEN)
+    data: Source | Named = attrs.field(converter=for_data, metadata=_HIDDEN)
+    validation: Source | Named | None = attrs.field(default=None, converter=for_data, metadata=_HIDDEN)
     callbacks: Any = attrs.field(default=None, converter=_check_callbacks, metadata=_HIDDEN)
     batch_size: int | None = argument(optional_whole, "batch_size", default=32)
     epochs: int = argument(whole, "epochs", default=1)
@@ -157,7 +161,7 @@ class Job:
     learning_rate_factor: float = 1.0
     warmup_epochs: int = argument(whole, "warmup_epochs", default=0, minimum=0)
     strategy: str = "multi_worker_mirrored"
-    options: Mapping[str, Any] = attrs.field(factory=dict, metadata=_HIDDEN)
+    options: Mapping[str, Any] = attrs.field(factory=dict, converter=for_layers, metadata=_HIDDEN)
     communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
     gradient_dtype: str = argument(one_of, "gradient_dtype", GRADIENT_DTYPES, default="float32")
     virtual_workers: int | None = argument(optional_whole, "virtual_workers", default=None)
@@ -167,6 +171,11 @@ class Job:
     task: str = attrs.field(default="fit", metadata=_HIDDEN)
     state: ModelState | None = attrs.field(default=None, metadata=_HIDDEN)
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
+
+    @property
+    def functions(self) -> list[Any]:
+        """The parts that may be functions."""
+        return [self.model, self.data, self.validation, self.callbacks, *self.options.values()]
 
     @property
     def source(self) -> Source:
@@ -261,6 +270,7 @@ class Job:
         """
         job = load_value(run_dir, _NAME)
         assert isinstance(job, Job)
+        begin_with_seed(job.functions, job.seed)
         named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
         present = dict(functions or {})
         return attrs.evolve(job, **{k: present[v.name] for k, v in named.items() if isinstance(v, Named)})

@@ -11,6 +11,7 @@ import keras
 
 from tfdistr import _private
 from tfdistr._utils.foreign import Named
+from tfdistr._utils.r_function import RFunction
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.checkpoint.preemption import Preemption
@@ -19,6 +20,7 @@ from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.worker_strategy import WorkerStrategy
+from tfdistr.training.described_model import describe_model
 from tfdistr.training.job import Job
 from tfdistr.training.loop import fit, fit_by_keras, runs_own_loop
 from tfdistr.training.reader import Reader
@@ -78,6 +80,7 @@ def _train(
     return Training(
         model=model, history=history_of(history), inputs=input_spec(data.dataset), seconds=seconds,
         communication=strategy.communication,
+        described=describe_model(model) if isinstance(job.model, RFunction) else None,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -24,6 +24,7 @@ class Training:
         inputs: Shapes and types of a batch of inputs, with which a model can be built.
         seconds: How long training took, from the first batch on.
         communication: What carried the gradients between workers; see ``FitResult``.
+        described: The description of a model that a function of an R file has made; see ``describe_model``.
     """
 
     model: keras.Model | None
@@ -31,6 +32,7 @@ class Training:
     inputs: Any
     seconds: float
     communication: str
+    described: str | None = field(default=None, kw_only=True)
 
 
 def input_spec(dataset: tf.data.Dataset) -> Any:

@@ -1,36 +1,16 @@
 """R inside this Python process: objects go across as themselves, errors arrive as the other side's own.
 
-R's reticulate binds to the Python that runs already, so both sides see the same objects. They are handed
-over by number: ``take(put(obj)) is obj``, whichever side calls.
+R's reticulate uses the Python that runs already, so both sides see the same objects. They are handed over by
+number: ``take(put(obj)) is obj``, whichever side calls.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
 import sys
 
-os.environ["RETICULATE_PYTHON"] = sys.executable
+from tfdistr._utils import embedded_r
 
-import rpy2.rinterface as rinterface
-import rpy2.robjects as robjects
-
-import tfdistr.jobs.run_dir
-
-# R's end in an embedded process aborts or hangs once reticulate has been loaded; what it would remove:
-atexit.unregister(rinterface.endr)
-atexit.register(shutil.rmtree, robjects.r("tempdir()")[0], ignore_errors=True)
-
-
-
-def leave() -> None:
-    """End this process, whose work is done; its ordinary end crashes now and then."""
-    shutil.rmtree(robjects.r("tempdir()")[0], ignore_errors=True)
-    tfdistr.jobs.run_dir.remove_temporary()
-    sys.stdout.flush()
-    os._exit(0)
-
+robjects = embedded_r.start()
 
 _objects: dict[int, object] = {}
 

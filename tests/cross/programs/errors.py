@@ -50,4 +50,3 @@ if __name__ == "__main__":
     error = expect(bridge.RError, lambda: bridge.r("stop('only in R')"))
     assert str(error) == "only in R"
     print("same errors")
-    bridge.leave()

@@ -43,4 +43,3 @@ if __name__ == "__main__":
     )  # fmt: skip
     assert fit.history["loss"][0] > 0
     print("same objects")
-    bridge.leave()

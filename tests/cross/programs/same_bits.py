@@ -1,6 +1,5 @@
 """The same job with virtual workers from Python and from R, on other numbers of workers: the same bits."""
 
-import bridge
 from digits_job import train, train_in_r
 
 if __name__ == "__main__":
@@ -10,4 +9,3 @@ if __name__ == "__main__":
         assert mine.tobytes() == theirs.tobytes()
     assert history == python.history
     print("same bits")
-    bridge.leave()

@@ -1,6 +1,5 @@
 """The same job from Python and from R, each on two workers: the same weights and history."""
 
-import bridge
 import numpy as np
 from digits_job import train, train_in_r
 
@@ -13,4 +12,3 @@ if __name__ == "__main__":
     for name, values in python.history.items():
         np.testing.assert_allclose(history[name], values, rtol=0, atol=1e-6)
     print("same weights")
-    bridge.leave()
