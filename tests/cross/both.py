@@ -71,7 +71,6 @@ def main(replies: int) -> None:
     with open(replies, "w") as file:
         for line in sys.stdin:
             print(json.dumps(answer(json.loads(line))), file=file, flush=True)
-    bridge.leave()
 
 
 if __name__ == "__main__":
