@@ -69,12 +69,15 @@ class Plan:
     def arguments_of(self, experiment: Experiment) -> dict[str, Any]:
         """The arguments of the training of one step for an experiment."""
         kept = {name: value for name, value in self.arguments.items() if name not in _LONG}
-        epoch = whole("initial_epoch", kept.get("initial_epoch", 0), minimum=0) + 1
-        # No validation is in this epoch. With an epoch of one step, data of any form is read in the same way.
-        changed: dict[str, Any] = {"epochs": epoch, "steps_per_epoch": 1, "validation_freq": [epoch + 1]}
-        if experiment.virtual_workers is not None:
-            changed["virtual_workers"] = experiment.virtual_workers
-        return kept | changed
+        return kept | self.changed_by(experiment)
+
+    def changed_by(self, experiment: Experiment) -> dict[str, Any]:
+        """The arguments that an experiment changes or adds."""
+        epoch = whole("initial_epoch", self.arguments.get("initial_epoch", 0), minimum=0) + 1
+        # No validation is in this epoch.
+        changed = {"epochs": epoch, "steps_per_epoch": 1, "validation_freq": [epoch + 1]}
+        virtual = experiment.virtual_workers
+        return changed if virtual is None else {**changed, "virtual_workers": virtual}
 
 
 def plan_same_fit(model: Any, workers: Any, tolerance: Any, arguments: Mapping[str, Any]) -> Plan:
