@@ -19,7 +19,8 @@
 #'   that of `verbose` is 0. The comparison chooses `cluster`, `strategy` and `run_dir` itself.
 #' @param workers At least two different numbers of workers.
 #' @param tolerance Number: the largest difference that is allowed, absolute for values up to 1, else relative
-#'   to the largest value of the array. `NULL` for 1e-6, or 0 with `virtual_workers`: the same bits.
+#'   to the largest value of the array. `NULL` for 1e-6, or 0 with `virtual_workers`: the same bits. The
+#'   outputs may differ by 10 times as much, because the differences of the weights add up in them.
 #' @return A list of the results of [distributed_fit()], in the order of the number of workers, invisibly.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, and the errors of
 #'   [distributed_fit()].
@@ -28,6 +29,7 @@
 #' digits <- load_dataset("digits", "test")
 #' with_layer <- function(layer = identity) {
 #'   keras_model_sequential() |>
+#'     layer_rescaling(1 / 16) |>
 #'     layer_flatten() |>
 #'     layer() |>
 #'     layer_dense(10, activation = "softmax") |>

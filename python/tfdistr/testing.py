@@ -42,7 +42,8 @@ def assert_same_fit(
         y: Targets, where ``x`` is arrays.
         workers: At least two different numbers of workers.
         tolerance: The largest difference that is allowed: absolute for values up to 1, else relative to the
-            largest value of the array. By default 1e-6, or 0 with ``virtual_workers``: the same bits.
+            largest value of the array. By default 1e-6, or 0 with ``virtual_workers``: the same bits. The
+            outputs may differ by 10 times as much, because the differences of the weights add up in them.
         arguments: Further arguments of ``distributed_fit()``, such as ``epochs``. The default of ``seed`` is
             1, that of ``verbose`` is 0.
 
@@ -59,7 +60,8 @@ def assert_same_fit(
     Example:
         >>> from tfdistr.testing import assert_same_fit
         >>> def model(*layers):
-        ...     model = keras.Sequential([keras.layers.Flatten(), *layers, keras.layers.Dense(10, "softmax")])
+        ...     first = [keras.layers.Rescaling(1 / 16), keras.layers.Flatten()]
+        ...     model = keras.Sequential([*first, *layers, keras.layers.Dense(10, "softmax")])
         ...     model.compile("sgd", "sparse_categorical_crossentropy")
         ...     return model
         >>> digits = tfdistr.load_dataset("digits", "test")
@@ -82,6 +84,7 @@ def assert_same_fit(
         ...     assert_same_fit(lambda: model(keras.layers.BatchNormalization()), digits)
         ... except AssertionError as error:
         ...     print(str(error).splitlines()[-1])
+        Warning: ...
         Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2.
         >>> _ = assert_same_fit(lambda: model(keras.layers.BatchNormalization(synchronized=True)), digits)
 

@@ -23,6 +23,9 @@ GROUPS = {
     "output": "outputs",
 }
 
+#: Outputs may differ by so many times the tolerance: the differences of the weights add up in them.
+OUTPUTS = 10
+
 
 def difference(expected: _Array | None, received: _Array | None) -> float:
     """The largest absolute difference, over the size of the values where that is above 1.
@@ -47,17 +50,24 @@ class Pair:
         name: What it is, for a message.
         first: The array of the first fit; None if it has no such array.
         second: The array of the second fit.
+        allowed: The largest difference that is allowed.
     """
 
     group: str
     name: str
     first: _Array | None
     second: _Array | None
+    allowed: float
 
     @property
     def difference(self) -> float:
         """How far the arrays are apart; see ``difference()``."""
         return difference(self.first, self.second)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the arrays are too far apart."""
+        return self.difference > self.allowed
 
     @property
     def same_shape(self) -> bool:
@@ -100,13 +110,14 @@ class Difference:
 
     @property
     def differing(self) -> list[Pair]:
-        """What differs by more than the tolerance."""
-        return [pair for pair in self.pairs if pair.difference > self.tolerance]
+        """What is too far apart."""
+        return [pair for pair in self.pairs if pair.differs]
 
     def __str__(self) -> str:
         """The part of the message that is known by comparing."""
         first, second = self.workers
         worst, *_ = differing = self.differing
+        outputs = f", and the outputs by {OUTPUTS * self.tolerance:g}" if self.tolerance else ""
         counts = []
         for group, plural in GROUPS.items():
             of_group = [pair for pair in self.pairs if pair.group == group]
@@ -114,7 +125,7 @@ class Difference:
             counts.append(f"{number} of {len(of_group)} {plural}")
         return "\n".join([
             f"The fits on {first} and {count_workers(second)} must differ by at most "
-            f"tolerance={self.tolerance:g}.",
+            f"tolerance={self.tolerance:g}{outputs}.",
             f"First difference: {worst.name}, {worst}",
             f"Different: {', '.join(counts)}",
             f"History: {self.parting}",
@@ -136,8 +147,8 @@ def find_difference(
         The first difference; None if all are the same.
     """
     for number in range(1, len(fits)):
-        pairs = tuple(_pairs(fits[0], fits[number], outputs[0], outputs[number]))
-        if any(pair.difference > tolerance for pair in pairs):
+        pairs = tuple(_pairs(fits[0], fits[number], outputs[0], outputs[number], tolerance))
+        if any(pair.differs for pair in pairs):
             numbers = (workers[0], workers[number])
             return Difference(numbers, pairs, tolerance, _parting(fits[0], fits[number], tolerance))
     return None
@@ -148,27 +159,29 @@ def count_workers(number: int) -> str:
     return f"{number} worker{'s' * (number != 1)}"
 
 
-def _pairs(first: FitResult, second: FitResult, output: Any, other: Any) -> Iterator[Pair]:
+def _pairs(first: FitResult, second: FitResult, output: Any, other: Any, tolerance: float) -> Iterator[Pair]:
     """All that is compared of two fits."""
     model, one, two = first.model, first.trained.state(), second.trained.state()
     names = [f'the weight "{weight.path}"' for weight in model.weights]
-    yield from _listed("weight", names, "weight", one.weights, two.weights)
+    yield from _listed("weight", names, "weight", one.weights, two.weights, tolerance)
     variables = model.optimizer.variables if model.optimizer is not None else ()
     names = [f'the variable "{variable.path}" of the optimizer' for variable in variables]
-    yield from _listed("optimizer", names, "variable of the optimizer", one.optimizer, two.optimizer)
+    kind = "variable of the optimizer"
+    yield from _listed("optimizer", names, kind, one.optimizer, two.optimizer, tolerance)
     for name in {**first.history, **second.history}:
         values = [np.asarray(fit.history[name]) if name in fit.history else None for fit in (first, second)]
-        yield Pair("history", f'the metric "{name}"', *values)
-    yield from _listed("output", [], "output", _arrays(output), _arrays(other))
+        yield Pair("history", f'the metric "{name}"', values[0], values[1], tolerance)
+    yield from _listed("output", [], "output", _arrays(output), _arrays(other), OUTPUTS * tolerance)
 
 
 def _listed(
-    group: str, names: Sequence[str], kind: str, first: Sequence[Any], second: Sequence[Any]
+    group: str, names: Sequence[str], kind: str, first: Sequence[Any], second: Sequence[Any], allowed: float
 ) -> Iterator[Pair]:
     named = len(names) == len(first)
     for number, values in enumerate(zip_longest(first, second)):
         name = names[number] if named and number < len(names) else f"{kind} {number}, counted from 0"
-        yield Pair(group, name, *(None if v is None else np.asarray(v, np.float64) for v in values))
+        one, two = (None if value is None else np.asarray(value, np.float64) for value in values)
+        yield Pair(group, name, one, two, allowed)
 
 
 def _arrays(tree: Any) -> list[Any]:

@@ -94,8 +94,8 @@ class Study:
 
         After the last one, ``message()`` has the reason.
         """
-        if (reason := self._without_experiments()) is not None:
-            self._conclude([reason], sure=reason is reasons.OTHER_MODEL)
+        if because := self._without_experiments():
+            self._conclude(because, sure=reasons.OTHER_MODEL in because)
             return
         first, second = self._found.workers
         one = yield from _made(Experiment(first))
@@ -119,17 +119,22 @@ class Study:
         else:
             yield from self._without_parts(one, two)
 
-    def _without_experiments(self) -> Reason | None:
-        """The reason, if it shows in what differs."""
+    def _without_experiments(self) -> list[Reason]:
+        """The reasons, if they show in what differs."""
         differing = self._found.differing
-        model = [pair for pair in differing if pair.group in ("weight", "optimizer")]
-        if any(math.isinf(pair.difference) and not pair.same_shape for pair in model):
-            return reasons.OTHER_MODEL
-        if not model:
-            return (
-                reasons.METRIC if any(pair.group == "history" for pair in differing) else reasons.PREDICTING
-            )
-        return None
+        model = [pair for pair in self._found.pairs if pair.group in ("weight", "optimizer")]
+        if any(not pair.same_shape for pair in model):
+            return [reasons.OTHER_MODEL]
+        history = [pair.name for pair in differing if pair.group == "history"]
+        if any(pair.differs for pair in model) or any("loss" in name for name in history):
+            return []
+        beside = reasons.METRIC if history else reasons.PREDICTING
+        apart = max((pair.difference for pair in model), default=0.0)
+        if apart == 0:
+            return [beside]
+        self._know(f"the weights and the optimizer differ by {apart:.2g} only.")
+        enlarged = reasons.VIRTUAL if self._virtual else reasons.ROUNDING
+        return [enlarged, beside] if history else [enlarged]
 
     def _without_parts(self, one: Gradients, two: Gradients) -> Iterator[Experiment]:
         """Leave out one part after the other, until the gradients are the same."""
@@ -174,7 +179,7 @@ class Study:
     def _same(
         self, without: tuple[str, ...], because: list[Reason], virtual_workers: int | None = None
     ) -> Generator[Experiment, None, bool]:
-        """Whether the gradients are the same without some parts. If so, the because are known."""
+        """Whether the gradients are the same without some parts. If so, the reasons are known."""
         first, second = self._found.workers
         one = yield from _made(Experiment(first, without, virtual_workers))
         two = yield from _made(Experiment(second, without, virtual_workers))
