@@ -5,8 +5,10 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -106,7 +108,8 @@ def test_it_returns_the_results_in_the_order_of_the_numbers_of_workers():
     fits = assert_same_fit(given, X, Y, workers=[2, 1.0], epochs=2, batch_size=16)
     assert [fit.params["workers"] for fit in fits] == [1, 2]
     assert [len(fit.workers) for fit in fits] == [1, 2]
-    assert [[fit.params[name] for name in ("seed", "batch_size", "epochs")] for fit in fits] == [[1, 16, 2]] * 2
+    for fit in fits:
+        assert [fit.params[name] for name in ("seed", "batch_size", "epochs")] == [1, 16, 2]
     assert os.getpid() not in {worker["pid"] for fit in fits for worker in fit.workers}
     assert all(np.array_equal(*pair) for pair in zip(before, given.get_weights(), strict=True))
     assert np.array_equal(random, np.random.get_state()[1])
@@ -139,9 +142,7 @@ def test_data_of_other_forms():
 DRAWS = "random numbers for the rows of each worker, so that they depend on the number of workers."
 DRAWS_FIX = "Fix: Pass virtual_workers=2: the numbers then do not depend on the number of workers."
 APART = "Known: the gradients of the first step differ by # of their largest value."
-WITHOUT = (
-    "Known: without the part below they are the same but for rounding (# of their largest value)."
-)
+WITHOUT = "Known: without the part below they are the same but for rounding (# of their largest value)."
 NORMALIZES = 'Reason: the layer "norm" normalizes with the rows of one worker only.'
 NORMALIZES_FIX = "Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2."
 SUM = [
@@ -278,8 +279,10 @@ def test_a_model_that_fails_is_named_with_the_number_of_workers():
             raise ValueError("not on two")
         return plain()
 
-    with pytest.raises(WorkerFailedError, match=r"^Worker [01] of 2 on .* failed: ValueError: not on two"):
+    failed = r"^Worker [01] of 2 on .* failed: ValueError: not on two"
+    with pytest.raises(WorkerFailedError, match=failed) as caught:
         assert_same_fit(fails_on_two, X, Y)
+    shutil.rmtree(Path(caught.value.log).parents[1])  # the folder of a job that failed is kept
 
 
 # --- The module
