@@ -26,6 +26,7 @@ said <- function(code) {
 apart <- "Known: the gradients of the first step differ by # of their largest value."
 without <- "Known: without the part below they are the same but for rounding (# of their largest value)."
 
+# nolint start: object_usage_linter. The functions of testthat.
 expect_reason <- function(code, ...) {
   failure <- said(code)
   expect_identical(failure$class, "expectation_failure")
@@ -37,6 +38,7 @@ expect_reason <- function(code, ...) {
   expect_match(failure$lines[[4L]], "^History: it parts in epoch 1: the metric \"loss\" is ")
   expect_identical(failure$lines[-(1:4)], c(...))
 }
+# nolint end
 
 test_that("a model with the same fit succeeds, and its fits are returned", {
   fits <- expect_same_fit(plain, x, y, epochs = 2, batch_size = 16)
