@@ -56,7 +56,7 @@
 #' # A loss that is a sum over the rows.
 #' summed <- function() {
 #'   sum_of_losses <- function(y_true, y_pred) {
-#'     op_sum(loss_sparse_categorical_crossentropy(y_true, y_pred, reduction = "none"))
+#'     op_sum(loss_sparse_categorical_crossentropy(y_true, y_pred))
 #'   }
 #'   with_layer() |> compile("sgd", sum_of_losses)
 #' }
