@@ -58,8 +58,11 @@ _MODULES = {
     "worker_index": "strategies.place",
 }
 __all__ = list(_MODULES)
+#: Modules with public names of their own.
+_SUBMODULES = ("testing",)
 
 if TYPE_CHECKING:
+    from tfdistr import testing as testing
     from tfdistr._utils.r_function import r_function as r_function
     from tfdistr.cluster.config import ClusterConfig as ClusterConfig
     from tfdistr.cluster.config import ClusterPlan as ClusterPlan
@@ -109,10 +112,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"tfdistr.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'tfdistr' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tfdistr.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_SUBMODULES, "__version__"]

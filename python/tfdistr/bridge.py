@@ -66,6 +66,10 @@ NAMES = {
     "copies": "training.given_model",
     "measured": "compare",
     "plan_comparison": "compare:plan",
+    # expect_same_fit()
+    "Probe": "jobs.same_fit.probe",
+    "plan_same_fit": "jobs.same_fit.plan",
+    "probed": "jobs.same_fit.probe",
     # A worker, and the fork server of workers
     "keep_random_numbers": "checkpoint.random_state",
     "preload": "launch.warm.server",

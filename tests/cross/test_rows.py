@@ -15,7 +15,8 @@ pytestmark = pytest.mark.timeout(600)
 
 #: The functions of R that have no row, as only R has them.
 ONLY_IN_R = {
-    "cluster_env", "cluster_lines", "install_tfdistr", "python_function", "tfdistr_config", "tfdistr_sitrep",
+    "cluster_env", "cluster_lines", "expect_same_fit", "install_tfdistr", "python_function", "tfdistr_config",
+    "tfdistr_sitrep",
 }  # fmt: skip
 ONLY_IN_PYTHON = {"r_function"}  # its twin in R is python_function
 

@@ -14,6 +14,7 @@ from case import WAYS
 from cases import CASES
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
+from tfdistr.jobs.same_fit.difference import difference
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 from clusters import run_cluster
@@ -186,20 +187,6 @@ def _row(
         group: max(value for key, value in by_name.items() if key.startswith(group)) for group in GROUPS
     }
     return Row(name, way, workers, differences, worst=max(by_name, key=by_name.get), virtual=virtual)
-
-
-def difference(expected: np.ndarray | None, received: np.ndarray | None) -> float:
-    """The largest absolute difference, over the size of the values where that is above 1.
-
-    Values that are NaN or infinite must be so on both sides.
-    """
-    if expected is None or received is None or expected.shape != received.shape:
-        return float("inf")
-    finite = np.isfinite(expected) & np.isfinite(received)
-    if not np.array_equal(expected[~finite], received[~finite], equal_nan=True):
-        return float("inf")
-    largest = np.abs(received - expected)[finite].max(initial=0.0)
-    return float(largest / max(1.0, np.abs(expected[finite]).max(initial=0.0)))
 
 
 def table(rows: Sequence[Row]) -> str:

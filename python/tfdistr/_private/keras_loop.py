@@ -114,9 +114,15 @@ def global_seed_generator() -> keras.random.SeedGenerator:
     return _global_seed_generator()
 
 
+def layers_with_generators(model: keras.Model) -> list[tuple[keras.Layer, keras.random.SeedGenerator]]:
+    """Return the model and its layers that hold generators of random numbers, with each generator."""
+    return [
+        (layer, generator)
+        for layer in model._flatten_layers()
+        for generator in getattr(layer, "_seed_generators", ())
+    ]
+
+
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Return the generators of random numbers in the model's layers, each once."""
-    found = [
-        generator for layer in model._flatten_layers() for generator in getattr(layer, "_seed_generators", ())
-    ]
-    return list({id(generator): generator for generator in found}.values())
+    return list({id(generator): generator for _, generator in layers_with_generators(model)}.values())

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.communication.agreement import agree, describe_call, describe_model, versions
+from tfdistr.strategies.batch_normalization import without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.replica import OneReplica
 from tfdistr.strategies.virtual.self_test import compare_machines
@@ -121,11 +122,7 @@ class KerasCalls:
 
 
 def _note_batch_normalization(model: keras.Model) -> None:
-    local = [
-        layer.name
-        for layer in _private.all_layers(model)
-        if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
-    ]
+    local = [layer.name for layer in without_synchronization(model)]
     if local:
         log.warning(
             "%s: each worker normalizes with its own rows, so the result is not that of one worker. "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import tensorflow as tf
 
 from tfdistr.errors import ArgumentError
@@ -23,9 +26,7 @@ def check_operations(graph: tf.Graph) -> None:
         ArgumentError: The step draws random numbers that do not depend on Keras's seeds, or it changes
             variables of TensorFlow.
     """
-    definition = graph.as_graph_def()
-    functions = (function.node_def for function in definition.library.function)
-    for node in (node for nodes in (definition.node, *functions) for node in nodes):
+    for node in _nodes(graph):
         if node.op in _RANDOM:
             raise ArgumentError(
                 "With virtual workers, random numbers must depend on the seed, the step and the virtual "
@@ -39,3 +40,16 @@ def check_operations(graph: tf.Graph) -> None:
                 received=f"the operation {node.op} ({node.name})",
                 fix="Make the variable with self.add_weight(trainable=False) or self.add_variable().",
             )
+
+
+def random_operations(graph: tf.Graph) -> list[tuple[str, str]]:
+    """The operations of a graph whose random numbers no seed of Keras decides, each with its name."""
+    return [(node.op, node.name) for node in _nodes(graph) if node.op in _RANDOM]
+
+
+def _nodes(graph: tf.Graph) -> Iterator[Any]:
+    """The operations of a graph and of the functions that it calls."""
+    definition = graph.as_graph_def()
+    yield from definition.node
+    for function in definition.library.function:
+        yield from function.node_def

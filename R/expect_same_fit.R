@@ -1,0 +1,137 @@
+# Whether a model gives the same result on any number of workers. In Python: testing.py.
+
+#' Expect the same fit on any number of workers
+#'
+#' An expectation of testthat, for tests of your own model. Trains the model with [distributed_fit()] on
+#' `local_cluster(n)` for each number of workers. The weights, all variables of the optimizer, the history and
+#' the outputs for the first batch are compared with those of the lowest number of workers. One worker, too,
+#' is a process of its own: so all trainings have the same environment.
+#'
+#' If the results differ, the expectation fails. The message has the first difference, the first epoch whose
+#' history differs, the reason and the fix. To find the reason, the model is examined, and trainings of one
+#' step show which part of it is the reason. The message says "Reason" if an experiment has shown it, else
+#' "Likely reason". Indices in the message count from 0.
+#'
+#' @inheritParams distributed_fit
+#' @param model Function without arguments that builds and compiles the model, or a compiled model, which is
+#'   not changed: each training has a copy.
+#' @param ... Further arguments of [distributed_fit()], by name, such as `epochs`. The default of `seed` is 1,
+#'   that of `verbose` is 0. The comparison chooses `cluster`, `strategy` and `run_dir` itself.
+#' @param workers At least two different numbers of workers.
+#' @param tolerance Number: the largest difference that is allowed, absolute for values up to 1, else relative
+#'   to the largest value of the array. `NULL` for 1e-6, or 0 with `virtual_workers`: the same bits. The
+#'   outputs may differ by 10 times as much, because the differences of the weights add up in them.
+#' @return A list of the results of [distributed_fit()], in the order of the number of workers, invisibly.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, and the errors of
+#'   [distributed_fit()].
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
+#' digits <- load_dataset("digits", "test")
+#' with_layer <- function(layer = identity) {
+#'   keras_model_sequential() |>
+#'     layer_rescaling(1 / 16) |>
+#'     layer_flatten() |>
+#'     layer() |>
+#'     layer_dense(10, activation = "softmax") |>
+#'     compile("sgd", "sparse_categorical_crossentropy")
+#' }
+#' model <- function() with_layer()
+#' fits <- expect_same_fit(model, digits)
+#' fits[[2]]$params$workers
+#'
+#' # The message of an expectation that fails.
+#' why <- function(code) cat(conditionMessage(tryCatch(code, expectation = identity)), "\n")
+#'
+#' # A layer that draws random numbers.
+#' dropout <- function() with_layer(\(x) layer_dropout(x, 0.5))
+#' why(expect_same_fit(dropout, digits))
+#' expect_same_fit(dropout, digits, virtual_workers = 2)
+#'
+#' # A layer that normalizes with the rows of one worker.
+#' normalized <- function() with_layer(layer_batch_normalization)
+#' why(expect_same_fit(normalized, digits))
+#' synchronized <- function() with_layer(\(x) layer_batch_normalization(x, synchronized = TRUE))
+#' expect_same_fit(synchronized, digits)
+#'
+#' # A loss that is a sum over the rows.
+#' summed <- function() {
+#'   sum_of_losses <- function(y_true, y_pred) {
+#'     op_sum(loss_sparse_categorical_crossentropy(y_true, y_pred))
+#'   }
+#'   with_layer() |> compile("sgd", sum_of_losses)
+#' }
+#' why(expect_same_fit(summed, digits))
+#'
+#' # Rounding that a training enlarges. (Here the tolerance is too small for one epoch.)
+#' why(expect_same_fit(model, digits, tolerance = 1e-12))
+#' @family functions for training
+#' @export
+expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), tolerance = NULL) {
+  rlang::check_installed("testthat")
+  arguments <- strategy_options(...)
+  plan <- with_conditions(plan_of_fits(model, workers, tolerance, arguments))
+  if (is_python(model)) model <- with_conditions(core()$copies(model))
+  defaults <- list(verbose = 0, seed = 1)
+  arguments <- c(arguments, defaults[setdiff(names(defaults), names(arguments))])
+  train <- function(model, workers, arguments) {
+    do.call(distributed_fit, c(list(model, x, y, cluster = local_cluster(workers)), arguments))
+  }
+  fits <- lapply(reticulate::py_to_r(plan$workers), function(n) train(model, n, arguments))
+  study <- with_conditions(study_fits(plan, fits, x, arguments))
+  if (is.null(study)) {
+    testthat::succeed("The fits are the same.")
+  } else {
+    make_experiments(study, plan, model, arguments, train)
+    testthat::fail(in_r(reticulate::py_to_r(study$message())), trace_env = rlang::caller_env())
+  }
+  invisible(fits)
+}
+
+# The core's plan. It needs the names of all arguments, and the values of some.
+plan_of_fits <- function(model, workers, tolerance, arguments) {
+  read <- c("virtual_workers", "initial_epoch", "gradient_dtype")
+  known <- lapply(names(arguments), function(name) {
+    if (name %in% read || is.null(arguments[[name]])) arguments[[name]] else TRUE
+  })
+  known <- reticulate::py_dict(as.list(names(arguments)), known)
+  model <- if (inherits(model, "tfdistr_fit")) python_fit(model) # which the core refuses
+  core()$plan_same_fit(model, as.list(workers), tolerance, known)
+}
+
+# Compares the fits. What finds the reason of a difference; NULL without one.
+study_fits <- function(plan, fits, x, arguments) {
+  batch_size <- if ("batch_size" %in% names(arguments)) arguments$batch_size else 32
+  outputs <- lapply(fits, function(fit) {
+    use_fit(
+      fit, core()$predict, x, NULL,
+      batch_size = batch_size, steps = 1, output = NULL, output_format = "npy"
+    )
+  })
+  trained_model(fits[[1L]]) # an error of an R function is raised here
+  study <- plan$study(unname(lapply(fits, python_fit)), unname(outputs))
+  if (!is_none(study)) study
+}
+
+# Trains one step for each experiment that the study asks for.
+make_experiments <- function(study, plan, model, arguments, train) {
+  experiments <- study$experiments()
+  while (!is.null(experiment <- reticulate::iter_next(experiments))) {
+    value <- function(name) reticulate::py_to_r(reticulate::py_get_attr(experiment, name))
+    kept <- names(reticulate::py_to_r(plan$arguments_of(experiment)))
+    changed <- reticulate::py_to_r(plan$changed_by(experiment))
+    given <- c(changed, arguments[setdiff(intersect(names(arguments), kept), names(changed))])
+    tryCatch(
+      experiment$done(python_fit(train(probe_of(model, value("without")), value("workers"), given))),
+      tfdistr_error = function(error) NULL # the study then knows less
+    )
+  }
+}
+
+# A function that makes the model of an experiment, in any process.
+probe_of <- function(model, without) {
+  without <- as.list(without)
+  if (is_python(model)) {
+    return(core()$Probe(model, without))
+  }
+  function() core()$probed(model(), without)
+}

@@ -1,0 +1,128 @@
+"""``assert_same_fit()``: a test that a model gives the same result on any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.errors import TfdistrError
+from tfdistr.fit import distributed_fit
+from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.same_fit.plan import plan_same_fit
+from tfdistr.jobs.same_fit.probe import Probe
+from tfdistr.launch.local import local_cluster
+from tfdistr.training.given_model import copies
+
+if TYPE_CHECKING:
+    import keras
+
+
+def assert_same_fit(
+    model: Callable[[], keras.Model] | keras.Model,
+    x: Any,
+    y: Any = None,
+    *,
+    workers: Iterable[int] = (1, 2),
+    tolerance: float | None = None,
+    **arguments: Any,
+) -> list[FitResult]:
+    """Assert that training gives the same result on several numbers of workers.
+
+    The model is trained with ``distributed_fit()`` on ``local_cluster(n)`` for each number of workers. One
+    worker, too, is a process of its own: all trainings then have the same environment, and this process keeps
+    its random numbers. The weights, all variables of the optimizer, the history and the outputs for the first
+    batch are compared with those of the lowest number of workers.
+
+    If they differ, the model is examined, and trainings of one step show which part of it is the reason.
+
+    Args:
+        model: Function without arguments that builds and compiles the model, or a compiled model, which is
+            not changed: each training has a copy.
+        x: Inputs, as for ``distributed_fit()``.
+        y: Targets, where ``x`` is arrays.
+        workers: At least two different numbers of workers.
+        tolerance: The largest difference that is allowed: absolute for values up to 1, else relative to the
+            largest value of the array. By default 1e-6, or 0 with ``virtual_workers``: the same bits. The
+            outputs may differ by 10 times as much, because the differences of the weights add up in them.
+        arguments: Further arguments of ``distributed_fit()``, such as ``epochs``. The default of ``seed`` is
+            1, that of ``verbose`` is 0.
+
+    Returns:
+        The results, in the order of the number of workers.
+
+    Raises:
+        AssertionError: The results differ. The message names the first difference, the first epoch whose
+            history differs, the reason, and the fix. It says "Reason" if an experiment has shown it, else
+            "Likely reason".
+        ArgumentError: An argument is not of the form above.
+        WorkerFailedError: The training failed; the message says on how many workers.
+
+    Example:
+        >>> from tfdistr.testing import assert_same_fit
+        >>> def model(*layers):
+        ...     first = [keras.layers.Rescaling(1 / 16), keras.layers.Flatten()]
+        ...     model = keras.Sequential([*first, *layers, keras.layers.Dense(10, "softmax")])
+        ...     model.compile("sgd", "sparse_categorical_crossentropy")
+        ...     return model
+        >>> digits = tfdistr.load_dataset("digits", "test")
+        >>> [fit.params["workers"] for fit in assert_same_fit(model, digits)]
+        [1, 2]
+
+        A layer that draws random numbers:
+
+        >>> with_dropout = lambda: model(keras.layers.Dropout(0.5, name="drop"))
+        >>> try:
+        ...     assert_same_fit(with_dropout, digits)
+        ... except AssertionError as error:
+        ...     print(str(error).splitlines()[-1])
+        Fix: Pass virtual_workers=2: the numbers then do not depend on the number of workers.
+        >>> _ = assert_same_fit(with_dropout, digits, virtual_workers=2)
+
+        A layer that normalizes with the rows of its worker:
+
+        >>> try:
+        ...     assert_same_fit(lambda: model(keras.layers.BatchNormalization()), digits)
+        ... except AssertionError as error:
+        ...     print(str(error).splitlines()[-1])
+        Warning: ...
+        Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2.
+        >>> _ = assert_same_fit(lambda: model(keras.layers.BatchNormalization(synchronized=True)), digits)
+
+        A loss that is a sum over the rows:
+
+        >>> class Sparse(keras.layers.Layer):
+        ...     def call(self, inputs):
+        ...         self.add_loss(0.001 * keras.ops.sum(inputs**2))
+        ...         return inputs
+        >>> try:
+        ...     assert_same_fit(lambda: model(keras.layers.Dense(8), Sparse()), digits)
+        ... except AssertionError as error:
+        ...     print(str(error).splitlines()[-1])
+        Fix: Add a mean over the rows in add_loss().
+
+        Rounding that a long training enlarges (here, the tolerance is too small for one step):
+
+        >>> try:
+        ...     assert_same_fit(model, digits, tolerance=1e-12)
+        ... except AssertionError as error:
+        ...     print(str(error).splitlines()[-2])
+        Likely reason: the order of a sum changes its rounding, and the training enlarges this.
+    """
+    plan = plan_same_fit(model, workers, tolerance, arguments)
+    model = copies(model)
+
+    def train(number: int, model: Any, given: dict[str, Any]) -> FitResult:
+        return distributed_fit(model, x, y, cluster=local_cluster(number), **given)
+
+    fits = [train(number, model, plan.arguments) for number in plan.workers]
+    outputs = [fit.predict(x, batch_size=arguments.get("batch_size", 32), steps=1) for fit in fits]
+    study = plan.study(fits, outputs)
+    if study is None:
+        return fits
+    for experiment in study.experiments():
+        probe = Probe(model, experiment.without)
+        try:
+            experiment.done(train(experiment.workers, probe, plan.arguments_of(experiment)))
+        except TfdistrError:  # the study then knows less
+            continue
+    raise AssertionError(study.message())

@@ -1,0 +1,306 @@
+"""``assert_same_fit()`` with real workers: what it returns, and what it says where results differ."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.testing import assert_same_fit
+
+pytestmark = pytest.mark.timeout(400)
+
+X = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+Y = X.sum(1, keepdims=True)
+
+
+def network(*layers, loss="mse", metrics=()):
+    first, last = keras.layers.Dense(4, "relu", name="first"), keras.layers.Dense(1, name="last")
+    model = keras.Sequential([keras.Input((8,)), first, *layers, last], name="net")
+    model.compile("adam", loss, metrics=list(metrics))
+    return model
+
+
+def plain():
+    return network()
+
+
+def dropout():
+    return network(keras.layers.Dropout(0.5, name="drop"))
+
+
+def batch_normalization():
+    return network(keras.layers.BatchNormalization(name="norm"))
+
+
+def both():
+    noise = keras.layers.GaussianNoise(0.5, name="noise")
+    return network(noise, keras.layers.BatchNormalization(name="norm"))
+
+
+def added_sum():
+    class Added(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(0.01 * keras.ops.sum(inputs**2))
+            return inputs
+
+    return network(Added(name="added"))
+
+
+def sum_over_rows(y_true, y_pred):
+    return keras.ops.sum((y_true - y_pred) ** 2)
+
+
+def summed_loss():
+    return network(loss=sum_over_rows)
+
+
+def summed_loss_and_regularizer():
+    return network(keras.layers.Dense(3, kernel_regularizer=keras.regularizers.L2(10.0)), loss=sum_over_rows)
+
+
+def noise_of_keras():
+    class Noise(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + keras.random.normal(keras.ops.shape(inputs))
+
+    return network(Noise(name="noise"))
+
+
+def noise_of_tensorflow():
+    class Noise(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + tf.random.normal(tf.shape(inputs))
+
+    return network(Noise(name="noise"))
+
+
+def unseeded():
+    drawn = np.random.default_rng().normal(size=(4, 4))
+    return network(keras.layers.Dense(4, kernel_initializer=lambda shape, dtype=None: drawn))
+
+
+def relative_loss():
+    def loss(y_true, y_pred):
+        return keras.ops.sum((y_true - y_pred) ** 2) / keras.ops.sum(y_pred**2)
+
+    return network(loss=loss)
+
+
+# --- The same
+
+
+def test_it_returns_the_results_in_the_order_of_the_numbers_of_workers():
+    random, given = np.random.get_state()[1].copy(), plain()
+    before = given.get_weights()
+    fits = assert_same_fit(given, X, Y, workers=[2, 1.0], epochs=2, batch_size=16)
+    assert [fit.params["workers"] for fit in fits] == [1, 2]
+    assert [len(fit.workers) for fit in fits] == [1, 2]
+    for fit in fits:
+        assert [fit.params[name] for name in ("seed", "batch_size", "epochs")] == [1, 16, 2]
+    assert os.getpid() not in {worker["pid"] for fit in fits for worker in fit.workers}
+    assert all(np.array_equal(*pair) for pair in zip(before, given.get_weights(), strict=True))
+    assert np.array_equal(random, np.random.get_state()[1])
+
+
+def test_virtual_workers_have_no_tolerance():
+    fits = assert_same_fit(both, X, Y, virtual_workers=2)
+    assert all(np.array_equal(*pair) for pair in zip(*(fit.model.get_weights() for fit in fits), strict=True))
+
+
+@pytest.mark.slow
+def test_data_of_other_forms():
+    def dataset(ctx):
+        return tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+
+    assert len(assert_same_fit(plain, dataset, batch_size=None, workers=(1, 2, 3))) == 3
+    digits = tfdistr.load_dataset("digits", "test")
+
+    def classes():
+        model = keras.Sequential([keras.layers.Rescaling(1 / 16), keras.layers.Flatten(),
+                                  keras.layers.Dense(10, "softmax")])  # fmt: skip
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    assert len(assert_same_fit(classes, digits, validation_data=digits)) == 2
+
+
+# --- Not the same
+
+DRAWS = "random numbers for the rows of each worker, so that they depend on the number of workers."
+DRAWS_FIX = "Fix: Pass virtual_workers=2: the numbers then do not depend on the number of workers."
+APART = "Known: the gradients of the first step differ by # of their largest value."
+WITHOUT = "Known: without the part below they are the same but for rounding (# of their largest value)."
+NORMALIZES = 'Reason: the layer "norm" normalizes with the rows of one worker only.'
+NORMALIZES_FIX = "Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2."
+SUM = [
+    "Reason: the loss is a sum over the rows. The losses of the workers are weighted as means over their "
+    "rows.",
+    'Fix: Return the mean over the rows, or one loss for each row; or use a loss of Keras with '
+    'reduction="sum".',
+]  # fmt: skip
+REASONS = [
+    (dropout, [APART, WITHOUT, f'Reason: the layer "drop" draws {DRAWS}', DRAWS_FIX]),
+    (batch_normalization, [APART, WITHOUT, NORMALIZES, NORMALIZES_FIX]),
+    (both, [APART, WITHOUT, f'Reason: the layer "noise" draws {DRAWS}', NORMALIZES, DRAWS_FIX,
+            NORMALIZES_FIX]),
+    (added_sum, [APART, WITHOUT, 'Reason: the layer "added" adds a loss that is a sum over the rows. The '
+                 "losses of the workers are weighted as means over their rows.",
+                 "Fix: Add a mean over the rows in add_loss()."]),
+    (summed_loss, [APART, "Known: those on 2 workers are 1/2 of those on 1 worker.", *SUM]),
+    (summed_loss_and_regularizer, [APART, WITHOUT, *SUM]),
+    (noise_of_keras, [APART, "Known: with virtual_workers=2 they are the same bit for bit.",
+                      f'Reason: the layer "noise" draws {DRAWS}', DRAWS_FIX]),
+    (noise_of_tensorflow, [
+        APART, "Likely reason: the operation RandomStandardNormal "
+        "(noise/random_normal/RandomStandardNormal) draws with TensorFlow's global seed, so that all workers "
+        "draw the same numbers for their rows.",
+        "Fix: Draw with keras.random and a keras.random.SeedGenerator of the layer, and pass "
+        "virtual_workers=2."]),
+    (unseeded, [APART, "Known: two trainings of it on 1 worker differ, too, by #.",
+                "Reason: the model or its data depends on random numbers, or on something else, that `seed` "
+                "does not determine.",
+                "Fix: Draw with keras.random, or with a generator that has a fixed seed."]),
+    (relative_loss, [
+        APART, "Likely reason: a part of the loss, or of train_step(), depends on how many rows a worker "
+        "has: a sum over the rows, or a value that is computed from all of them.",
+        "Fix: Compute means over the rows. Values of all rows need virtual_workers=2."]),
+]  # fmt: skip
+
+
+def said(model, **arguments) -> list[str]:
+    """The lines of the message."""
+    with pytest.raises(AssertionError) as caught:
+        assert_same_fit(model, X, Y, **arguments)
+    return str(caught.value).splitlines()
+
+
+def without_numbers(line: str) -> str:
+    line = re.sub(r"(by |rounding \()\d[\d.e+-]*\d", r"\1#", line)
+    return re.sub(r"(differ by|too, by) \d+", r"\1 #", line).replace("net_1/noise_1/", "noise/")
+
+
+@pytest.mark.parametrize(("model", "lines"), mostly_slow(REASONS, quick=REASONS[:1]))
+def test_the_reason_is_found(model, lines):
+    first, place, counts, history, *rest = said(model)
+    assert first == (
+        "The fits on 1 and 2 workers must differ by at most tolerance=1e-06, and the outputs by 1e-05."
+    )
+    value = r"-?[\d.e+-]+"
+    assert re.fullmatch(
+        rf'First difference: the (weight "net\d*/.*"|variable "adam.*" of the optimizer), by {value} '
+        rf"\({value} of its largest value\) at \[[\d, ]+\], counted from 0: {value} and {value}", place
+    )  # fmt: skip
+    assert re.fullmatch(
+        r"Different: \d+ of \d+ weights, \d+ of \d+ variables of the optimizer, 1 of 1 metrics of the "
+        r"history, \d of 1 outputs", counts
+    )  # fmt: skip
+    assert re.fullmatch(rf'History: it parts in epoch 1: the metric "loss" is {value} and {value}', history)
+    rest = [re.sub(r"net\w*/noise\w*/", "noise/", without_numbers(line)) for line in rest]
+    assert rest == lines
+
+
+def test_rounding_is_known_by_the_first_step():
+    lines = said(plain, tolerance=1e-12, workers=(1, 2))
+    rounding = r"but for rounding \(.* of their largest value\)|bit for bit"
+    assert re.fullmatch(rf"Known: the gradients of the first step are the same ({rounding})\.", lines[4])
+    assert lines[5:] == [
+        "Likely reason: the order of a sum changes its rounding, and the training enlarges this.",
+        "Fix: Pass virtual_workers=2, which gives the same bits, or a larger tolerance, or compare after "
+        "fewer epochs.",
+    ]
+
+
+# --- Errors
+
+REFUSED = [
+    ({"workers": 2}, "`workers` must have at least two different numbers of workers, to compare the results.",
+     "workers=[2]", "Pass workers=[1, 2], for example."),
+    ({"workers": (2, 2)}, "`workers` must have at least two different numbers of workers, to compare the "
+     "results.", "workers=[2]", "Pass workers=[1, 2], for example."),
+    ({"workers": ()}, "`workers` must have at least two different numbers of workers, to compare the "
+     "results.", "workers=[]", "Pass workers=[1, 2], for example."),
+    ({"workers": (1, 1.5)}, "`workers` must be a whole number of at least 1.", "1.5",
+     "Pass workers=1, for example."),
+    ({"workers": "12"}, "`workers` must be a whole number of at least 1.", "'12'",
+     "Pass workers=1, for example."),
+    ({"tolerance": -1e-6}, "`tolerance` must be a number of at least 0.", "-1e-06",
+     "Pass tolerance=1e-6, or 0 for the same bits."),
+    ({"tolerance": float("nan")}, "`tolerance` must be a number of at least 0.", "nan",
+     "Pass tolerance=1e-6, or 0 for the same bits."),
+    ({"tolerance": "small"}, "`tolerance` must be a number of at least 0.", "'small'",
+     "Pass tolerance=1e-6, or 0 for the same bits."),
+    ({"cluster": tfdistr.local_cluster(2), "run_dir": "x"},
+     "A comparison of numbers of workers chooses the cluster, the strategy and the folder of each training "
+     "itself.", "cluster, run_dir", "Leave it out."),
+    ({"per_worker_batch_size": 8}, "Trainings that are compared must have the same global batch and the same "
+     "learning rate on every number of workers.", "per_worker_batch_size",
+     "Leave it out, and pass batch_size=64, for example."),
+    ({"virtual_workers": 1}, "`virtual_workers` must be at least the number of workers: each worker computes "
+     "one or more.", "virtual_workers=1, 2 workers",
+     "Pass virtual_workers=2 or more, the same number in all runs to be compared."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message", "received", "fix"), REFUSED)
+def test_what_is_refused(arguments, message, received, fix):
+    with pytest.raises(ArgumentError) as caught:
+        assert_same_fit(plain, X, Y, **arguments)
+    error = caught.value
+    assert (error.message, error.received, error.fix) == (message, received, fix)
+
+
+def test_a_fit_is_no_model():
+    fit = tfdistr.distributed_fit(plain, X, Y, verbose=0)
+    with pytest.raises(ArgumentError) as caught:
+        assert_same_fit(fit, X, Y)
+    assert str(caught.value) == (
+        "`model` must be a function that builds and compiles a model, or a compiled model.\n"
+        "Received: an object of class tfdistr.jobs.result.FitResult\n"
+        "Fix: Pass the function that has built the model, or the model of the fit: fit.model."
+    )
+
+
+def test_a_model_that_fails_is_named_with_the_number_of_workers():
+    def fails_on_two():
+        if tfdistr.num_workers() == 2:
+            raise ValueError("not on two")
+        return plain()
+
+    failed = r"^Worker [01] of 2 on .* failed: ValueError: not on two"
+    with pytest.raises(WorkerFailedError, match=failed) as caught:
+        assert_same_fit(fails_on_two, X, Y)
+    shutil.rmtree(Path(caught.value.log).parents[1])  # the folder of a job that failed is kept
+
+
+# --- The module
+
+
+def test_it_is_there_without_tensorflow():
+    program = (
+        "import sys, tfdistr; tfdistr.testing.assert_same_fit; "
+        "print({'tensorflow', 'keras'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("set()\n", "")
+
+
+@pytest.mark.slow
+def test_the_example_runs():
+    names = {"keras": keras, "tfdistr": tfdistr, "__name__": "__main__"}
+    (example,) = doctest.DocTestFinder(recurse=False).find(assert_same_fit, globs=names)
+    assert len(example.examples) > 8
+    ran = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(example)
+    assert ran.failed == 0

@@ -1,0 +1,138 @@
+# In Python: tests/python/test_testing.py, which has an example of each reason.
+
+x <- matrix(sin(1:512), ncol = 8)
+y <- rowSums(x)
+
+network <- function(..., loss = "mse") {
+  keras <- reticulate::import("keras")
+  first <- keras$layers$Dense(4L, "relu", name = "first")
+  layers <- list(keras$Input(list(8L)), first, ..., keras$layers$Dense(1L, name = "last"))
+  model <- keras$Sequential(layers, name = "net")
+  model$compile("adam", loss)
+  model
+}
+
+plain <- function() network()
+
+dropout <- function() network(reticulate::import("keras")$layers$Dropout(0.5, name = "drop"))
+
+# What an expectation gives: its class and its lines, with # for numbers that depend on the machine.
+said <- function(code) {
+  result <- tryCatch(code, expectation = identity)
+  lines <- strsplit(conditionMessage(result), "\n")[[1L]]
+  list(class = class(result)[[1L]], lines = gsub("[0-9.]+(e[-+]?[0-9]+)? of (its|their)", "# of \\2", lines))
+}
+
+apart <- "Known: the gradients of the first step differ by # of their largest value."
+without <- "Known: without the part below they are the same but for rounding (# of their largest value)."
+
+# nolint start: object_usage_linter. The functions of testthat.
+expect_reason <- function(code, ...) {
+  failure <- said(code)
+  expect_identical(failure$class, "expectation_failure")
+  expect_identical(
+    failure$lines[[1L]],
+    "The fits on 1 and 2 workers must differ by at most tolerance = 1e-06, and the outputs by 1e-05."
+  )
+  expect_match(failure$lines[[2L]], "^First difference: the (weight|variable) \"")
+  expect_match(failure$lines[[4L]], "^History: it parts in epoch 1: the metric \"loss\" is ")
+  expect_identical(failure$lines[-(1:4)], c(...))
+}
+# nolint end
+
+test_that("a model with the same fit succeeds, and its fits are returned", {
+  fits <- expect_same_fit(plain, x, y, epochs = 2, batch_size = 16)
+  expect_s3_class(fits[[2L]], "tfdistr_fit")
+  expect_identical(vapply(fits, function(fit) fit$params$workers, 1L), 1:2)
+  expect_identical(fits[[1L]]$params$seed, 1L)
+  expect_length(fits[[2L]]$history$loss, 2L)
+  expect_identical(said(expect_same_fit(plain, x, y))$class, "expectation_success")
+})
+
+test_that("a layer that draws is the reason, and virtual workers are the fix", {
+  expect_reason(
+    expect_same_fit(dropout, x, y, validation_data = list(x, y)), apart, without,
+    "Reason: the layer \"drop\" draws random numbers for the rows of each worker, so that they depend on the number of workers.", # nolint: line_length_linter.
+    "Fix: Pass virtual_workers = 2: the numbers then do not depend on the number of workers."
+  )
+  fits <- expect_same_fit(dropout, x, y, virtual_workers = 2)
+  expect_identical(fits[[1L]]$model$get_weights(), fits[[2L]]$model$get_weights())
+})
+
+test_that("BatchNormalization is the reason, also in a compiled model", {
+  skip_slow()
+  model <- network(reticulate::import("keras")$layers$BatchNormalization(name = "norm"))
+  before <- model$get_weights()
+  expect_reason(
+    expect_same_fit(model, x, y), apart, without,
+    "Reason: the layer \"norm\" normalizes with the rows of one worker only.",
+    "Fix: Use BatchNormalization(synchronized = TRUE), or pass virtual_workers = 2."
+  )
+  expect_identical(model$get_weights(), before)
+})
+
+test_that("a loss of R that is a sum is the reason", {
+  skip_slow()
+  total <- function(y_true, y_pred) reticulate::import("keras")$ops$sum((y_true - y_pred)^2)
+  summed <- function() network(loss = total)
+  expect_reason(
+    expect_same_fit(summed, x, y), apart,
+    "Known: those on 2 workers are 1/2 of those on 1 worker.",
+    "Reason: the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.", # nolint: line_length_linter.
+    "Fix: Return the mean over the rows, or one loss for each row; or use a loss of Keras with reduction = \"sum\"." # nolint: line_length_linter.
+  )
+})
+
+test_that("rounding is the reason if the first step is the same", {
+  skip_slow()
+  failure <- said(expect_same_fit(plain, x, y, tolerance = 1e-12))
+  expect_match(failure$lines[[5L]], "Known: the gradients of the first step are the same", fixed = TRUE)
+  expect_identical(failure$lines[-(1:5)], c(
+    "Likely reason: the order of a sum changes its rounding, and the training enlarges this.",
+    "Fix: Pass virtual_workers = 2, which gives the same bits, or a larger tolerance, or compare after fewer epochs." # nolint: line_length_linter.
+  ))
+})
+
+test_that("what no comparison can do is an error", {
+  refused <- function(code, ...) {
+    error <- expect_error(code, class = "tfdistr_error_argument")
+    for (part in c(...)) expect_match(conditionMessage(error), part, fixed = TRUE)
+  }
+  refused(
+    expect_same_fit(plain, x, y, workers = 2),
+    "`workers` must have at least two different numbers of workers, to compare the results.",
+    "Fix: Pass workers = c(1, 2), for example."
+  )
+  refused(
+    expect_same_fit(plain, x, y, workers = c(1, 1.5)),
+    "`workers` must be a whole number of at least 1.", "Received: 1.5"
+  )
+  refused(
+    expect_same_fit(plain, x, y, tolerance = -1),
+    "`tolerance` must be a number of at least 0.", "Received: -1",
+    "Fix: Pass tolerance = 1e-6, or 0 for the same bits."
+  )
+  refused(
+    expect_same_fit(plain, x, y, cluster = local_cluster(2), run_dir = "x"),
+    "A comparison of numbers of workers chooses the cluster, the strategy and the folder of each training itself.", # nolint: line_length_linter.
+    "Received: cluster, run_dir"
+  )
+  refused(
+    expect_same_fit(plain, x, y, scale_learning_rate = "linear"),
+    "must have the same global batch and the same learning rate", "Received: scale_learning_rate"
+  )
+  refused(expect_same_fit(plain, x, y, 3), "Arguments after `y` must be named.")
+  refused(
+    expect_same_fit(distributed_fit(plain, x, y, verbose = 0), x, y),
+    "`model` must be a function that builds and compiles a model, or a compiled model.",
+    "the model of the fit: fit$model."
+  )
+})
+
+test_that("a model that fails is an error that names the worker and their number", {
+  error <- expect_error(
+    expect_same_fit(function() stop("no model here"), x, y), "Worker 0 of 1 on .*no model here",
+    class = "tfdistr_error_worker_failed"
+  )
+  unlink(dirname(dirname(error$log)), recursive = TRUE) # the folder of a job that failed is kept
+})
