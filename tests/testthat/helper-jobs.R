@@ -18,7 +18,7 @@ difference <- function(one, other) {
   max(mapply(function(a, b) max(abs(a - b)), one$get_weights(), other$get_weights()))
 }
 
-expect_same_fit <- function(one, other) {
+expect_identical_fits <- function(one, other) {
   testthat::expect_identical(difference(one$model, other$model), 0)
   testthat::expect_identical(one$history, other$history)
 }

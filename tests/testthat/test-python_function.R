@@ -42,7 +42,7 @@ test_that("workers are Python processes, and have the bits of the same model in 
   in_python <- distributed_fit(build, data$x, data$y, cluster = cluster, epochs = 2, seed = 5)
   in_r <- distributed_fit(small_model, data$x, data$y, cluster = cluster, epochs = 2, seed = 5)
   expect_identical(has_r(in_python), c(FALSE, FALSE))
-  expect_same_fit(in_python, in_r)
+  expect_identical_fits(in_python, in_r)
   expect_identical(predict(in_python, data$x), predict(in_r, data$x))
 })
 
@@ -54,7 +54,7 @@ test_that("with an R function among the arguments, the workers are R processes",
     callbacks = function() list()
   )
   expect_identical(has_r(fit), TRUE)
-  expect_same_fit(fit, distributed_fit(small_model, data$x, data$y, seed = 5))
+  expect_identical_fits(fit, distributed_fit(small_model, data$x, data$y, seed = 5))
 })
 
 test_that("a saved fit makes its model by the file, which must be as it was", {
