@@ -25,7 +25,8 @@
 #'   "    model.compile('sgd', 'mse')",
 #'   "    return model"
 #' ), file)
-#' fit <- distributed_fit(python_function(file, "build"), as.matrix(mtcars["wt"]), mtcars$mpg / 20, seed = 1)
+#' model <- python_function(file, "build")
+#' fit <- distributed_fit(model, as.matrix(mtcars["wt"]), mtcars$mpg / 20, seed = 1)
 #' fit
 #' @family functions for training
 #' @export
