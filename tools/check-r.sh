@@ -20,8 +20,12 @@ _R_CHECK_SYSTEM_CLOCK_=false _R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_CRAN_INCOMI
   _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600 R CMD check --as-cran --no-manual --no-tests tfdistr_*.tar.gz || true
 
 log=tfdistr.Rcheck/00check.log
+allowed='CRAN incoming feasibility|package dependencies'
+# TensorFlow removes what it has compiled of functions at the end of Python, which R does without (reticulate 1.43).
+left=$(sed -n '/^\* checking for detritus/,/^\* DONE/p' "$log" | grep '‘' | grep -v '‘__autograph_generated_file' || true)
+[ -n "$left" ] || allowed="$allowed|for detritus in the temp directory"
 notes=$(awk '/^\* checking / { check = $0 } / NOTE$/ { print check }' "$log" |
-  grep -vE '^\* checking (CRAN incoming feasibility|package dependencies) ' || true)
+  grep -vE "^\* checking ($allowed) " || true)
 if grep -q '^Status:' "$log" && ! grep -E '^Status:.*(ERROR|WARNING)' "$log" && [ -z "$notes" ]; then
   say "R CMD check: no errors, no warnings, no notes but of packages that are not here"
 else
