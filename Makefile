@@ -39,10 +39,10 @@ demo: setup ## the main job on two workers, from Python and then from R
 	Rscript examples/demo.R
 
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
-	@tools/test.sh test-python,test-r+check+test-cross+lint test-alone
+	@tools/test.sh test-python,test-r+check+lint,test-cross test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+test-cross+lint test-alone equality faults chaos test-debian13
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality faults chaos test-debian13
 
 lint: setup ## ruff, mypy, import-linter, lintr
 	@failed=0; \
