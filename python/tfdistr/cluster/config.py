@@ -18,8 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from tfdistr.cluster.tf_config_json import check_schema, endpoint, load_json, plain, show, split_address
+from tfdistr.cluster.tf_config_json import check_schema, endpoint, load_json, plain, split_address
 from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.schemas import normalise
+from tfdistr.schemas.messages import show
 
 __all__ = [
     "JOBS",
@@ -348,20 +350,13 @@ def cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig 
 def _read(document: Any) -> tuple[dict[str, tuple[str, ...]], Task, dict[str, Any]]:
     """Check a document, and return its jobs, its task and its other members in their normal form."""
     check_schema(document)
-    cluster, task = document["cluster"], document["task"]
-    jobs = {job: _addresses(cluster[job]) for job in JOBS if cluster.get(job)}
-    this = Task(_unbox(task["type"]), int(_unbox(task["index"])))
+    normal = normalise("tf_config", document)
+    cluster, task = normal["cluster"], normal["task"]
+    jobs = {job: tuple(cluster[job]) for job in JOBS if cluster.get(job)}
+    this = Task(task["type"], task["index"])
     _check_jobs(jobs)
     _check_task(jobs, this)
     return jobs, this, {name: value for name, value in document.items() if name not in ("cluster", "task")}
-
-
-def _unbox(value: Any) -> Any:
-    return value[0] if isinstance(value, list) else value
-
-
-def _addresses(value: Any) -> tuple[str, ...]:
-    return tuple(_unbox(item) for item in (value if isinstance(value, list) else [value]))
 
 
 def _check_jobs(jobs: Mapping[str, tuple[str, ...]]) -> None:

@@ -12,36 +12,17 @@ import numbers
 import re
 import sys
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfdistr.errors import ClusterConfigError
+from tfdistr.schemas import validator
+from tfdistr.schemas.messages import field_name, refusal, show
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator, ValidationError
+    from jsonschema import ValidationError
 
 _MAX_DEPTH = 64
-_MAX_SHOWN = 200
-
-
-def show(value: object) -> str:
-    """Format any value for an error message: short and printable. It never fails."""
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        try:
-            text = repr(value)
-        except Exception:  # the code of the value can raise anything
-            text = f"an object of class {type(value).__name__}"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
-
-
-def _field(path: tuple[str | int, ...]) -> str:
-    """Name a place in the document, such as "cluster.worker[1]"."""
-    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
-    return "".join(steps).removeprefix(".") or "TF_CONFIG"
+_TITLE = "TF_CONFIG"
 
 
 def load_json(text: object) -> Any:
@@ -103,7 +84,7 @@ def plain(value: object, path: tuple[str | int, ...] = ()) -> Any:
         for name in value:
             if not isinstance(name, str):
                 raise ClusterConfigError(
-                    f"The members of `{_field(path)}` must have strings as names.",
+                    f"The members of `{field_name(path, _TITLE)}` must have strings as names.",
                     received=show(name),
                     fix="Write the name as text, or give a list instead.",
                 )
@@ -117,55 +98,40 @@ def plain(value: object, path: tuple[str | int, ...] = ()) -> Any:
     if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
         return value
     raise ClusterConfigError(
-        f"`{_field(path)}` must be text, a finite number, true, false, null, a list or an object.",
+        f"`{field_name(path, _TITLE)}` must be text, a finite number, true, false, null, a list or an "
+        "object.",
         received=f"{show(value)} ({type(value).__name__})",
         fix="Convert it first, for example a set or an array to a list.",
     )
 
 
-@cache
-def _validator() -> Draft202012Validator:
-    from jsonschema import Draft202012Validator  # the import takes a tenth of a second
-
-    schema = resources.files("tfdistr").joinpath("schemas", "tf_config.schema.json")
-    return Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
-
-
 def check_schema(document: object) -> None:
     """Check a document (as from `plain`) against schemas/tf_config.schema.json."""
-    error = next(_validator().iter_errors(document), None)
-    if error is not None:
-        raise _explain(error)
+    found = next(validator("tf_config").iter_errors(document), None)
+    if found is not None:
+        raise _explain(found)
 
 
-def _explain(error: ValidationError) -> ClusterConfigError:
-    """Make the error from the words of the schema: its descriptions are the rules."""
-    path = tuple(error.absolute_path)
-    schema: Any = error.schema
-    instance: Any = error.instance
-    field, received = _field(path), show(instance)
-    if error.validator == "required":
-        missing = next(name for name in schema["required"] if name not in instance)
-        example = json.dumps({missing: schema["examples"][0][missing]})[1:-1]
-        return ClusterConfigError(
-            f'`{field}` must have the member "{missing}".', received=received, fix=f"Add {example}."
-        )
-    if error.validator == "enum" and path == ("cluster",):
+def _explain(found: ValidationError) -> ClusterConfigError:
+    """Make the error; for some mistakes it says more than the schema."""
+    path = tuple(found.absolute_path)
+    schema: Any = found.schema
+    instance: Any = found.instance
+    if found.validator == "enum" and path == ("cluster",):
         chief = 'TensorFlow 2 calls that job "chief". ' if instance == "master" else ""
         return ClusterConfigError(
             "The jobs of `cluster` must be among " + ", ".join(f'"{job}"' for job in schema["enum"]) + ".",
-            received=received,
+            received=show(instance),
             fix=f"{chief}Rename the job, or remove it.",
         )
-    if error.validator == "pattern" and path[0] == "cluster":
-        split_address(instance, field)  # says which part of the address is wrong
-    named_list = isinstance(instance, dict) and len(path) == 2 and path[0] == "cluster"
-    return ClusterConfigError(
-        f"`{field}` must be {schema['description']}.",
-        received=received,
-        fix=f"Write it like {json.dumps(schema['examples'][0])}."
-        + (" In R, unname() the list." if named_list else ""),
-    )
+    if found.validator == "pattern" and path[0] == "cluster":
+        split_address(instance, field_name(path, _TITLE))  # says which part of the address is wrong
+    error = refusal(found, _TITLE, ClusterConfigError)
+    if isinstance(instance, dict) and len(path) == 2 and path[0] == "cluster":
+        error = ClusterConfigError(
+            error.message, received=error.received, fix=f"{error.fix} In R, unname() the list."
+        )
+    return error
 
 
 def split_address(address: str, field: str = "address") -> tuple[str, int]:

@@ -14,7 +14,6 @@ import attrs
 from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
 from tfdistr._utils.processes import PARENT
 from tfdistr.cluster.config import ClusterConfig, split_address, tf_config
-from tfdistr.cluster.tf_config_json import show
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import check_cores, share_of
@@ -23,6 +22,7 @@ from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.ports import free_ports
 from tfdistr.launch.process import WorkerProcess, stop
 from tfdistr.launch.warm.servers import warm_start
+from tfdistr.schemas.messages import show
 
 _HOST = "127.0.0.1"
 _OWN = ("TF_CONFIG", PARENT)

@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfdistr.cluster.tf_config_json import show
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch import namespace
+from tfdistr.schemas.messages import show
 
 log = logging.getLogger("tfdistr")
 

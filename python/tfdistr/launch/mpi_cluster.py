@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
-from tfdistr.cluster.tf_config_json import show
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import share_of
@@ -20,6 +19,7 @@ from tfdistr.launch.loopback import LOOPBACK, Loopback, keep_to_loopback
 from tfdistr.launch.mpiexec import Mpiexec, Rank
 from tfdistr.launch.ports import free_ports
 from tfdistr.launch.warm.servers import Place, WarmStart, warm_start, warm_starts
+from tfdistr.schemas.messages import show
 
 log = logging.getLogger("tfdistr")
 

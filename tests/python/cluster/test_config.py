@@ -28,6 +28,7 @@ from tfdistr.cluster.config import (
     tf_config,
 )
 from tfdistr.errors import ClusterConfigError
+from tfdistr.schemas import load_schema
 
 A, B, C = "10.0.0.1:2222", "10.0.0.2:2222", "10.0.0.3:2222"
 WORKER_0 = {"type": "worker", "index": 0}
@@ -302,8 +303,7 @@ def test_bytes_in_the_environment_are_refused() -> None:
 
 
 def test_the_schema_is_draft_2020_12() -> None:
-    schema = tf_config_json._validator().schema
-    assert isinstance(schema, dict)
+    schema = load_schema("tf_config")
     assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(schema["examples"][0])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tfdistr.cluster import tf_config_json
 from tfdistr.cluster.config import JOBS, ClusterConfig, Task, parse_tf_config, split_address
 from tfdistr.errors import ClusterConfigError
+from tfdistr.schemas import load_schema
 
 # The same examples on every run, and no files left behind.
 thorough = settings(max_examples=300, deadline=None, derandomize=True, database=None)
@@ -113,8 +114,7 @@ def test_every_spelling_of_a_config_is_the_same(
     | st.tuples(hosts, ports).map(lambda place: f"{place[0]}:{place[1]}")
 )
 def test_schema_and_code_agree_on_addresses(address: str) -> None:
-    schema = tf_config_json._validator().schema
-    assert isinstance(schema, dict)
+    schema = load_schema("tf_config")
     matches = re.search(schema["$defs"]["address"]["pattern"], address) is not None
     refusal = ""
     try:

@@ -1,0 +1,116 @@
+"""The normal form of a document, of all the forms in which R's jsonlite writes it.
+
+jsonlite writes a list of one value as a bare value (``auto_unbox = TRUE``), or a value as a list of one
+(``auto_unbox = FALSE``). It writes NULL as null or {}, NA as null or "NA", and an empty list as []. It leaves
+NA out of the rows of a data frame. Numbers become text when it reads them in one vector with "nan".
+
+The schema decides what a value means: the first type of a field is its normal form. A value is converted to
+it if the meaning is clear; any other value stays.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+_NOTHING: tuple[Any, ...] = (None, {}, [], "NA")
+_WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
+_NUMBER = re.compile(r"(-?[0-9.]+([eE][-+]?[0-9]+)?|nan|-?inf)\Z", re.IGNORECASE)
+#: The types of a number that need not be finite.
+_ANY_NUMBER = ["number", "string"]
+
+
+def normal_form(validator: Draft202012Validator, value: Any, schema: Any = None) -> Any:
+    """Convert a value to the normal form that a schema describes.
+
+    Args:
+        validator: The validator of the whole document.
+        value: The value.
+        schema: The part of the validator's schema that describes the value; by default the whole schema.
+    """
+    schema = validator.schema if schema is None else schema
+    if "$ref" in schema:
+        value = normal_form(validator, value, _part(validator, schema["$ref"]))
+    if "type" in schema:
+        types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        value = _converted(value, types)
+    if isinstance(value, dict):
+        value = _members(validator, value, schema)
+    elif isinstance(value, list):
+        value = _items(validator, value, schema)
+    for part in schema.get("allOf", ()):
+        value = normal_form(validator, value, part)
+    if "if" in schema:
+        branch = "then" if validator.evolve(schema=schema["if"]).is_valid(value) else "else"
+        if branch in schema:
+            value = normal_form(validator, value, schema[branch])
+    return value
+
+
+def _part(validator: Draft202012Validator, reference: str) -> Any:
+    """The part of a schema that "#/$defs/name" refers to."""
+    part: Any = validator.schema
+    for step in reference.removeprefix("#/").split("/"):
+        part = part[step]
+    return part
+
+
+def _converted(value: Any, types: list[str]) -> Any:
+    """Convert a value to the first of ``types``, if its meaning is clear."""
+    if types[0] == "array":
+        return [] if value in (None, {}) else value if isinstance(value, list) else [value]
+    if isinstance(value, list) and len(value) == 1 and "array" not in types:
+        return _converted(value[0], types)
+    if types[0] == "object":
+        value = {} if value == [] else value
+    elif types == _ANY_NUMBER and value in _NOTHING:
+        return math.nan
+    elif "null" in types and value in _NOTHING:
+        return None
+    elif isinstance(value, str) and types[0] in ("integer", "number"):
+        return _number(value, whole=types[0] == "integer")
+    if types[0] == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _number(text: str, *, whole: bool) -> Any:
+    """The number that a text says; the text itself if it says none."""
+    if _WHOLE.match(text):
+        return int(text)
+    return text if whole or not _NUMBER.match(text) else _float(text)
+
+
+def _float(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:  # such as "1.2.3"
+        return text
+
+
+def _members(validator: Draft202012Validator, members: dict[str, Any], schema: Any) -> dict[str, Any]:
+    known = schema.get("properties", {})
+    others = schema.get("additionalProperties", {})
+    normal = {name: normal_form(validator, value, known.get(name, others)) for name, value in members.items()}
+    for name in schema.get("required", ()):
+        if name not in normal and "null" in _types(validator, known.get(name, {})):
+            normal[name] = None
+    return normal
+
+
+def _types(validator: Draft202012Validator, schema: Any) -> Any:
+    while "$ref" in schema:
+        schema = _part(validator, schema["$ref"])
+    return schema.get("type", ())
+
+
+def _items(validator: Draft202012Validator, items: list[Any], schema: Any) -> Any:
+    first, others = schema.get("prefixItems", []), schema.get("items", {})
+    rules = [*first, *[others] * (len(items) - len(first))]
+    normal = [normal_form(validator, item, rule) for item, rule in zip(items, rules, strict=False)]
+    boxed = schema.get("minItems") == schema.get("maxItems") == 1
+    return normal[0] if boxed and len(normal) == 1 else normal
