@@ -18,6 +18,7 @@ from tfdistr.cluster.peer_failure import judge
 from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, JobMismatchError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
@@ -63,6 +64,7 @@ def train_here(
         if job.recovery.every is not None and strategy.is_chief:
             folder = make_run_dir(run_dir, resume=job.recovery.resume)
             job = take_up(job, folder, workers)
+            write_job(job, folder, workers)
         job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
         caller.on_seed(job.seed)
         begin_with_seed(job.functions, job.seed)

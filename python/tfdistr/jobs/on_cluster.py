@@ -16,6 +16,7 @@ from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.result import FitResult, builder, load_communication, load_history, load_state
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
 from tfdistr.jobs.run_dir import keep_run_dir
@@ -87,31 +88,44 @@ def fit_on_cluster(
     backend = kind.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
     rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
-    if rows is None:
-        job.save(run_dir)
-        backend_path(run_dir).write_text(str(backend))
-        restarts = Restarts(run_dir, recovery.max_restarts)
-        stop = checkpoint_folder(run_dir) / STOP
-        preemption = Preemption(stop.touch, active=recovery.every is not None)
+    if rows is not None:
+        return _result(job, rows, cluster, summary, caller, run_dir)
+    job.save(run_dir)
+    write_job(job, run_dir, cluster.workers)
+    backend_path(run_dir).write_text(str(backend))
+    restarts = Restarts(run_dir, recovery.max_restarts)
+    stop = checkpoint_folder(run_dir) / STOP
+    preemption = Preemption(stop.touch, active=recovery.every is not None)
 
-        def on_event(event: dict[str, Any]) -> None:
-            if event["event"] == "unsaved":
-                preemption.release()  # nobody would handle the signal
-            summary(event)
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "unsaved":
+            preemption.release()  # nobody would handle the signal
+        summary(event)
 
-        with preemption:
-            try:
-                backend, statuses = _with_restarts(
-                    backend, caller.command, run_dir, on_event, restarts, job, preemption,
-                    elastic=getattr(cluster, "fewest", None) is not None,
-                )  # fmt: skip
-            finally:
-                caller.after_end(str(run_dir))
-            rows = _rows(statuses, backend)
-            if recovery.every is not None:
-                note_result(run_dir, job.epochs, rows)
-        preemption.pass_on()
-    workers = len(rows) if recovery.min_workers else cluster.workers
+    with preemption:
+        try:
+            backend, statuses = _with_restarts(
+                backend, caller.command, run_dir, on_event, restarts, job, preemption,
+                elastic=getattr(cluster, "fewest", None) is not None,
+            )  # fmt: skip
+        finally:
+            caller.after_end(str(run_dir))
+        result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
+        note_result(run_dir, result)
+    preemption.pass_on()
+    return result
+
+
+def _result(
+    job: Job,
+    rows: list[dict[str, Any]],
+    cluster: LocalCluster | MpiCluster,
+    summary: Summary,
+    caller: Caller,
+    run_dir: Path,
+) -> FitResult:
+    """The result of a job whose processes have ended with the states ``rows``."""
+    workers = len(rows) if job.recovery.min_workers else cluster.workers
     numbers = {"communication": load_communication(run_dir), "workers": workers}
     return FitResult(
         history=load_history(run_dir),

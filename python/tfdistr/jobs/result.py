@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
+from tfdistr._utils.as_json import as_json
 from tfdistr._utils.optional_imports import data_frame, figure
 from tfdistr._utils.trusted_files import open_own
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.documents import plain_params, write_document
 from tfdistr.jobs.trained import Trained
+from tfdistr.schemas import read, schema_id
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.model_state import ModelState
 
@@ -160,6 +163,32 @@ class FitResult:
         """The result with another way to make its model; see ``Trained``."""
         return replace(self, trained=self.trained.with_recipe(recipe, build))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The result without its model, in the types of JSON; ``schemas/result.schema.json`` describes it.
+
+        Numbers that are not finite are "nan", "inf" and "-inf". A job on workers writes the same into
+        ``result.json`` of its run directory.
+
+        Returns:
+            The members schema, tfdistr (the version), history, metrics, params, workers and run_dir.
+
+        Example:
+            >>> fit.to_dict()["metrics"] == fit.metrics
+            True
+        """
+        document: dict[str, Any] = as_json(
+            {
+                "schema": schema_id("result"),
+                "tfdistr": __version__,
+                "history": self.history,
+                "metrics": self.metrics,
+                "params": plain_params(self.params),
+                "workers": self.workers,
+                "run_dir": self.run_dir,
+            }
+        )
+        return document
+
     def to_bytes(self, *, with_recipe: bool = True) -> bytes:
         """The result as bytes, for ``from_bytes`` in any other process.
 
@@ -293,7 +322,7 @@ def save_training(training: Training, run_dir: Path) -> None:
         (run_dir / _DESCRIBED).write_text(training.described)
     names = ("history", "seconds", "communication")
     summary = {name: getattr(training, name) for name in names}
-    (run_dir / _SUMMARY).write_text(json.dumps(summary))
+    write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
 def load_history(run_dir: Path) -> dict[str, list[float]]:
@@ -329,7 +358,7 @@ def load_state(run_dir: Path) -> ModelState:
 
 def _summary(run_dir: Path) -> dict[str, Any]:
     with open_own(run_dir / _SUMMARY) as file:
-        summary: dict[str, Any] = json.load(file)
+        summary: dict[str, Any] = read("training", file.read())
     return summary
 
 

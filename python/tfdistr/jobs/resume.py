@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr._utils.trusted_files import create_private
 from tfdistr.checkpoint.folder import DESCRIPTION, STOP, Position, checkpoint_folder, checkpoints
 from tfdistr.errors import ArgumentError
+from tfdistr.jobs.documents import plain_class_weight, plain_params, write_document
+from tfdistr.schemas import normalise, read, schema_id
 
 if TYPE_CHECKING:
+    from tfdistr.jobs.result import FitResult
     from tfdistr.training.job import Job
 
 _RESULT = "result.json"
@@ -37,17 +38,16 @@ def take_up(job: Job, run_dir: Path, workers: int) -> Job:
         The job; if the user gave no seed, it has the seed of the earlier run.
 
     Raises:
-        ArgumentError: The earlier run is of another job.
+        ArgumentError: The earlier run is of another job, or its document is not valid.
     """
     if job.recovery.every is None:
         return job
     path = run_dir / DESCRIPTION
     if path.exists():
-        earlier = json.loads(path.read_text())
-        del earlier["id"]
+        earlier = read("run", path.read_bytes())["job"]
         if not job.seed_given:
             job = attrs.evolve(job, seed=earlier["seed"])
-        asked = json.loads(json.dumps(_description(job, workers)))
+        asked = normalise("run", _run("", job, workers))["job"]
         differences = [
             f"{name}={asked.get(name)!r}, where the run has {earlier.get(name)!r}"
             for name in {**earlier, **asked}
@@ -60,27 +60,30 @@ def take_up(job: Job, run_dir: Path, workers: int) -> Job:
                 fix="Pass the arguments of that run, or another `run_dir`.",
             )
     else:
-        content = json.dumps({"id": os.urandom(16).hex(), **_description(job, workers)})
-        with create_private(path, "w") as file:
-            file.write(content)
+        write_document(path, _run(os.urandom(16).hex(), job, workers))
     folder = checkpoint_folder(run_dir)
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / STOP).unlink(missing_ok=True)
     return job
 
 
-def note_result(run_dir: Path, epochs: int, workers: list[dict[str, Any]]) -> None:
-    """Note that the training of ``epochs`` epochs is complete."""
-    partial = run_dir / f"{_RESULT}.partial"
-    partial.write_text(json.dumps({"epochs": epochs, "workers": workers}))
-    partial.replace(run_dir / _RESULT)
+def note_result(run_dir: Path, result: FitResult) -> None:
+    """Note that a job is complete, with its result."""
+    write_document(run_dir / _RESULT, result.to_dict())
 
 
 def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None:
-    """The final states of the workers of a run of exactly ``epochs`` epochs; None if there is no such run."""
+    """The final states of the workers of a run of exactly ``epochs`` epochs; None if there is no such run.
+
+    Raises:
+        ArgumentError: The result of the run is not a document that this version of tfdistr reads.
+    """
     path = run_dir / _RESULT
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found["workers"] if found.get("epochs") == epochs else None
+    if not path.exists():
+        return None
+    result = read("result", path.read_bytes())
+    workers: list[dict[str, Any]] = result["workers"]
+    return workers if result["params"]["epochs"] == epochs else None
 
 
 class Restarts:
@@ -116,13 +119,15 @@ class Restarts:
         return self._left >= 0
 
 
-def _description(job: Job, workers: int) -> dict[str, Any]:
-    """The values that must be the same to resume a job."""
-    fields = {name: value for name, value in job.description.items() if name not in _MAY_DIFFER}
-    fields["class_weight"] = {str(label): weight for label, weight in (job.class_weight or {}).items()}
+def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
+    """The document that identifies a run: its id, and the values that must be the same to resume it."""
+    described = plain_params(job.description)
+    fields = {name: value for name, value in described.items() if name not in _MAY_DIFFER}
+    fields["class_weight"] = plain_class_weight(job)
     # With virtual workers, any number of workers continues the run with the same bits.
     fields["workers"] = workers if job.virtual_workers is None else "any"
-    return {**fields, "options": repr(sorted(job.options.items()))}
+    fields["options"] = repr(sorted(job.options.items()))
+    return {"schema": schema_id("run"), "id": id, "job": fields}
 
 
 # The length of the training, the communication, and how often checkpoints are written.

@@ -26,6 +26,8 @@ The launcher adds events for the display of the job: ``log`` (worker, line), ``r
 all workers are started again because of that worker, and ``replaced`` (worker, reason) if another process
 replaces that worker.
 
+``schemas/event.schema.json`` describes the same.
+
 JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf". In ``metrics``
 the reader converts them to floats again.
 """
@@ -33,13 +35,12 @@ the reader converts them to floats again.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfdistr._utils.as_json import as_json
 from tfdistr._utils.log_tail import Tail
 
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -75,7 +76,7 @@ class EventWriter:
             **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
                 a value without a form in JSON becomes text.
         """
-        event = {"event": kind, "time": time.time(), **_plain(fields)}
+        event = {"event": kind, "time": time.time(), **as_json(fields)}
         # One call: the line stays whole if others append, and is there if this process is killed next.
         os.write(self._file, json.dumps(event, allow_nan=False).encode() + b"\n")
 
@@ -132,27 +133,3 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(item) for item in value]
     return float(value) if value in _NOT_FINITE else value
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value to the types of JSON: numbers, text, lists, objects."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()  # lone surrogates could not be printed
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "numpy"):  # a tensor or a variable
-        return _plain(value.numpy())
-    if hasattr(value, "tolist"):  # a NumPy array or scalar
-        plain = value.tolist()
-        if type(plain) is not type(value):  # tolist() of a bfloat16 returns the bfloat16
-            return _plain(plain)
-    try:
-        return _plain(float(value))
-    except (TypeError, ValueError):
-        return _plain(str(value))

@@ -19,6 +19,7 @@ from tfdistr.jobs.run_dir import make_run_dir
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.rank_guard import MARK, SPEC
 from tfdistr.launch.rank_guard import __file__ as guard
+from tfdistr.schemas import load_schema
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -60,7 +61,8 @@ def test_a_run_directory_of_others_is_refused(tmp_path: Path, kind: str) -> None
 @pytest.mark.parametrize("kind", KINDS)
 def test_pickles_and_results_of_others_are_not_read(tmp_path: Path, kind: str) -> None:
     save_value({"a": 1}, tmp_path, "value")
-    (tmp_path / "training.json").write_text('{"history": {"loss": [1.0]}}')
+    training = load_schema("training")["examples"][0] | {"history": {"loss": [1.0]}}
+    (tmp_path / "training.json").write_text(json.dumps(training))
     assert load_value(tmp_path, "value") == {"a": 1}
     assert load_history(tmp_path) == {"loss": [1.0]}
     reason = foreign(tmp_path, kind)

@@ -1,0 +1,98 @@
+"""The JSON documents in the folder of a job: how they are written, and ``job.json``, which describes it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdistr._utils.as_json import as_json
+from tfdistr._utils.trusted_files import create_private
+from tfdistr._version import __version__
+from tfdistr.data.source import Arrays
+from tfdistr.schemas import schema_id
+
+if TYPE_CHECKING:
+    from tfdistr.training.job import Job
+
+JOB = "job.json"
+
+#: Documents of a run directory whose version only ``job.json`` says.
+_WITHOUT_VERSION = ("event", "checkpoint")
+_PACKAGES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "keras": ("keras",), "numpy": ("numpy",)}
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a document. Only this user can read it. Its file is complete or it does not exist."""
+    partial = path.with_name(f"{path.name}.partial")
+    with create_private(partial, "w") as file:
+        json.dump(as_json(document), file, allow_nan=False)
+    partial.replace(path)
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a job as its documents have them: a list of epochs cannot be taken for a number."""
+    plain = dict(params)
+    if isinstance(plain.get("validation_freq"), tuple | list):
+        plain["validation_freq"] = {"epochs": list(plain["validation_freq"])}
+    return plain
+
+
+def plain_class_weight(job: Job) -> dict[str, float]:
+    """The weights of classes as documents have them; empty if there are none."""
+    return {str(label): weight for label, weight in (job.class_weight or {}).items()}
+
+
+def write_job(job: Job, run_dir: Path, workers: int) -> None:
+    """Write ``job.json``: what the job is, without data, functions and environment variables.
+
+    Args:
+        job: The job.
+        run_dir: Its folder.
+        workers: Number of workers.
+    """
+    recovery = job.recovery
+    document = {
+        "schema": schema_id("job"),
+        "schemas": {name: schema_id(name) for name in _WITHOUT_VERSION},
+        "time": time.time(),
+        "versions": _versions(),
+        "task": job.task,
+        "workers": workers,
+        "data": _source(job.data),
+        "validation": None if job.validation is None else _source(job.validation),
+        "arguments": {
+            **plain_params(job.params),
+            "class_weight": plain_class_weight(job),
+            "start_timeout": job.start_timeout,
+            "heartbeat_timeout": job.heartbeat_timeout,
+            "step_timeout": job.step_timeout,
+            "resume": recovery.resume,
+            "max_restarts": recovery.max_restarts,
+            "min_workers": recovery.min_workers,
+        },
+        "options": {name: v for name, v in job.options.items() if isinstance(v, str | bool | int | float)},
+    }
+    write_document(run_dir / JOB, document)
+
+
+def _source(source: Any) -> dict[str, Any]:
+    examples = source.examples if isinstance(source, Arrays) else None
+    return {"kind": type(source).__name__, "examples": examples}
+
+
+def _versions() -> dict[str, str | None]:
+    """The versions on this machine. TensorFlow is not imported."""
+    found = {name: next(filter(None, map(_version, others)), None) for name, others in _PACKAGES.items()}
+    return {"tfdistr": __version__, "python": platform.python_version(), **found}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
