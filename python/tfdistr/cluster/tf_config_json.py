@@ -126,7 +126,7 @@ def _explain(found: ValidationError) -> ClusterConfigError:
         )
     if found.validator == "pattern" and path[0] == "cluster":
         split_address(instance, field_name(path, _TITLE))  # says which part of the address is wrong
-    error = refusal(found, _TITLE, ClusterConfigError)
+    error = refusal(found, _TITLE, ClusterConfigError, with_document=False)
     if isinstance(instance, dict) and len(path) == 2 and path[0] == "cluster":
         error = ClusterConfigError(
             error.message, received=error.received, fix=f"{error.fix} In R, unname() the list."

@@ -31,6 +31,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     partial = path.with_name(f"{path.name}.partial")
     with create_private(partial, "w") as file:
         json.dump(as_json(document), file, allow_nan=False)
+        file.write("\n")
     partial.replace(path)
 
 

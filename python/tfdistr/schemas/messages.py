@@ -35,23 +35,28 @@ def field_name(path: Sequence[str | int], document: str) -> str:
     return "".join(steps).removeprefix(".") or document
 
 
-def refusal(found: ValidationError, document: str, error: type[Refusal]) -> Refusal:
+def refusal(
+    found: ValidationError, document: str, error: type[Refusal], *, with_document: bool = True
+) -> Refusal:
     """Make the error for a rule of a schema that a document breaks.
 
     Args:
         found: The rule, and the value that breaks it.
         document: The name of the document.
         error: The class of the error.
+        with_document: Whether the message says of which document a field is.
     """
     path = tuple(found.absolute_path)
     schema: Any = found.schema
     instance: Any = found.instance
-    field, received = field_name(path, document), show(instance)
+    field, received = f"`{field_name(path, document)}`", show(instance)
+    if path and with_document:
+        field += f" of {document}"
     if found.validator == "required":
         missing = next(name for name in schema["required"] if name not in instance)
         example = json.dumps({missing: schema["examples"][0][missing]})[1:-1]
-        return error(f'`{field}` must have the member "{missing}".', received=received, fix=f"Add {example}.")
+        return error(f'{field} must have the member "{missing}".', received=received, fix=f"Add {example}.")
     fix = f"Write it like {json.dumps(schema['examples'][0])}."
     if found.validator == "const" and path == ("schema",):
         fix = "Read it with the version of tfdistr that wrote it."
-    return error(f"`{field}` must be {schema['description']}.", received=received, fix=fix)
+    return error(f"{field} must be {schema['description']}.", received=received, fix=fix)

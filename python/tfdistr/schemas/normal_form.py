@@ -36,8 +36,7 @@ def normal_form(validator: Draft202012Validator, value: Any, schema: Any = None)
     if "$ref" in schema:
         value = normal_form(validator, value, _part(validator, schema["$ref"]))
     if "type" in schema:
-        types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        value = _converted(value, types)
+        value = _converted(value, _types(validator, schema))
     if isinstance(value, dict):
         value = _members(validator, value, schema)
     elif isinstance(value, list):
@@ -65,12 +64,12 @@ def _converted(value: Any, types: list[str]) -> Any:
         return [] if value in (None, {}) else value if isinstance(value, list) else [value]
     if isinstance(value, list) and len(value) == 1 and "array" not in types:
         return _converted(value[0], types)
+    if "null" in types and value in _NOTHING:
+        return None
     if types[0] == "object":
         value = {} if value == [] else value
     elif types == _ANY_NUMBER and value in _NOTHING:
         return math.nan
-    elif "null" in types and value in _NOTHING:
-        return None
     elif isinstance(value, str) and types[0] in ("integer", "number"):
         return _number(value, whole=types[0] == "integer")
     if types[0] == "integer" and isinstance(value, float) and value.is_integer():
@@ -95,17 +94,30 @@ def _float(text: str) -> Any:
 def _members(validator: Draft202012Validator, members: dict[str, Any], schema: Any) -> dict[str, Any]:
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", {})
-    normal = {name: normal_form(validator, value, known.get(name, others)) for name, value in members.items()}
-    for name in schema.get("required", ()):
+    required = schema.get("required", ())
+    normal = {
+        name: normal_form(validator, value, known.get(name, others))
+        for name, value in members.items()
+        if name in required or not _left_out(value, _types(validator, known.get(name, {})))
+    }
+    for name in required:
         if name not in normal and "null" in _types(validator, known.get(name, {})):
             normal[name] = None
     return normal
 
 
-def _types(validator: Draft202012Validator, schema: Any) -> Any:
+def _left_out(value: Any, types: Any) -> bool:
+    """Whether the value of an optional member says that it is not there, as rows of a data frame do."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value in (None, {}, "NA") and bool(types) and not {"null", "array", "object"} & set(types)
+
+
+def _types(validator: Draft202012Validator, schema: Any) -> list[str]:
     while "$ref" in schema:
         schema = _part(validator, schema["$ref"])
-    return schema.get("type", ())
+    types = schema.get("type", [])
+    return types if isinstance(types, list) else [types]
 
 
 def _items(validator: Draft202012Validator, items: list[Any], schema: Any) -> Any:

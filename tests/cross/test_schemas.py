@@ -1,0 +1,110 @@
+"""A document that R's jsonlite has read and written means the same, with each of its settings."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import documents
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfdistr._utils.as_json import as_json
+from tfdistr.cluster.config import tf_config
+from tfdistr.schemas import NAMES, load_schema, normalise, read, validate
+
+PROGRAM = Path(__file__).parent / "programs" / "jsonlite.R"
+AUTO_UNBOX = (True, False)
+DIGITS = (None, 4, 15, "NA")
+NULL = (None, "list", "null")
+NA = (None, "null", "string")
+WRITTEN = [name for name in NAMES if name != "tf_config"]  # tests/python/cluster draws that one
+
+Rewrite = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def rewrite() -> Iterator[Rewrite]:
+    """R's ``toJSON(fromJSON(text))``."""
+    with subprocess.Popen(
+        ["Rscript", "--vanilla", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+
+        def ask(document: Any, *, simplify: bool, **settings: Any) -> str:
+            given = {name: value for name, value in settings.items() if value is not None}
+            request = {"text": json.dumps(document), "simplify": simplify, "settings": given}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            assert line, "R has ended"
+            return line
+
+        yield ask
+        process.stdin.close()
+        process.wait(20)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two documents say the same. R leaves out members that are null. It writes 15 digits."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = {name for name in (*one, *other) if one.get(name) is not None or other.get(name) is not None}
+        return all(name in one and name in other and same(one[name], other[name]) for name in names)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) or isinstance(other, float):
+        close = math.isclose(one, other, rel_tol=1e-14, abs_tol=5e-324)
+        return close or (math.isnan(one) and math.isnan(other))
+    return type(one) is type(other) and one == other
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@pytest.mark.parametrize("name", WRITTEN)
+@given(data=st.data())
+def test_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
+    check_drawn(rewrite, name, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@pytest.mark.parametrize("name", WRITTEN)
+@given(data=st.data())
+def test_many_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
+    check_drawn(rewrite, name, data)
+
+
+def check_drawn(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
+    digits = data.draw(st.sampled_from(DIGITS), "digits")
+    decimals = None if digits in ("NA", 15) else 4
+    document = data.draw(documents(name, decimals), "document")
+    validate(name, document)
+    assert as_json(normalise(name, document)) == document
+    text = rewrite(
+        document, simplify=data.draw(st.booleans(), "simplify"), digits=digits,
+        auto_unbox=data.draw(st.sampled_from(AUTO_UNBOX), "auto_unbox"),
+        null=data.draw(st.sampled_from(NULL), "null"), na=data.draw(st.sampled_from(NA), "na"),
+    )  # fmt: skip
+    assert same(read(name, text), normalise(name, document)), text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_with_each_setting(rewrite: Rewrite, name: str) -> None:
+    for example in load_schema(name)["examples"]:
+        for simplify, auto_unbox, digits, null, na in product((True, False), AUTO_UNBOX, DIGITS, NULL, NA):
+            text = rewrite(example, simplify=simplify, auto_unbox=auto_unbox, digits=digits, null=null, na=na)
+            assert same(read(name, text), normalise(name, example)), text
+
+
+@pytest.mark.parametrize("simplify", [True, False])
+@pytest.mark.parametrize("auto_unbox", AUTO_UNBOX)
+def test_tf_config(rewrite: Rewrite, simplify: bool, auto_unbox: bool) -> None:
+    for config in tf_config(worker=["a:1", "b:1"], chief="d:1", ps="c:1"):  # type: ignore[union-attr]
+        document = json.loads(config.to_json())
+        assert read("tf_config", rewrite(document, simplify=simplify, auto_unbox=auto_unbox)) == document
