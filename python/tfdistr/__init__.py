@@ -30,6 +30,7 @@ _MODULES = {
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
+    "StepTimeoutError": "errors",
     "Task": "cluster.config",
     "TfdistrError": "errors",
     "WarmUp": "training.warm_up",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from tfdistr.errors import DataShardError as DataShardError
     from tfdistr.errors import JobMismatchError as JobMismatchError
     from tfdistr.errors import JobStoppedError as JobStoppedError
+    from tfdistr.errors import StepTimeoutError as StepTimeoutError
     from tfdistr.errors import TfdistrError as TfdistrError
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
