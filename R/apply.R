@@ -18,8 +18,10 @@
 #'   reads them with the package arrow): a row for each example, a column for each output.
 #' @return An array, whose first dimension counts the examples, or a list of arrays for a model with several
 #'   outputs. With `output`: the paths of the files, in the order of the data.
-#' @section Errors: `tfdistr_error_argument` if the data does not fit the model, and the errors of
-#'   [distributed_fit()].
+#' @section Errors: `tfdistr_error_argument` if the data does not fit the model;
+#'   `tfdistr_error_cluster_start` if the workers could not be started or did not find each other;
+#'   `tfdistr_error_data_shard` if the data can't be split over the workers; `tfdistr_error_worker_failed` if
+#'   a worker failed.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
 #' library(keras3)
 #' model <- function() {
@@ -67,7 +69,10 @@ paths <- function(found) {
 #' @param cluster Where to compute: [local_cluster()] or [mpi_cluster()]; by default this process, or the
 #'   cluster that it has joined.
 #' @return A named list of numbers.
-#' @inheritSection predict.tfdistr_fit Errors
+#' @section Errors: `tfdistr_error_argument` if the data does not fit the model, or has no targets;
+#'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if the workers
+#'   could not be started or did not find each other; `tfdistr_error_data_shard` if the data can't be split
+#'   over the workers; `tfdistr_error_worker_failed` if a worker failed.
 #' @inherit predict.tfdistr_fit examples
 #' @family functions for training
 #' @export

@@ -1,12 +1,12 @@
 # Which callbacks run where. In Python: strategies/callbacks.py.
 
-#' Run a callback on the chief alone
+#' Mark a callback that runs on the chief alone
 #'
-#' Marks a callback that writes files or prints. Under [multi_worker_mirrored_strategy()] and in
-#' [distributed_fit()] its methods are then called on the chief only. They may read metrics, weights and the
-#' optimizer, save the model, and set `model$stop_training`; they can't train, evaluate or predict, which need
-#' all workers. Keras's own callbacks that write (`BackupAndRestore`, `CSVLogger`, `ModelCheckpoint`,
-#' `RemoteMonitor`, `TensorBoard`) need no mark.
+#' The mark is for callbacks that write files or print. Under [multi_worker_mirrored_strategy()] and in
+#' [distributed_fit()] the methods of the callback are then called on the chief only. They may read metrics,
+#' weights and the optimizer, save the model, and set `model$stop_training`; they can't train, evaluate or
+#' predict, which need all workers. Keras's own callbacks that write (`BackupAndRestore`, `CSVLogger`,
+#' `ModelCheckpoint`, `RemoteMonitor`, `TensorBoard`) need no mark.
 #'
 #' @param callback A Keras callback.
 #' @return The callback.

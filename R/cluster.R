@@ -41,7 +41,7 @@ tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index
   }
 }
 
-#' The cluster that TF_CONFIG describes
+#' Read the cluster that TF_CONFIG describes
 #'
 #' Reads and checks the environment variable TF_CONFIG. Its text may come from [tf_config()], from Python, or
 #' from `jsonlite::toJSON()` with or without `auto_unbox = TRUE`.
@@ -122,7 +122,7 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
   )
 }
 
-#' Describe a cluster of workers on several hosts, by MPI
+#' Describe an MPI cluster of workers on several hosts
 #'
 #' This call starts nothing. Pass its result to [distributed_fit()], which runs one `mpiexec`. `mpiexec`
 #' reaches the hosts by ssh: each host must let this user in without a password, and have the same R, Python,
@@ -192,8 +192,9 @@ python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, sta
 
 #' TF_CONFIG for a session or a process
 #'
-#' `cluster_lines()` gives the lines to paste into the session of each task, before anything else runs there.
-#' `cluster_env()` gives the environment variable itself, for processes that R starts.
+#' * `cluster_lines()`: give the lines that set TF_CONFIG in a session. Paste them into the session of the
+#'   task, before any other code runs there.
+#' * `cluster_env()`: give the environment variable TF_CONFIG for other processes.
 #'
 #' @param cluster A TF_CONFIG or a plan of [tf_config()].
 #' @param language String: the language of the sessions, "r", "python" or "bash".

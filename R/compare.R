@@ -1,9 +1,11 @@
 # Which strategy is the fastest. In Python: compare.py.
 
-#' Compare strategies on this machine
+#' Compare the speed of strategies on this machine
 #'
-#' Trains a model with several strategies and numbers of workers, one after the other, and measures the speed.
-#' Each run has new processes, so that no run affects the next one.
+#' The model is trained with several strategies and numbers of workers, one after another. Each run has new
+#' processes, so that no run affects the next.
+#'
+#' * `plot()`: plot the examples per second: one bar for each strategy and number of workers.
 #'
 #' @inheritParams distributed_fit
 #' @param ... Further arguments of [distributed_fit()], by name, such as `batch_size`.
@@ -16,9 +18,10 @@
 #' @return A data frame of class `tfdistr_comparison` with a row for each strategy and number of workers:
 #'   `strategy`, `workers`, `seconds_per_epoch` (the median of the epochs but the first, in which TensorFlow
 #'   compiles the step), `examples_per_second` in such an epoch, `loss` (of the last epoch), and `error` (why
-#'   the run has no results). `plot()` draws the examples per second and returns its argument, invisibly.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form. A run that failed has an
-#'   `error`.
+#'   the run has no results). `plot()`: its argument, invisibly.
+#' @section Errors:
+#'   * `compare_strategies()`: `tfdistr_error_argument` if an argument is not of that form. A run that failed
+#'     has an `error`.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
 #' library(keras3)
 #' model <- function() {

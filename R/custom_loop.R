@@ -3,10 +3,13 @@
 
 #' Pieces of a training loop of one's own
 #'
-#' `make_strategy()` makes a strategy by its name. Call it first on every worker, before anything else uses
-#' TensorFlow, such as a model or a dataset. `distribute()` gives this worker's part of every batch of a
-#' dataset. `is_chief()` says whether this process writes checkpoints and logs for all workers.
-#' `worker_index()` gives the index of this worker, and `num_workers()` the number of workers that train.
+#' * `make_strategy()`: make a strategy by its name. Call it first on every worker, before anything else uses
+#'   TensorFlow, such as a model or a dataset.
+#' * `distribute()`: give this worker's part of every batch of a dataset.
+#' * `is_chief()`: say whether this process writes checkpoints and logs for all workers.
+#' * `worker_index()`: give the index of this worker, from 0.
+#' * `num_workers()`: give the number of workers that train.
+#'
 #' `vignette("custom-loop")` has a whole loop. [average_loss()] describes its losses.
 #'
 #' The environment variable TF_CONFIG describes the cluster (see [tf_config()]). Without TF_CONFIG, the
@@ -35,10 +38,16 @@
 #'   `strategy$run(step, args = reticulate::tuple(batch))`. `is_chief()`: `TRUE` or `FALSE`.
 #'   `worker_index()`: a whole number, from 0; `NULL` in a task of TF_CONFIG that does not train.
 #'   `num_workers()`: a whole number.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if there is no strategy
-#'   although there are several workers; `tfdistr_error_data_shard` if the dataset can't be split;
-#'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
-#'   in use already, the port can't be used, or other workers are missing.
+#' @section Errors:
+#'   * `make_strategy()`: `tfdistr_error_argument` if an argument is not of that form;
+#'     `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow
+#'     is in use already, the port can't be used, or other workers are missing; `tfdistr_error_job_mismatch`
+#'     if the workers have different addresses, or different versions of packages.
+#'   * `distribute()`: `tfdistr_error_argument` if an argument is not of that form, or if there is no strategy
+#'     although there are several workers; `tfdistr_error_cluster_config` if TF_CONFIG is not valid;
+#'     `tfdistr_error_data_shard` if the dataset can't be split.
+#'   * `is_chief()`, `worker_index()` and `num_workers()`: `tfdistr_error_cluster_config` if TF_CONFIG is not
+#'     valid.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' strategy <- make_strategy("multi_worker_mirrored")
 #' dataset <- load_dataset("digits")$dataset()$shuffle(1437L, seed = 1L)$batch(64L)
@@ -85,12 +94,14 @@ num_workers <- function() {
 
 #' Losses that add up over the workers
 #'
+#' * `average_loss()`: compute this replica's part of the mean loss of the global batch. It is right also
+#'   where shares of a batch differ in size or have no rows.
+#' * `regularization_loss()`: compute this replica's part of a loss that every replica has in full, such as L1
+#'   and L2 of the weights.
+#'
 #' Call both in the function that `strategy$run()` runs. Keras's `optimizer$apply()` **sums** the gradients of
-#' the replicas there, so each replica must compute its part of the loss of one worker. `average_loss()` gives
-#' the part of this replica's rows in the mean over the global batch, also where shares of a batch differ in
-#' size or have no rows. `regularization_loss()` gives this replica's part of a loss that every replica has in
-#' full, such as L1 and L2 of the weights. Without a strategy they give the mean and the sum. In a step of
-#' Keras's `fit` use `compute_loss()` instead.
+#' the replicas there, so each replica must compute its part of the loss of one worker. Without a strategy
+#' they give the mean and the sum. In a step of Keras's `fit` use `compute_loss()` instead.
 #'
 #' Further dimensions of `losses`, such as those of an image, are averaged, so that the loss does not grow
 #' with the size of the image. As in Keras, weighted losses are divided by the number of examples, not by

@@ -1,6 +1,6 @@
 # Checks for problems that keep a cluster from starting. In Python: diagnosis.py.
 
-#' Look for problems that would keep a cluster from starting
+#' Look for problems that keep a cluster from starting
 #'
 #' Checks, from this machine: the form of TF_CONFIG, whether the names of all tasks resolve, whether the port
 #' of this task is free, whether the ports of its peers can be reached, the clocks, the versions that matter,

@@ -133,12 +133,15 @@
 #'   * `tfdistr_error_cluster_config`: TF_CONFIG is not valid.
 #'   * `tfdistr_error_cluster_start`: the workers could not be started or did not find each other.
 #'   * `tfdistr_error_data_shard`: the data can't be split over the workers.
+#'   * `tfdistr_error_job_mismatch`: the processes of a cluster that were started by hand would train
+#'     different jobs.
 #'   * `tfdistr_error_worker_failed`: a worker failed, and the others were stopped. The condition has the
 #'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
 #'     path) and `workers` (a data frame as above).
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script that does not catch it ends with exit status 75.
+#'   * `tfdistr_error_step_timeout`: this process trains, and has made no step for `step_timeout` seconds.
 #'
 #'   The field `exception` of the condition is the error of the Python core. If this process trains, an error
 #'   in `model` or another function is raised unchanged.

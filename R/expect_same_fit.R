@@ -1,6 +1,6 @@
 # Whether a model gives the same result on any number of workers. In Python: testing.py.
 
-#' Expect the same fit on any number of workers
+#' Test whether a model gives the same result on any number of workers
 #'
 #' An expectation of testthat, for tests of your own model. Trains the model with [distributed_fit()] on
 #' `local_cluster(n)` for each number of workers. The weights, all variables of the optimizer, the history and
@@ -22,8 +22,9 @@
 #'   to the largest value of the array. `NULL` for 1e-6, or 0 with `virtual_workers`: the same bits. The
 #'   outputs may differ by 10 times as much, because the differences of the weights add up in them.
 #' @return A list of the results of [distributed_fit()], in the order of the number of workers, invisibly.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, and the errors of
-#'   [distributed_fit()].
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form;
+#'   `tfdistr_error_cluster_start` if the workers could not be started or did not find each other;
+#'   `tfdistr_error_worker_failed` if the training failed.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
 #' library(keras3)
 #' digits <- load_dataset("digits", "test")

@@ -1,6 +1,6 @@
 # The strategy for calls of Keras's fit(). In Python: strategies/multi_worker_mirrored.py.
 
-#' A strategy for Keras 3 models on many workers
+#' A strategy that trains Keras 3 models on one or many workers
 #'
 #' A drop-in for TensorFlow's `tf$distribute$MultiWorkerMirroredStrategy()`. Under it, `fit`, `evaluate` and
 #' `predict` of Keras 3 give the result of one worker, also with R functions as loss, metric or callback. Make
@@ -13,9 +13,9 @@
 #'
 #' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow, "mpi" for
 #'   ranks that `mpiexec` has started, or "auto": MPI for such ranks, else what TensorFlow chooses.
-#' @param ... Not used.
 #' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
 #'   default TF_CONFIG does.
+#' @param ... Not used.
 #' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
 #'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
 #'   weights in float32.
@@ -29,7 +29,8 @@
 #'   `$worker_index` (from 0) and `$is_chief`.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
-#'   in use already, the port can't be used, or other workers are missing.
+#'   in use already, the port can't be used, or other workers are missing; `tfdistr_error_job_mismatch` if the
+#'   workers have different addresses, or different versions of packages.
 #' @source <https://github.com/keras-team/keras/issues/20585>: why the stock strategy can't train Keras 3
 #'   models.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
@@ -45,7 +46,7 @@
 #' length(history$metrics$loss)
 #' @family functions for a loop of your own
 #' @export
-multi_worker_mirrored_strategy <- function(communication = "auto", ..., cluster_resolver = NULL,
+multi_worker_mirrored_strategy <- function(communication = "auto", cluster_resolver = NULL, ...,
                                            gradient_dtype = "float32", virtual_workers = NULL,
                                            bytes_per_pack = 4 * 1024^2, start_timeout = 300,
                                            heartbeat_timeout = 30) {

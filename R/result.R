@@ -88,7 +88,8 @@ workers_frame <- function(workers) {
 #'
 #' @param fit A result of [distributed_fit()].
 #' @return The Keras model, in this process. It is built on first use.
-#' @section Errors: The errors of the model function.
+#' @section Errors: `tfdistr_error_argument` if another session has saved the result without its model, and
+#'   the errors of the model function.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
 #' library(keras3)
 #' model <- function() {
@@ -139,9 +140,10 @@ fit_title <- function(x) {
 
 #' The result of a training job
 #'
-#' `summary()` gives the history and the status of each worker. `plot()` draws one panel for each metric, with
-#' training and validation: with ggplot2 if it is installed, else with base graphics. `autoplot()` of ggplot2
-#' returns that plot. `as.data.frame()` gives the history as a data frame.
+#' * `summary()`: give the history and the status of each worker.
+#' * `plot()`: plot the history: one panel for each metric, with training and validation. It uses ggplot2 if
+#'   this is installed, else base graphics. `autoplot()` of ggplot2 returns that plot.
+#' * `as.data.frame()`: give the history as a data frame: one row for each epoch and metric.
 #'
 #' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
 #' of its kind. After `readRDS()`, in any session, it predicts the same bits. For this, the result holds the

@@ -1,6 +1,6 @@
 # The number of steps in an epoch. In Python: data/steps.py.
 
-#' Number of steps in an epoch
+#' Compute the number of steps in an epoch
 #'
 #' An epoch is one pass over the examples. Every step uses one **global** batch, and each worker has a part of
 #' it: the number of workers does not change the number of steps. The formula `len(x) // batch_size

@@ -128,9 +128,10 @@ def compare_strategies(
     env: Mapping[str, str] | None = None,
     **arguments: Any,
 ) -> Comparison:
-    """Measure how fast a model trains with several strategies and numbers of workers, one after another.
+    """Compare the speed of strategies on this machine.
 
-    Each run starts new processes on this machine, so that no run affects the next.
+    The model is trained with several strategies and numbers of workers, one after another. Each run has new
+    processes, so that no run affects the next.
 
     Args:
         model: Function without arguments that builds and compiles the model, or a compiled model, which is

@@ -119,13 +119,13 @@ def doctor(
     timeout: float = 20.0,
     rscript: str | None = None,
 ) -> Diagnosis:
-    """Check, from this machine, what would keep a cluster from starting.
+    """Look for problems that keep a cluster from starting.
 
-    It checks the form of TF_CONFIG, whether the names of all tasks resolve, whether the port of this task is
-    free, whether the ports of its peers can be reached, the clocks, the versions of the packages that matter,
-    the GPUs, R and reticulate. It changes nothing and does not import TensorFlow into this process. No check
-    takes longer than ``timeout``, except the import of TensorFlow in a separate process (at most 2 minutes).
-    Run it on each machine. Workers that wait for their peers answer it, too.
+    It checks, from this machine, the form of TF_CONFIG, whether the names of all tasks resolve, whether the
+    port of this task is free, whether the ports of its peers can be reached, the clocks, the versions of the
+    packages that matter, the GPUs, R and reticulate. It changes nothing and does not import TensorFlow into
+    this process. No check takes longer than ``timeout``, except the import of TensorFlow in a separate
+    process (at most 2 minutes). Run it on each machine. Workers that wait for their peers answer it, too.
 
     Args:
         config: The cluster: TF_CONFIG as text, as a mapping or as a ``ClusterConfig``; by default, the

@@ -58,12 +58,12 @@ def distributed_fit(
     step_timeout: float | None = None,
     **options: Any,
 ) -> FitResult:
-    """Train a Keras 3 model on one or many workers, with the result that one worker would give.
+    """Train a Keras 3 model on one or many workers.
 
-    With ``cluster``, this call starts, watches and ends the workers. Without ``cluster``, the call joins the
-    cluster that the environment variable TF_CONFIG describes, as the task that it names, or the ranks that
-    ``mpiexec`` has started. Make the same call in every process of the cluster. Without any of these, this
-    process trains the model.
+    The result is the same as with one worker. With ``cluster``, this call starts, watches and ends the
+    workers. Without ``cluster``, the call joins the cluster that the environment variable TF_CONFIG
+    describes, as the task that it names, or the ranks that ``mpiexec`` has started. Make the same call in
+    every process of the cluster. Without any of these, this process trains the model.
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every
@@ -171,10 +171,12 @@ def distributed_fit(
         ClusterConfigError: TF_CONFIG is not valid.
         ClusterStartError: The workers did not find each other.
         DataShardError: The data cannot be split over the workers.
+        JobMismatchError: The processes of a cluster that were started by hand would train different jobs.
         WorkerFailedError: A worker failed; the error names the worker and holds its traceback and log.
         JobStoppedError: With checkpoints: this process or a worker got SIGTERM, with which Slurm and
             Kubernetes announce a preemption. A checkpoint was written after the current step. A script that
             does not catch the error ends with exit status 75.
+        StepTimeoutError: This process trains, and has made no step for ``step_timeout`` seconds.
 
     Example:
         >>> def model():

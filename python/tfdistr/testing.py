@@ -26,7 +26,7 @@ def assert_same_fit(
     tolerance: float | None = None,
     **arguments: Any,
 ) -> list[FitResult]:
-    """Assert that training gives the same result on several numbers of workers.
+    """Test whether a model gives the same result on any number of workers.
 
     The model is trained with ``distributed_fit()`` on ``local_cluster(n)`` for each number of workers. One
     worker, too, is a process of its own: all trainings then have the same environment, and this process keeps
@@ -55,6 +55,7 @@ def assert_same_fit(
             history differs, the reason, and the fix. It says "Reason" if an experiment has shown it, else
             "Likely reason".
         ArgumentError: An argument is not of the form above.
+        ClusterStartError: The workers could not be started or did not find each other.
         WorkerFailedError: The training failed; the message says on how many workers.
 
     Example:

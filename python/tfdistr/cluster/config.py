@@ -147,11 +147,17 @@ class ClusterConfig:
         return json.dumps(self.to_dict())
 
     def to_env(self) -> dict[str, str]:
-        """Give the environment variable: ``{"TF_CONFIG": <JSON>}``."""
+        """Give the environment variable TF_CONFIG for other processes.
+
+        Returns:
+            ``{"TF_CONFIG": <JSON>}``.
+        """
         return {"TF_CONFIG": self.to_json()}
 
     def lines(self, language: str = "bash") -> list[str]:
-        """Give the lines to paste into this task's session, before any other code runs there.
+        """Give the lines that set TF_CONFIG in a session.
+
+        Paste them into the session of this task, before any other code runs there.
 
         Args:
             language: The language of the session: "bash", "r" or "python".
@@ -214,11 +220,17 @@ class ClusterPlan:
         return json.dumps([config.to_dict() for config in self.tasks])
 
     def environments(self) -> list[dict[str, str]]:
-        """Give the environment of every task: a list of ``{"TF_CONFIG": <JSON>}``."""
+        """Give the environment variable TF_CONFIG for other processes.
+
+        Returns:
+            ``{"TF_CONFIG": <JSON>}`` for every task.
+        """
         return [config.to_env() for config in self.tasks]
 
     def lines(self, language: str = "bash") -> list[str]:
-        """Give the lines to paste into each task's session, with an empty line between tasks.
+        """Give the lines that set TF_CONFIG in a session.
+
+        Paste the lines of each task into its session. There is an empty line between tasks.
 
         Args:
             language: The language of the sessions: "bash", "r" or "python".
@@ -262,7 +274,9 @@ def tf_config(
     type: str | None = None,
     index: int | None = None,
 ) -> ClusterConfig | ClusterPlan:
-    """Build TF_CONFIG from addresses: for one task, or for every task of the cluster.
+    """Build TF_CONFIG from addresses.
+
+    The result is for one task, or for every task of the cluster.
 
     Args:
         worker: Addresses "host:port" of the workers, in order. A plain string is one address.
@@ -321,7 +335,9 @@ def parse_tf_config(config: str | Mapping[str, Any] | ClusterConfig) -> ClusterC
 
 
 def cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
-    """Read the cluster that the environment variable TF_CONFIG describes.
+    """Read the cluster that TF_CONFIG describes.
+
+    The environment variable may come from `tf_config`, from R, or from a platform that starts the processes.
 
     Args:
         environ: The environment; by default the environment of this process.

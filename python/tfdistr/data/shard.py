@@ -34,7 +34,10 @@ _shares: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
 def auto_shard(
     dataset: tf.data.Dataset, num_workers: int | None = None, policy: str = "auto", exact: bool = True
 ) -> tf.data.Dataset:
-    """Choose how a dataset is split over the workers, from the files that its pipeline reads.
+    """Choose how a dataset is split over the workers.
+
+    TensorFlow's policy AUTO fails for a data set that has fewer files than there are workers. This function
+    chooses a policy from the files that the pipeline reads.
 
     Args:
         dataset: A ``tf.data.Dataset``.

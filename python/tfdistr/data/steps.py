@@ -19,12 +19,13 @@ from tfdistr.errors import ArgumentError
 
 
 def steps_per_epoch(n_examples: int, batch_size: int, drop_remainder: bool = False) -> int:
-    """Compute the number of steps in one pass over the examples, for any number of workers.
+    """Compute the number of steps in an epoch.
 
-    Some texts use the formula ``len(x) // batch_size * num_workers``, which is wrong. Every step uses one
-    global batch, and each worker has a part of it. With 1,000 examples, a global batch of 256 and 4 workers,
-    an epoch has 4 steps. The formula gives 12, in which every example is used three times. If ``batch_size``
-    is the batch of each worker, 64, the formula gives 60 steps for a pass of 4.
+    An epoch is one pass over the examples. The number of workers does not change the number of steps. Some
+    texts use the formula ``len(x) // batch_size * num_workers``, which is wrong. Every step uses one global
+    batch, and each worker has a part of it. With 1,000 examples, a global batch of 256 and 4 workers, an
+    epoch has 4 steps. The formula gives 12, in which every example is used three times. If ``batch_size`` is
+    the batch of each worker, 64, the formula gives 60 steps for a pass of 4.
 
     Args:
         n_examples: Number of examples.

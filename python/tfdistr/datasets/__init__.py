@@ -114,7 +114,9 @@ class Dataset:
 def load_dataset(
     name: str, split: str = "train", *, data_dir: str | None = None, supervised: bool = True
 ) -> Dataset:
-    """Describe a data set for ``distributed_fit()``. Every worker opens it separately.
+    """Describe a data set by name.
+
+    The description is for ``distributed_fit()``. Every worker opens the data set itself.
 
     Args:
         name: "digits" (1,797 images of 8 × 8 pixels, part of this package), or the name of a data set

@@ -75,7 +75,10 @@ class FitResult:
 
     @property
     def model(self) -> keras.Model:
-        """The trained model, in this process. It is built at the first use."""
+        """The trained model.
+
+        It is in this process, and is built at the first use.
+        """
         return self.trained.model
 
     def evaluate(
@@ -88,7 +91,10 @@ class FitResult:
         steps: int | None = None,
         cluster: LocalCluster | MpiCluster | None = None,
     ) -> dict[str, float]:
-        """Compute the loss and the metrics of the model for data, on one or many workers.
+        """Evaluate a trained model.
+
+        This computes the loss and the metrics of the model for data. With ``cluster``, each worker computes
+        its share of each batch, and the values are those of one worker.
 
         Args:
             x: Inputs, in one of the forms that ``distributed_fit()`` takes.
@@ -96,14 +102,18 @@ class FitResult:
             sample_weight: Weight of each example, if ``x`` is arrays.
             batch_size: Examples in a global batch; None if ``x`` gives batches.
             steps: Number of batches; by default all.
-            cluster: Where to compute: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``, which has
-                the numbers of one worker; by default this process, or the cluster that it has joined.
+            cluster: Where to compute: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``; by default
+                this process, or the cluster that it has joined.
 
         Returns:
             The value of each metric by its name.
 
         Raises:
             ArgumentError: The data does not fit the model, or has no targets.
+            ClusterConfigError: TF_CONFIG is not valid.
+            ClusterStartError: The workers could not be started or did not find each other.
+            DataShardError: The data cannot be split over the workers.
+            WorkerFailedError: A worker failed; the others were stopped.
 
         Example:
             >>> fit.evaluate(tfdistr.load_dataset("digits", "test"))["accuracy"] > 0.5
@@ -126,9 +136,10 @@ class FitResult:
         output: str | os.PathLike[str] | None = None,
         output_format: str = "npy",
     ) -> Any:
-        """Compute the outputs of the model, each example once, in the order of the data.
+        """Predict with a trained model.
 
-        Each worker computes whole batches, one after the other, so the outputs are those of one worker.
+        This computes the outputs of the model: of each example once, in the order of the data. Each worker
+        computes whole batches, one after the other, so the outputs are those of one worker.
 
         Args:
             x: Inputs, in one of the forms that ``distributed_fit()`` takes. Targets are ignored.
@@ -147,6 +158,9 @@ class FitResult:
 
         Raises:
             ArgumentError: The data does not fit the model, or pyarrow is not installed.
+            ClusterStartError: The workers could not be started or did not find each other.
+            DataShardError: The data cannot be split over the workers.
+            WorkerFailedError: A worker failed; the others were stopped.
 
         Example:
             >>> fit.predict(tfdistr.load_dataset("digits", "test")).shape
@@ -251,7 +265,7 @@ class FitResult:
         return FitResult.from_bytes, (self.to_bytes(),)
 
     def to_frame(self) -> pandas.DataFrame:
-        """The history as a data frame: one row for each epoch and metric.
+        """Give the history as a data frame: one row for each epoch and metric.
 
         Returns:
             Columns ``epoch`` (from 1), ``metric``, ``value`` and ``data`` ("training" or "validation").

@@ -173,7 +173,7 @@ def local_cluster(
     start_timeout: float = 300.0,
     warm: bool = True,
 ) -> LocalCluster:
-    """Describe a cluster of worker processes on this machine.
+    """Describe a cluster of workers on this machine.
 
     No worker is started yet. The workers listen on ports that are chosen at their start, communicate over the
     loopback address, and end with the process that started them. Other machines reach neither the workers nor

@@ -176,11 +176,11 @@ def mpi_cluster(
     ssh: str | None = None,
     warm: bool = True,
 ) -> MpiCluster:
-    """Describe a cluster of workers on several hosts, which MPI's launcher starts and which use MPI.
+    """Describe an MPI cluster of workers on several hosts.
 
-    Nothing is started yet. `distributed_fit` runs one ``mpiexec``, which reaches the hosts by ssh. Each host
-    must let this user in without a password, and have the same Python, tfdistr and MPI at the same paths as
-    this machine (R workers: the same R and packages, too). Worker ``i`` runs on
+    This call starts nothing. `distributed_fit` runs one ``mpiexec``, which reaches the hosts by ssh. Each
+    host must let this user in without a password, and have the same Python, tfdistr and MPI at the same paths
+    as this machine (R workers: the same R and packages, too). Worker ``i`` runs on
     ``hosts[i // workers_per_host]``. All hosts must see the run directory under the same path; by default it
     is a new folder of the working directory. On Linux, all workers end when the process that started them
     ends, even if it is killed.

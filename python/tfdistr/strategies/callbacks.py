@@ -40,13 +40,13 @@ _OF_TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
 
 
 def chief_only(callback: Callback) -> Callback:
-    """Mark a callback that must run on the chief alone, because it writes files or prints.
+    """Mark a callback that runs on the chief alone.
 
-    Under ``MultiWorkerMirroredStrategy`` and in ``distributed_fit()`` its methods are then called on the
-    chief only. They may read metrics, weights and the optimizer, save the model, and set
-    ``model.stop_training``. They cannot train, evaluate or predict, because this needs all workers. Keras's
-    callbacks that write (BackupAndRestore, CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need no
-    mark.
+    The mark is for callbacks that write files or print. Under ``MultiWorkerMirroredStrategy`` and in
+    ``distributed_fit()`` the methods of the callback are then called on the chief only. They may read
+    metrics, weights and the optimizer, save the model, and set ``model.stop_training``. They cannot train,
+    evaluate or predict, because this needs all workers. Keras's callbacks that write (BackupAndRestore,
+    CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need no mark.
 
     Args:
         callback: A Keras callback.

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None = None) -> Any:
-    """This worker's part of every batch of a dataset, for a ``for`` loop inside or outside a ``tf.function``.
+    """Give this worker's part of every batch of a dataset.
 
-    All workers get the same number of batches, in the order of the dataset. If a batch has fewer rows than
-    there are workers, some workers get a batch with no rows. The losses and metrics stay right, but
-    TensorFlow's convolution and pooling cannot learn from no rows. ``batch(drop_remainder=True)`` avoids it.
-    convolution and pooling cannot learn from no rows. ``batch(drop_remainder=True)`` avoids it.
+    The parts are for a ``for`` loop inside or outside a ``tf.function``. All workers get the same number of
+    batches, in the order of the dataset. If a batch has fewer rows than there are workers, some workers get a
+    batch with no rows. The losses and metrics stay right, but TensorFlow's convolution and pooling cannot
+    learn from no rows. ``batch(drop_remainder=True)`` avoids it.
 
     Args:
         dataset: A ``tf.data.Dataset`` in batches of the **global** size, in the same order on all
@@ -30,6 +30,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
 
     Raises:
         ArgumentError: ``dataset`` is no dataset, or there is no strategy although there are several workers.
+        ClusterConfigError: TF_CONFIG is not valid.
         DataShardError: The dataset cannot be split over the workers.
 
     Example:

@@ -24,7 +24,7 @@ _WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dim
 
 
 def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any = None) -> tf.Tensor:
-    """This replica's part of the mean loss of the global batch.
+    """Compute this replica's part of the mean loss of the global batch.
 
     Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas is the value
     of one worker, and so is the sum of their gradients, also if shares of a batch differ in size or have no
@@ -85,7 +85,7 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
 
 
 def regularization_loss(losses: Any) -> tf.Tensor:
-    """This replica's part of losses that every replica has in full, such as L1 and L2 of the weights.
+    """Compute this replica's part of a loss that every replica has in full, such as L1 and L2 of the weights.
 
     Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas is the value
     of one worker, and so is the sum of their gradients. Activity regularizers in ``model.losses`` are means

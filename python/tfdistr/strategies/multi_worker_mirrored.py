@@ -51,7 +51,7 @@ EXIT_TIMEOUT = 60.0
 
 
 class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
-    """Synchronous data-parallel training of Keras 3 models on one or many workers.
+    """A strategy that trains Keras 3 models on one or many workers.
 
     Drop-in for ``tf.distribute.MultiWorkerMirroredStrategy``. Create it before anything else that uses
     TensorFlow, build and compile the model inside ``strategy.scope()``, and call ``fit``, ``evaluate``
@@ -82,6 +82,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         ArgumentError: An argument is not of the form above.
         ClusterConfigError: TF_CONFIG is not valid.
         ClusterStartError: TensorFlow is already in use, the port is not available, or peers are missing.
+        JobMismatchError: The workers have different addresses, or different versions of packages.
 
     Source: keras-team/keras#20585 (why the stock class cannot train Keras 3 models).
 

@@ -40,7 +40,7 @@ _made: list[weakref.ref[Any]] = []
 
 
 def is_chief() -> bool:
-    """Whether this process writes checkpoints and logs for all workers.
+    """Say whether this process writes checkpoints and logs for all workers.
 
     The first of these that knows answers: the strategy in whose scope the call is; the cluster in TF_CONFIG;
     the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``), whose
@@ -57,10 +57,11 @@ def is_chief() -> bool:
 
 
 def worker_index() -> int | None:
-    """The index of this process among the workers that train, from 0; the index of the chief is 0.
+    """Give the index of this worker, from 0.
 
-    ``is_chief()`` lists the sources of the answer. It is 0 in a process that is alone, and None in a task of
-    TF_CONFIG that does not train.
+    Only workers that train have an index; the index of the chief is 0. ``is_chief()`` lists the sources of
+    the answer. The index is 0 in a process that is alone. It is None in a task of TF_CONFIG that does not
+    train.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -73,9 +74,9 @@ def worker_index() -> int | None:
 
 
 def num_workers() -> int:
-    """The number of workers that train; 1 in a process that is alone.
+    """Give the number of workers that train.
 
-    ``is_chief()`` lists the sources of the answer.
+    ``is_chief()`` lists the sources of the answer. The number is 1 in a process that is alone.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.

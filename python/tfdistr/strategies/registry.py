@@ -44,6 +44,7 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
         ArgumentError: The strategy, the option or the device does not exist.
         ClusterConfigError: TF_CONFIG is not valid.
         ClusterStartError: TensorFlow is already in use, the port is not available, or peers are missing.
+        JobMismatchError: The workers have different addresses, or different versions of packages.
 
     Example:
         >>> strategy = tfdistr.make_strategy("multi_worker_mirrored", start_timeout=60)

@@ -308,10 +308,10 @@ def pids() -> list[int]:
 
 
 def stop_warm_workers() -> None:
-    """End the fork servers of this session, which keep TensorFlow imported for the workers.
+    """End the processes that keep TensorFlow loaded for workers.
 
-    Each server ends when its workers have ended. The next job starts a server again, unless its cluster has
-    ``warm=False``.
+    These are the fork servers of this session; the workers are their forks. Each server ends when its workers
+    have ended. The next job starts a server again, unless its cluster has ``warm=False``.
 
     Example:
         >>> stop_warm_workers()
