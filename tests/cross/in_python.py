@@ -16,11 +16,12 @@ import tfdistr
 from tfdistr._utils.in_r import in_r
 from tfdistr.strategies.callbacks import runs_on_chief_only
 
-#: The functions of R that are methods in Python, and the names of their arguments there.
+#: The functions of R that are methods in Python: their names there, and other names of arguments in R.
 METHODS = {
-    "predict": ("object", {"newdata": "x"}),
-    "evaluate": ("object", {}),
-    "trained_model": ("fit", {}),
+    "predict": ("predict", {"object": "self", "newdata": "x"}),
+    "evaluate": ("evaluate", {"object": "self"}),
+    "cluster_env": ("to_env", {"cluster": "self"}),
+    "cluster_lines": ("lines", {"cluster": "self"}),
 }
 
 
@@ -53,11 +54,11 @@ def evaluate_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def call(name: str, arguments: Mapping[str, Any]) -> Any:
     """Call a function of tfdistr by its name in R."""
     if name in METHODS:
-        of, other_names = METHODS[name]
-        others = {other_names.get(key, key): value for key, value in arguments.items() if key != of}
-        if name == "trained_model":
-            return arguments[of].model
-        return getattr(arguments[of], name)(**others)
+        method, names = METHODS[name]
+        renamed = {names.get(key, key): value for key, value in arguments.items()}
+        return getattr(renamed.pop("self"), method)(**renamed)
+    if name == "trained_model":
+        return arguments["fit"].model
     if name == "multi_worker_mirrored_strategy":
         return tfdistr.MultiWorkerMirroredStrategy(**arguments)
     return getattr(tfdistr, name)(**arguments)
@@ -69,6 +70,8 @@ def call(name: str, arguments: Mapping[str, Any]) -> Any:
 def see(value: Any, what: str) -> Any:
     """The part of a value of Python that a row compares."""
     match what:
+        case "json" if isinstance(value, dict):
+            return list(value.values())
         case "json":
             tasks = value.tasks if hasattr(value, "tasks") else [value]
             return [task.to_json() for task in tasks]

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 from both_process import Both
 from rows import HERE, calls, difference, rows, ways
+from signatures import without_row
 
 import tfdistr
 
 pytestmark = pytest.mark.timeout(600)
-
-#: The functions of R that have no row, as only R has them.
-ONLY_IN_R = {
-    "cluster_env", "cluster_lines", "expect_same_fit", "install_tfdistr", "python_function", "tfdistr_config",
-    "tfdistr_sitrep",
-}  # fmt: skip
-ONLY_IN_PYTHON = {"r_function"}  # its twin in R is python_function
 
 
 def compare(both: Both, row: dict[str, Any]) -> None:
@@ -39,9 +33,9 @@ def test_every_function_has_a_row():
     exports = set(re.findall(r"^export\((\w+)\)$", namespace, re.MULTILINE))
     all_rows = [row.values[0] for name in ("values", "errors", "jobs") for row in rows(name)]
     called = set().union(*map(calls, all_rows))
-    assert exports - called == ONLY_IN_R
+    assert exports - called == without_row("r")
     functions = {name for name in tfdistr.__all__ if name[0].islower()}
-    assert functions - called == ONLY_IN_PYTHON
+    assert functions - called == without_row("python") & functions
 
 
 @pytest.mark.parametrize("row", rows("values"))
