@@ -1,5 +1,5 @@
-# What R says of its functions, as JSON: their arguments, the pages of man/, and the classes of its conditions.
-# Arguments: the folder man/, and the kinds of errors.
+# What R says of its functions, as JSON: their arguments, the pages of man/, the classes of its conditions.
+# Call it with the folder man/ and the kinds of errors.
 
 given <- commandArgs(TRUE)
 package <- asNamespace("tfdistr")
@@ -9,7 +9,7 @@ declared <- parseNamespaceFile("tfdistr", dirname(getNamespaceInfo(package, "pat
 arguments_of <- function(name) {
   values <- formals(get(name, package))
   lapply(names(values), function(argument) {
-    if (identical(values[[argument]], quote(expr = ))) {
+    if (rlang::is_missing(values[[argument]])) {
       list(name = argument)
     } else {
       list(name = argument, default = eval(values[[argument]], package))
@@ -17,7 +17,8 @@ arguments_of <- function(name) {
   })
 }
 
-# The text of a part of a page. Code is in backticks; a bullet begins each item of a list, and what follows it.
+# The text of a part of a page. Code is in backticks. Each item of a list, and what follows the list, begins
+# with a bullet.
 text_of <- function(part) {
   inner <- function() paste(vapply(part, text_of, ""), collapse = "")
   tag <- attr(part, "Rd_tag")

@@ -294,7 +294,7 @@ def is_listed(found: Difference, entry: Difference) -> bool:
     """Whether a difference is the one of an entry; "print.*" is any name that begins with "print."."""
     wanted = {key: value for key, value in entry.items() if key not in ("why", "row")}
     if found["what"] != "name":
-        return found == wanted
+        return json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True)  # True is no 1
     return found.keys() == wanted.keys() and all(_is_named(found[key], wanted[key]) for key in found)
 
 

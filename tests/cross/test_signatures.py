@@ -218,12 +218,15 @@ def test_the_table_lists_differences_and_nothing_else():
     argument = {"what": "argument", "of": "doctor", "python": "rscript"}
     listed = [{"what": "name", "r": "print.*", "why": "..."}, {**argument, "why": "..."}]
     assert not_in(listed, [name, argument]) == not_needed(listed, [name, argument]) == []
+    assert not_needed(listed, [name]) == listed[1:]
     others = [
         {"what": "name", "r": "printed"},
         {"what": "name", "python": "print.tfdistr_fit"},
         {**argument, "of": "distribute"},
         {**argument, "r": "script"},
+        {"what": "default", "of": "doctor", "argument": "timeout", "r": True, "python": 2},
     ]
+    listed.append({**others[-1], "r": 1, "why": "..."})
     assert not_in(listed, others) == others
     assert not_needed(listed, others) == listed
 

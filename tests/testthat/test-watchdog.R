@@ -19,6 +19,17 @@ test_that("a worker that makes no step is named with R's calls", {
   expect_match(message, "stuck()", fixed = TRUE)
 })
 
+test_that("without workers, this session itself has made no step", {
+  keras <- reticulate::import("keras")
+  waits <- list(keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) Sys.sleep(30)))
+  digits <- some_digits()
+  error <- expect_error(
+    distributed_fit(small_model, digits$x, digits$y, callbacks = waits, verbose = 0, step_timeout = 2),
+    class = "tfdistr_error_step_timeout"
+  )
+  expect_match(conditionMessage(error), "must make a step within 2 s, which is `step_timeout`", fixed = TRUE)
+})
+
 test_that("the timeouts are checked", {
   refused <- function(name) {
     arguments <- stats::setNames(list(0), name)

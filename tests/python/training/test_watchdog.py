@@ -57,6 +57,26 @@ def test_a_main_thread_that_keeps_the_interpreter_is_ended_with_its_stack():
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
+FIT = """
+import time, keras, numpy as np, tfdistr
+def model():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+waits = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(30))
+try:
+    tfdistr.distributed_fit(model, np.ones((8, 1)), np.ones(8), callbacks=[waits], verbose=0, step_timeout=2)
+except tfdistr.StepTimeoutError as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.slow
+def test_without_workers_the_caller_gets_the_error():
+    ended = subprocess.run([sys.executable, "-c", FIT], capture_output=True, text=True, timeout=50)
+    assert ended.stdout == "Each worker must make a step within 2 s, which is `step_timeout`.\n"
+
+
 def test_steps_keep_it_quiet():
     assert run("steps")[0].stdout == "ended well\n"
 
