@@ -2,7 +2,7 @@
 
     make bench
     make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint,
-                                               # start, virtual
+                                               # start, virtual, languages
     make bench T=wide SYSTEMS=MPI ROUNDS=15    # those with this in their name
 
 Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import checkpoint
 import decode
+import languages
 import measure
 import report
 import start
@@ -33,7 +34,7 @@ from processes import Command, exit_when_terminated, mpiexec, pinned, python, ru
 #: Python with tf-keras and PyTorch, from tools/setup-bench.sh.
 OTHERS = str(Path(__file__).parents[1] / ".cache/bench/bin/python")
 PARTS = (*NETWORKS, "allreduce")
-OTHER_PARTS = ("decode", "checkpoint", "start", "virtual")
+OTHER_PARTS = ("decode", "checkpoint", "start", "virtual", "languages")
 
 
 T = TypeVar("T")
@@ -158,6 +159,8 @@ def main() -> None:
         start.compare(given.rounds)
     if "virtual" in parts:
         virtual.compare(given.rounds)
+    if "languages" in parts:
+        languages.compare(given.rounds)
 
 
 def tried(measured: Callable[..., T], *arguments: Any) -> list[T]:
