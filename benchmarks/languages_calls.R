@@ -1,3 +1,4 @@
+# nolint start: object_usage_linter. The functions of in_r.R.
 # The seconds of a call of each function, from R; see languages.py. Arguments: ROWS OUT.
 library(tfdistr)
 
@@ -33,3 +34,4 @@ rows <- jsonlite::fromJSON(arguments[[1L]], simplifyDataFrame = FALSE, simplifyM
 seconds <- lapply(rows, seconds_of)
 names(seconds) <- vapply(rows, function(row) row$call, "")
 jsonlite::write_json(seconds, arguments[[2L]], auto_unbox = TRUE, digits = NA)
+# nolint end
