@@ -114,7 +114,9 @@ r_error <- function(error) {
 # R's calls since the last call from Python, without the calls that only connect the two.
 format_calls <- function(trace) {
   calls <- vapply(trace$call, function(call) rlang::expr_deparse(call)[[1L]], "")
-  begin <- c("reticulate:::call_r_function(", "do.call(fn, c(args, named_args))", "call_with(")
+  begin <- c(
+    "reticulate:::call_r_function(", "do.call(fn, c(args, named_args))", "call_with(", "eval(ei, envir)"
+  )
   for (between in begin) {
     calls <- calls[seq_along(calls) > max(which(startsWith(calls, between)), 0L)]
   }

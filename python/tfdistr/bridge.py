@@ -70,6 +70,12 @@ NAMES = {
     "Probe": "jobs.same_fit.probe",
     "plan_same_fit": "jobs.same_fit.plan",
     "probed": "jobs.same_fit.probe",
+    # tfdistr_run() and tfdistr_test()
+    "Script": "script.options",
+    "Workers": "script.options",
+    "judge_self_test": "script.self_test:judge",
+    "plan_self_test": "script.self_test:plan",
+    "run_script": "script.run",
     # A worker, and the fork server of workers
     "keep_random_numbers": "checkpoint.random_state",
     "preload": "launch.warm.server",

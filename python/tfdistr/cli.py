@@ -1,4 +1,4 @@
-"""The command ``tfdistr``, for clusters whose processes a user starts by hand."""
+"""The command ``tfdistr``: scripts as workers, servers that a user starts by hand, and checks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tfdistr._utils.describe import describe
 from tfdistr.cluster.config import ClusterConfig, parse_tf_config
 from tfdistr.cluster.tf_config_json import load_json
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
+from tfdistr.script.commands import add_commands
 
 _ADDRESSES = ("chief", "worker", "ps")
 _SERVER = """\
@@ -43,7 +44,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default the arguments of the command line.
 
     Returns:
-        The exit status: 0, 1 if the server or a check of the doctor failed, or 2 if the arguments were wrong.
+        The exit status: 0, 1 if the server, the workers or a check failed, or 2 if the arguments were wrong.
+        `tfdistr run` passes on the status of the worker that failed first.
     """
     parsed = _parser().parse_args(arguments)
     try:
@@ -105,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         help="how long a check may take (default: %(default)g)",
     )  # fmt: skip
     doctor.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add_commands(commands)
     return parser
 
 

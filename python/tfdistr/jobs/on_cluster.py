@@ -19,12 +19,11 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.result import FitResult, builder, load_communication, load_history, load_state
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
-from tfdistr.jobs.run_dir import keep_run_dir
+from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.jobs.trained import Trained
 from tfdistr.launch.backend import Backend, backend_path
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
-from tfdistr.launch.process import log_path
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 
@@ -172,7 +171,7 @@ def _with_restarts(
                 keep_run_dir(run_dir)
                 raise
             stop.unlink(missing_ok=True)
-            _keep_logs(run_dir, backend.cluster.workers, f"stopped-{attempt}")
+            keep_logs(run_dir, backend.cluster.workers, f"stopped-{attempt}")
             backend = whole
             message = f"The job takes workers back: it goes on with {whole.cluster.workers} workers."
             on_event({"event": "warning", "message": message, "worker": None, "time": time.time()})
@@ -187,7 +186,7 @@ def _with_restarts(
             if not again and fewer is None:
                 keep_run_dir(run_dir)  # its logs say more than the error
                 raise
-            _keep_logs(run_dir, backend.cluster.workers, f"failed-{attempt}")
+            keep_logs(run_dir, backend.cluster.workers, f"failed-{attempt}")
             reason = error.message.partition("\n")[0].rstrip(".")
             of_event = {"worker": error.worker, "time": time.time()}
             on_event({"event": "restart", "reason": reason, **of_event})
@@ -201,14 +200,6 @@ def _with_restarts(
             keep_run_dir(run_dir)
             raise
     raise AssertionError  # count() has no end
-
-
-def _keep_logs(run_dir: Path, workers: int, ending: str) -> None:
-    """Rename the logs of workers that have ended."""
-    for index in range(workers):
-        log = log_path(run_dir, index)
-        if log.exists():
-            log.replace(f"{log}.{ending}")
 
 
 def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:

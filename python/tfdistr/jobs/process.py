@@ -59,12 +59,16 @@ class ProcessOfJob:
 
 
 @contextlib.contextmanager
-def process_of_job(run_dir: str, index: int) -> Iterator[ProcessOfJob]:
-    """Run process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no file."""
+def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[ProcessOfJob]:
+    """Run process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no file.
+
+    With ``logs``, the process writes tfdistr's log into its output.
+    """
     die_with_parent()
     restore_preload()
     events = EventWriter(run_dir, index)
-    _log_to(events)
+    if logs:
+        _log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     process = ProcessOfJob(events)
     # TensorFlow writes temporary files, which only the interpreter's shutdown would remove.

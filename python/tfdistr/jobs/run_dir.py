@@ -13,6 +13,7 @@ from tfdistr._utils.trusted_files import take_folder
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.process import log_path
 
 _temporary: set[Path] = set()
 
@@ -60,6 +61,14 @@ def remove_run_dir(run_dir: Path) -> None:
 def keep_run_dir(run_dir: Path) -> None:
     """Keep a temporary folder at exit: the logs of a failed job say more than its error."""
     _temporary.discard(run_dir)
+
+
+def keep_logs(run_dir: Path, workers: int, ending: str) -> None:
+    """Rename the logs of workers that have ended."""
+    for index in range(workers):
+        log = log_path(run_dir, index)
+        if log.exists():
+            log.replace(f"{log}.{ending}")
 
 
 @at_exit.register

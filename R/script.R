@@ -1,0 +1,138 @@
+# Scripts as the workers of a cluster. In Python: script/, and the commands `tfdistr run` and `tfdistr test`.
+
+#' Run a script as the workers of a cluster
+#'
+#' `tfdistr_run()` is the command `tfdistr run`: it starts a script of R or Python as several workers, waits for
+#' all of them, and leaves none behind. Inside the script, [distributed_fit()] without `cluster`, the
+#' strategies, and loops of your own train on all workers. Each line that a worker prints is shown with its
+#' number before it. If a worker fails, the others are ended.
+#'
+#' `tfdistr_test()` is the command `tfdistr test`: it trains a small model of R on one worker of this machine,
+#' then on several, and says what carried the gradients, how far the weights are apart, and whether all is
+#' well.
+#'
+#' @param script String: the path of a script of R (`.R`) or Python (`.py`).
+#' @param workers The number of workers on all hosts together, or `"gpus"` for one worker for each GPU of this
+#'   machine. By default 2 here, and one on each host.
+#' @param ... Not used.
+#' @param arguments Strings: the arguments of the script.
+#' @param hosts Strings: hosts that ssh reaches, with R, Python and MPI at the same paths; see
+#'   [mpi_cluster()]. By default this machine.
+#' @param hostfile String: a file with a host on each line, such as `node-1 slots=2`.
+#' @param cores_per_worker The number of cores of each worker; by default the workers share the cores of their
+#'   machine.
+#' @param communication String: what carries the gradients, as in [distributed_fit()].
+#' @param env Named strings: environment variables for the workers.
+#' @param start_timeout Seconds until every worker must have started.
+#' @param ssh String: the program that reaches the hosts, and its options.
+#' @param run_dir String: a new or empty folder for the events and logs of this run; by default a temporary
+#'   one.
+#' @param log_dir String: a folder for the logs of the workers; by default `logs` in `run_dir`.
+#' @param max_restarts How often all workers are started again after a failure. A script whose
+#'   [distributed_fit()] has `checkpoint_every` and `resume = TRUE` goes on then.
+#' @return `tfdistr_run()`: invisibly, a data frame with a row for each worker: `index`, `host`, `pid`,
+#'   `status`, `seconds` and `log`. `tfdistr_test()`: invisibly, whether all is well.
+#' @section Errors:
+#'   * `tfdistr_run()`: `tfdistr_error_argument` if an argument is not of that form, or a file is not there;
+#'     `tfdistr_error_cluster_start` if the workers could not be started; `tfdistr_error_worker_failed` if a
+#'     worker failed; `tfdistr_error_job_stopped` if SIGTERM has ended the workers.
+#'   * `tfdistr_test()`: `tfdistr_error_argument`, `tfdistr_error_cluster_start` and
+#'     `tfdistr_error_worker_failed`, as `tfdistr_run()`.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' script <- tempfile(fileext = ".R")
+#' writeLines("cat(\"worker\", tfdistr::worker_index(), \"of\", tfdistr::num_workers(), \"\\n\")", script)
+#' tfdistr_run(script, workers = 2)
+#' @family functions for clusters
+#' @export
+tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), hosts = NULL, hostfile = NULL,
+                        cores_per_worker = NULL, communication = "auto", env = NULL, start_timeout = 300,
+                        ssh = NULL, run_dir = NULL, log_dir = NULL, max_restarts = 0) {
+  rlang::check_dots_empty()
+  options <- workers_options(
+    workers, hosts, hostfile, cores_per_worker, communication, env, start_timeout, ssh
+  )
+  options <- c(options, list(
+    script = script, arguments = as.list(arguments), run_dir = run_dir, log_dir = log_dir,
+    max_restarts = max_restarts, rscript = file.path(R.home("bin"), "Rscript")
+  ))
+  display <- make_display(0)
+  show <- function(event) {
+    if (event$event == "restart") {
+      cli::cli_verbatim(sprintf("Starting the workers again: %s.", event$reason))
+    } else {
+      display$event(event)
+    }
+  }
+  statuses <- with_conditions({
+    made <- do.call(core()$Script, options)
+    core(convert = TRUE)$run_script(made, show)
+  })
+  invisible(workers_frame(lapply(statuses, reticulate::import_builtins()$vars)))
+}
+
+#' @rdname tfdistr_run
+#' @export
+tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, cores_per_worker = NULL,
+                         communication = "auto", env = NULL, start_timeout = 300, ssh = NULL) {
+  rlang::check_dots_empty()
+  options <- workers_options(
+    workers, hosts, hostfile, cores_per_worker, communication, env, start_timeout, ssh
+  )
+  data <- load_dataset("digits", "train")
+  plan <- with_conditions(reticulate::iterate(core()$plan_self_test(do.call(core()$Workers, options))))
+  fits <- lapply(plan, function(training) {
+    cli::cli_verbatim(reticulate::py_to_r(training$words))
+    python_fit(distributed_fit(
+      self_test_model, data,
+      cluster = training$cluster, communication = reticulate::py_to_r(training$communication),
+      batch_size = 64, epochs = 4, seed = 1, verbose = 0
+    ))
+  })
+  verdict <- with_conditions(core(convert = TRUE)$judge_self_test(fits[[1L]], fits[[2L]]))
+  cli::cli_verbatim(as.character(verdict$lines))
+  invisible(verdict$ok)
+}
+
+self_test_model <- function() {
+  keras <- reticulate::import("keras")
+  layers <- keras$layers
+  model <- keras$Sequential(list(
+    layers$Rescaling(1 / 16), layers$Flatten(), layers$Dense(32L, "relu"), layers$Dense(10L, "softmax")
+  ))
+  model$compile(keras$optimizers$SGD(0.05), "sparse_categorical_crossentropy")
+  model
+}
+
+# The options of workers, as the core takes them. Scripts of R find this package and this Python.
+workers_options <- function(workers, hosts, hostfile, cores_per_worker, communication, env, start_timeout,
+                            ssh) {
+  variables <- utils::modifyList(worker_env(), as.list(env))
+  list(
+    workers = workers, hosts = if (!is.null(hosts)) as.list(hosts), hostfile = hostfile,
+    cores_per_worker = cores_per_worker, communication = communication,
+    env = reticulate::py_dict(as.list(names(variables)), unname(variables)), start_timeout = start_timeout,
+    ssh = ssh
+  )
+}
+
+# What the process of a worker runs (script/worker.py of the core): the script, as Rscript does. An error that
+# nobody catches is left for the launcher.
+run_script <- function() {
+  script <- Sys.getenv("TFDISTR_SCRIPT")
+  failure <- Sys.getenv("TFDISTR_FAILURE")
+  Sys.unsetenv(c("TFDISTR_SCRIPT", "TFDISTR_FAILURE"))
+  withCallingHandlers(
+    source(script, local = globalenv(), print.eval = TRUE),
+    error = function(error) {
+      leave_failure(error, format_calls(list(call = as.list(sys.calls()))), failure)
+    }
+  )
+}
+
+leave_failure <- function(error, calls, path) {
+  said <- list(
+    error_type = class(error)[[1L]], message = conditionMessage(error),
+    traceback = calls, peer = inherits(error, "tfdistr_error_worker_failed")
+  )
+  writeLines(jsonlite::toJSON(said, auto_unbox = TRUE), path, useBytes = TRUE)
+}

@@ -1,0 +1,1 @@
+"""Scripts of the user as the workers of a cluster: ``tfdistr run``, ``tfdistr config``, ``tfdistr test``."""

@@ -1,0 +1,96 @@
+"""The hosts of ``tfdistr run``, and files with hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfdistr._utils.arguments import whole
+from tfdistr.errors import ArgumentError
+
+# As mpiexec and others write them: "node-1", "node-1:2", "node-1 slots=2".
+_LINE = re.compile(
+    r"(?P<host>\[[^\]\s]+\]|[^\s:#=]+)(?:\s*:\s*(?P<count>\d+)|\s+slots\s*=\s*(?P<slots>\d+))?\Z"
+)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts with the same number of workers on each.
+
+    Args:
+        names: The hosts.
+        each: The number of workers on each; None if the hosts do not say it.
+    """
+
+    names: Sequence[str]
+    each: int | None = None
+
+    def workers_per_host(self, workers: int | str | None) -> int:
+        """The number of workers on each host, of ``workers`` on all.
+
+        Raises:
+            ArgumentError: The workers cannot be shared equally.
+        """
+        count = len(self.names)
+        if workers is None:
+            return self.each or 1
+        if isinstance(workers, str):
+            raise ArgumentError(
+                "On several hosts, the number of workers must be a number.",
+                received=f"workers={workers!r}",
+                fix=f"Pass workers={count}: one on each host.",
+            )
+        total = whole("workers", workers)
+        if total % count or (self.each is not None and total != self.each * count):
+            has = "each" if self.each is None else f"with {self.each} workers each"
+            raise ArgumentError(
+                "All hosts must have the same number of workers.",
+                received=f"{total} workers on {count} hosts, {has}"
+                if self.each
+                else f"{total} workers on {count} hosts",
+                fix=f"Pass workers={count * (self.each or max(1, total // count))}, for example.",
+            )
+        return total // count
+
+
+def read_hostfile(path: str) -> Hosts:
+    """Read a file with a host on each line; "#" begins a comment.
+
+    Raises:
+        ArgumentError: The file cannot be read, a line is of another form, or hosts have different numbers of
+            workers.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ArgumentError(
+            "`hostfile` must name a file that can be read.",
+            received=f"{path}: {getattr(error, 'strerror', None) or error}",
+            fix="Write a host on each line: node-1 slots=2",
+        ) from error
+    hosts: dict[str, int | None] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        found = _LINE.match(text)
+        if found is None or found["host"] in hosts:
+            raise ArgumentError(
+                "Each line of a hostfile must have one host, which no other line has.",
+                received=f"line {number} of {path}: {text}",
+                fix="Write it like: node-1 slots=2",
+            )
+        count = found["count"] or found["slots"]
+        hosts[found["host"]] = None if count is None else int(count)
+    numbers = set(hosts.values())
+    if len(numbers) != 1 or 0 in numbers:
+        raise ArgumentError(
+            "A hostfile must have at least one host, and the same number of workers for all.",
+            received=", ".join(f"{host}: {count or 'no number'}" for host, count in hosts.items())
+            or f"{path} without a host",
+            fix="Write a host on each line, each with the same slots=, or without it.",
+        )
+    return Hosts(tuple(hosts), numbers.pop())

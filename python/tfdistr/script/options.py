@@ -1,0 +1,130 @@
+"""What ``tfdistr run`` takes: from flags, from a file, or from R."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tfdistr._utils.arguments import COMMUNICATION, argument, one_of, optional_whole, seconds, whole
+from tfdistr.errors import ArgumentError
+from tfdistr.launch.local import LocalCluster, check_env, describe_local_cluster
+from tfdistr.launch.mpi_cluster import MpiCluster, mpi_cluster
+from tfdistr.script.hosts import Hosts, read_hostfile
+
+#: The kinds of scripts, by the end of their names.
+LANGUAGES = {".py": "python", ".r": "r"}
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ArgumentError(
+            f"`{name}` must be text.", received=repr(value), fix=f'Pass {name}="...", or leave it out.'
+        )
+    return value
+
+
+def _arguments(value: Any) -> tuple[str, ...]:
+    texts = isinstance(value, Sequence) and all(isinstance(word, str) for word in value)
+    if isinstance(value, str) or not texts:
+        raise ArgumentError(
+            "`arguments` must be a list of text: the arguments of the script.",
+            received=repr(value),
+            fix='Pass arguments=["--epochs", "2"], for example.',
+        )
+    return tuple(value)
+
+
+@attrs.frozen(kw_only=True)
+class Workers:
+    """The workers that run a script, or a test.
+
+    Args:
+        workers: The number of workers on all hosts together, or "gpus" for one worker for each GPU of this
+            machine; by default 2 here, and one on each host.
+        hosts: The hosts; this machine if there are none.
+        hostfile: A file with the hosts: a line for each, such as ``node-1`` or ``node-1 slots=2``.
+        cores_per_worker: The number of cores of each worker.
+        communication: What carries the gradients: "auto", "mpi", "ring" or "nccl".
+        env: Environment variables for the workers.
+        start_timeout: Seconds until every worker must have started.
+        ssh: The program that reaches the hosts, and its options.
+    """
+
+    workers: int | str | None = None
+    hosts: Sequence[str] | None = None
+    hostfile: str | None = argument(_text, "hostfile", default=None)
+    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
+    env: Mapping[str, str] = attrs.field(factory=dict, converter=check_env, repr=False)
+    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    ssh: str | None = argument(_text, "ssh", default=None)
+
+    def cluster(self, *, follow: bool, warm: bool) -> LocalCluster | MpiCluster:
+        """The cluster of these workers.
+
+        Raises:
+            ArgumentError: The hosts are given twice, or the number of workers does not fit them.
+        """
+        common: dict[str, Any] = {
+            "cores_per_worker": self.cores_per_worker, "env": self.env, "follow": follow,
+            "start_timeout": self.start_timeout, "warm": warm,
+        }  # fmt: skip
+        hosts = self._hosts()
+        if hosts is None:
+            return describe_local_cluster(2 if self.workers is None else self.workers, **common)
+        return mpi_cluster(hosts.names, hosts.workers_per_host(self.workers), ssh=self.ssh, **common)
+
+    def _hosts(self) -> Hosts | None:
+        if self.hosts is not None and self.hostfile is not None:
+            raise ArgumentError(
+                "Give the hosts as a list or as a file, not as both.",
+                received=f"hosts={list(self.hosts)} and hostfile={self.hostfile!r}",
+                fix="Leave one of them out.",
+            )
+        if self.hostfile is not None:
+            return read_hostfile(self.hostfile)
+        return None if self.hosts is None else Hosts(self.hosts)
+
+
+@attrs.frozen(kw_only=True)
+class Script(Workers):
+    """A script, and the workers that run it.
+
+    Args:
+        script: The path of a script of Python (``.py``) or R (``.R``).
+        arguments: The arguments of the script.
+        run_dir: A new or empty folder for the events and logs of this run; by default a temporary one.
+        log_dir: A folder for the logs of the workers; by default ``logs`` in ``run_dir``.
+        max_restarts: How often all workers are started again after a failure.
+        rscript: The program that runs scripts of R; by default ``Rscript`` on PATH.
+    """
+
+    script: str = attrs.field()
+    arguments: tuple[str, ...] = attrs.field(default=(), converter=_arguments)
+    run_dir: str | None = argument(_text, "run_dir", default=None)
+    log_dir: str | None = argument(_text, "log_dir", default=None)
+    max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
+    rscript: str | None = argument(_text, "rscript", default=None)
+
+    @script.validator
+    def _check_script(self, attribute: attrs.Attribute[str], value: Any) -> None:
+        if not isinstance(value, str) or Path(value).suffix.lower() not in LANGUAGES:
+            raise ArgumentError(
+                "The script must be a file of Python (.py) or R (.R).",
+                received=repr(value),
+                fix="Name it like train.py or train.R.",
+            )
+        if not Path(value).is_file():
+            raise ArgumentError(
+                "The script must be a file that exists.",
+                received=f"{value}, seen from {Path.cwd()}",
+                fix="Correct the path.",
+            )
+
+    @property
+    def language(self) -> str:
+        """The language of the script: "python" or "r"."""
+        return LANGUAGES[Path(self.script).suffix.lower()]

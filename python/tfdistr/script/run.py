@@ -1,0 +1,154 @@
+"""Running a script as the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
+from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, make_run_dir, remove_run_dir
+from tfdistr.launch.backend import Backend, backend_path, choose_backend
+from tfdistr.launch.cluster import Cluster
+from tfdistr.launch.process import Worker, log_path
+from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.script.options import Script
+from tfdistr.script.worker import RSCRIPT
+
+OnEvent = Callable[[dict[str, Any]], object]
+
+# The tfdistr of this process: R carries its own, which its Python environment need not have.
+_MAIN = """\
+import sys
+sys.path.insert(0, {folder!r})
+from tfdistr.script.worker import main
+del sys.path[0]
+main()
+"""
+#: The program of a worker; the script and its arguments follow.
+WORKER = (sys.executable, "-P", "-c", _MAIN.format(folder=str(Path(__file__).parents[2])))
+
+
+def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
+    """Run a script as workers, wait for all of them, and leave none behind.
+
+    Inside, ``distributed_fit()`` without ``cluster`` and the strategies train on all workers. SIGTERM is
+    passed on to the workers, which can save a checkpoint.
+
+    Args:
+        script: The script, and its workers.
+        on_event: Called with each event of a worker (see `tfdistr.launch.events`), each line of output
+            ("log"), and each restart.
+
+    Returns:
+        The final state of each worker.
+
+    Raises:
+        ArgumentError: The options do not fit each other, or a folder cannot be used.
+        ClusterStartError: The workers could not be started.
+        WorkerFailedError: A worker failed, also after ``max_restarts`` restarts. The others were ended.
+        JobStoppedError: The workers were told to end (SIGTERM), and have saved a checkpoint.
+
+    Example:
+        >>> run_script(Script(script="train.py", workers=2), on_event=print)
+    """
+    script = _with_rscript(script)
+    cluster = script.cluster(follow=True, warm=False)
+    backend = choose_backend(cluster, script.communication)
+    run_dir = make_run_dir(script.run_dir, cluster)
+    try:
+        if script.log_dir is not None:
+            _put_logs_into(script.log_dir, run_dir)
+        backend_path(run_dir).write_text(str(backend))
+        statuses = _with_restarts(script, backend, run_dir, on_event)
+    except BaseException:
+        keep_run_dir(run_dir)  # its logs say more than the error
+        raise
+    if script.run_dir is None:
+        remove_run_dir(run_dir)
+    return statuses
+
+
+def _with_restarts(script: Script, backend: Backend, run_dir: Path, on_event: OnEvent) -> list[WorkerStatus]:
+    cluster: Any = _Signalled(backend.cluster)
+    command = [*WORKER, str(Path(script.script).absolute()), *script.arguments]
+    with Preemption(cluster.pass_on_sigterm) as preemption:
+        for attempt in count(1):
+            try:
+                return run_workers(cluster, command, run_dir, on_event)
+            except WorkerFailedError as error:
+                if preemption.signalled:
+                    raise JobStoppedError(
+                        "The script was told to end (SIGTERM), and ended without a checkpoint.",
+                        received=error.message.partition("\n")[0],
+                        fix="Train with checkpoint_every= and resume=True, so that it goes on later.",
+                    ) from error
+                if attempt > script.max_restarts:
+                    raise
+                keep_logs(run_dir, cluster.workers, f"failed-{attempt}")
+                reason = error.message.partition("\n")[0].rstrip(".")
+                on_event({"event": "restart", "worker": error.worker, "time": time.time(), "reason": reason})
+    raise AssertionError  # count() has no end
+
+
+def _put_logs_into(log_dir: str, run_dir: Path) -> None:
+    """Let the logs of workers be in another folder than the run directory."""
+    folder = Path(log_dir).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log_path(run_dir, 0).parent.symlink_to(folder, target_is_directory=True)
+    except OSError as error:
+        raise ArgumentError(
+            "`log_dir` must be a folder, or be free for one.",
+            received=f"{folder}: {error.strerror}",
+            fix="Name another folder.",
+        ) from error
+
+
+class _Signalled:
+    """A cluster whose running workers get the SIGTERM of this process."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._processes: Sequence[Worker] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]:
+        """Start every worker once."""
+        self._processes = self._cluster.start(command, run_dir)
+        return self._processes
+
+    def pass_on_sigterm(self) -> None:
+        """Send SIGTERM to each worker. On other hosts they are ended a little later."""
+        for process in self._processes:
+            if process.exit_code is None and process.pid and process.host == socket.gethostname():
+                os.killpg(process.pid, signal.SIGTERM)
+            elif process.exit_code is None:
+                process.signal_group(signal.SIGTERM)
+
+
+def _with_rscript(script: Script) -> Script:
+    """The script with the program that runs it, if it is a script of R."""
+    if script.language != "r":
+        return script
+    program = script.rscript or "Rscript"
+    found = shutil.which(program)
+    if found is None:
+        raise ArgumentError(
+            "A script of R needs R.",
+            received=f"no {program} on PATH",
+            fix="Install R, or put the folder of Rscript on PATH.",
+        )
+    return attrs.evolve(script, env={**script.env, RSCRIPT: found})
