@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from scripts import wait_for_workers
+from slow import mostly_slow
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -66,7 +67,7 @@ def test_arguments_output_and_environment(start):
     assert error == ""
 
 
-@pytest.mark.parametrize("communication", ["mpi", "ring"])
+@pytest.mark.parametrize("communication", mostly_slow(["mpi", "ring"], quick=["mpi"]))
 def test_the_first_failure_is_named(start, communication):
     script = (
         "import tfdistr, time\n"
@@ -87,10 +88,10 @@ def test_the_first_failure_is_named(start, communication):
     ("end", "status", "words"),
     [
         ("sys.exit(7)", 7, "ended with exit status 7"),
-        ("sys.exit('no more')", 1, "no more"),
+        pytest.param("sys.exit('no more')", 1, "no more", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
-        ("raise SystemExit", 0, ""),
-        ("compile('1 +', 'x', 'exec')", 1, "failed: SyntaxError"),
+        pytest.param("raise SystemExit", 0, "", marks=pytest.mark.slow),
+        pytest.param("compile('1 +', 'x', 'exec')", 1, "failed: SyntaxError", marks=pytest.mark.slow),
     ],
 )
 def test_the_exit_status(start, end, status, words):
@@ -109,6 +110,7 @@ def test_ctrl_c_ends_all_workers(start, tmp_path):
     assert error == "Interrupted: all workers were ended.\n"
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_takes_its_workers_with_it(start, tmp_path):
     process = start("run", "-n", "2", "train.py", script=WAITS)
     workers = wait_for_workers(tmp_path, 2)
@@ -119,7 +121,7 @@ def test_a_killed_launcher_takes_its_workers_with_it(start, tmp_path):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("communication", ["mpi", "ring"])
+@pytest.mark.parametrize("communication", mostly_slow(["mpi", "ring"], quick=["ring"]))
 def test_sigterm_reaches_the_script(start, tmp_path, communication):
     saves = (
         "import signal, sys, time\n"
@@ -138,6 +140,7 @@ def test_sigterm_reaches_the_script(start, tmp_path, communication):
     assert "The script was told to end (SIGTERM)." in error
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_script_that_saves_nothing(start, tmp_path):
     process = start("run", "-n", "2", "train.py", script=WAITS)
     wait_for_workers(tmp_path, 2)
@@ -178,6 +181,7 @@ def test_run_dir_and_log_dir(start, tmp_path):
     assert [json.loads(event)["event"] for event in events] == ["started", "ready", "done"]
 
 
+@pytest.mark.slow
 def test_a_failed_run_keeps_its_logs(start, tmp_path):
     process = start("run", "-n", "1", "train.py", script="print('last words')\nos._exit(3)")
     _, error = process.communicate(timeout=100)
