@@ -109,6 +109,15 @@ def all_layers(model: keras.Model) -> list[keras.Layer]:
     return list(model._flatten_layers(include_self=False))
 
 
+def given_metrics(model: keras.Model) -> list[Any]:
+    """Return the metrics that ``compile`` was given. ``Model.metrics`` has them when the model is built."""
+    compiled = getattr(model, "_compile_metrics", None)
+    if compiled is None:
+        return []
+    given = [compiled._user_metrics, compiled._user_weighted_metrics]
+    return [metric for metric in keras.tree.flatten(given) if metric is not None]
+
+
 def global_seed_generator() -> keras.random.SeedGenerator:
     """Return the generator that Keras uses for random numbers without a seed. It has no public name."""
     return _global_seed_generator()

@@ -13,14 +13,17 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _version
-from tfdistr._private import KerasCall, all_layers
+from tfdistr._private import KerasCall
 from tfdistr.cluster.mismatch import mismatch
 from tfdistr.cluster.peer_failure import report
 from tfdistr.communication.collectives import Collectives
+from tfdistr.communication.model_parts import describe_types
 from tfdistr.errors import JobMismatchError
 
 # Seconds that workers that differ wait for each other, so that all of them raise the error.
 _ALL_KNOW = 5.0
+# What a worker says that makes no variable, but compares values.
+_NO_VARIABLE = "no more variables"
 _ARGUMENTS = {
     "fit": ("batch_size", "epochs", "initial_epoch", "steps_per_epoch", "shuffle", "class_weight",
             "validation_split", "validation_steps", "validation_batch_size", "validation_freq"),
@@ -41,8 +44,10 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
         The notes of all workers.
 
     Raises:
-        JobMismatchError: A field differs. Every worker raises the same error.
+        JobMismatchError: A field differs: every worker raises the same error. Or the chief makes a variable
+            at the moment: then the peers are told.
     """
+    _check_no_variable(collectives)
     own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
     described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]
     error = mismatch([worker["fields"] for worker in described])
@@ -62,11 +67,21 @@ def check_variable(collectives: Collectives, worker: int, name: str | None, kind
     """
     own = f"{name}, {kind}"
     chiefs = collectives.text_of_chief(own)
-    if chiefs.rpartition(", ")[2] == kind:  # the numbers in names may differ
-        return
+    if chiefs.rpartition(", ")[2] != kind:  # the numbers in names may differ
+        _refuse_variable(collectives, worker, f"a variable {own}", chiefs)
+
+
+def _check_no_variable(collectives: Collectives) -> None:
+    """Check that the chief compares values, too, where it could also make one more variable."""
+    chiefs = collectives.text_of_chief(_NO_VARIABLE)
+    if chiefs != _NO_VARIABLE:
+        _refuse_variable(collectives, collectives.index, _NO_VARIABLE, chiefs)
+
+
+def _refuse_variable(collectives: Collectives, worker: int, own: str, chiefs: str) -> None:
     error = JobMismatchError(
         "All workers must build the same model.",
-        received=f"a variable {own} on worker {worker}, where worker 0 has {chiefs}",
+        received=f"{own} on worker {worker}, where worker 0 has {chiefs}",
         fix="Run the same program, with the same arguments and package versions, on every worker.",
     )
     collectives.report_failure(report(worker, error))
@@ -93,36 +108,10 @@ def describe_call(call: KerasCall) -> dict[str, Any]:
     fields["examples"] = _plain(_examples(given.get("x")))
     validation = given.get("validation_data")
     if isinstance(validation, tf.data.Dataset):
-        fields["validation_data"] = f"{int(validation.cardinality())} batches of {_spec(validation)}"
+        fields["validation_data"] = f"{int(validation.cardinality())} batches of {describe_types(validation)}"
     elif call.method == "fit":
         fields["validation_data"] = "none" if validation is None else f"{_examples(validation)} examples"
     return fields
-
-
-def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, str]:
-    """Describe the model of a call, and the types of its data."""
-    fields = {"data": _spec(dataset), "model": f"{type(model).__name__} of {len(model.weights)} weights"}
-    for number, layer in enumerate(all_layers(model)):
-        shapes = ", ".join(str(tuple(weight.shape)) for weight in layer.weights)
-        fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)}; weights {shapes or 'none'})"
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None:
-        fields["optimizer"] = f"{type(optimizer).__name__}({_numbers(optimizer)})"
-    return fields
-
-
-def _numbers(part: Any) -> str:
-    """Return the numbers, flags and words in the configuration of a layer or an optimizer."""
-    try:
-        config = part.get_config()
-    except Exception:  # a class of the user need not have a configuration
-        return ""
-    return ", ".join(
-        f"{name}={value:.7g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in config.items()
-        # Names have a number from the order of creation, which may differ.
-        if name != "name" and isinstance(value, int | float | str)
-    )
 
 
 def _examples(data: Any) -> int | None:
@@ -130,16 +119,6 @@ def _examples(data: Any) -> int | None:
         return None
     first = next((part for part in tf.nest.flatten(data) if getattr(part, "shape", None)), None)
     return None if first is None else first.shape[0]
-
-
-def _spec(dataset: tf.data.Dataset) -> str:
-    parts = tf.nest.flatten(dataset.element_spec)
-    described = [
-        f"{part.dtype.name}{'' if part.shape.rank is None else part.shape[1:].as_list()}"
-        for part in parts
-        if hasattr(part, "dtype")
-    ]
-    return ", ".join(described)
 
 
 def _plain(value: Any) -> str:

@@ -17,7 +17,8 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.communication.agreement import agree, describe_call, describe_model, versions
+from tfdistr.communication.agreement import agree, describe_call, versions
+from tfdistr.communication.model_parts import describe_model, describe_parts
 from tfdistr.strategies.batch_normalization import without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.replica import OneReplica
@@ -46,11 +47,17 @@ class KerasCalls:
         self._prepared: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
-        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one."""
+        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one.
+
+        Raises:
+            JobMismatchError: The workers are about to build other models.
+        """
         call = _private.keras_call()
         if call is None or "epoch_iterator" in call.variables:  # validation data within a running fit
             return
         model = call.model
+        assert self._extended.collectives is not None
+        agree(self._extended.collectives, describe_parts(model))
         self.prepare(model, call.variables["callbacks"])
         maker = _MAKERS[call.method]
         vars(model).pop(maker, None)  # left by a call that failed before it was ready

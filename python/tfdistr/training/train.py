@@ -15,6 +15,8 @@ from tfdistr._utils.r_function import RFunction
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.communication.agreement import agree
+from tfdistr.communication.model_parts import describe_parts
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.source import Source
@@ -40,6 +42,8 @@ def train(
     keras.utils.set_random_seed(job.seed)
     with strategy.scope():
         model = build_model(job)
+        if strategy.collectives is not None:  # the next exchange is about the data, or about more variables
+            agree(strategy.collectives, describe_parts(model))
         warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
         callbacks = make_callbacks(job)
     saves = _saves(job, strategy, model, on_event)

@@ -8,20 +8,32 @@ import pytest
 from clusters import run_cluster
 
 import tfdistr
-from tfdistr.communication.agreement import agree
+from tfdistr.communication.agreement import agree, check_variable
 
 pytestmark = pytest.mark.timeout(200)
 
 
 class Exchange:
-    """Stands for the collectives of a worker whose peers send these texts."""
+    """Stands for the collectives of worker 1, whose chief is about to make a variable, or not.
 
-    def __init__(self, *peers: dict) -> None:
+    Its peers send these fields.
+    """
+
+    index = 1
+
+    def __init__(self, *peers: dict, variable: str | None = None) -> None:
+        self._variable, self.reported = variable, ""
         described = [{"fields": fields, "note": number} for number, fields in enumerate(peers, 1)]
         self._peers = list(map(json.dumps, described))
 
     def exchange(self, text: str) -> list[str]:
         return [text, *self._peers]
+
+    def text_of_chief(self, text: str) -> str:
+        return self._variable or text
+
+    def report_failure(self, message: str) -> None:
+        self.reported = message
 
     def barrier(self, name: str, timeout: float) -> None:
         assert timeout <= 5
@@ -54,6 +66,29 @@ def test_a_field_that_one_lacks_is_a_difference():
 def test_many_differences_are_cut_short():
     with pytest.raises(tfdistr.JobMismatchError, match=r"field 4: .*; 15 more differences\nFix"):
         agree(Exchange({}), {f"field {number}": number for number in range(20)})
+
+
+OTHER_VARIABLES = [
+    (lambda peers: agree(peers, {}), "iteration, int64 []",
+     "no more variables on worker 1, where worker 0 has iteration, int64 []"),
+    (lambda peers: check_variable(peers, 1, "kernel", "float32 [2x3]"), "no more variables",
+     "a variable kernel, float32 [2x3] on worker 1, where worker 0 has no more variables"),
+    (lambda peers: check_variable(peers, 1, "kernel", "float32 [2x3]"), "bias, float32 [2]",
+     "a variable kernel, float32 [2x3] on worker 1, where worker 0 has bias, float32 [2]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "chiefs", "received"), OTHER_VARIABLES)
+def test_models_of_other_variables_are_refused_where_they_part(call, chiefs, received):
+    peers = Exchange(variable=chiefs)
+    with pytest.raises(tfdistr.JobMismatchError) as caught:
+        call(peers)
+    assert str(caught.value).splitlines() == [
+        "All workers must build the same model.",
+        f"Received: {received}",
+        "Fix: Run the same program, with the same arguments and package versions, on every worker.",
+    ]
+    assert peers.reported == f"tfdistr: failure of worker 1: JobMismatchError: {caught.value}"
 
 
 @pytest.fixture(scope="module")
