@@ -62,6 +62,25 @@ def form_of(source: Any) -> Form:
 Source = Arrays | Dataset | Callable[..., Any]
 
 
+def describe_source(source: Any) -> int | str | None:
+    """What the same data is in each calling language: the number of examples, or the kind of the source.
+
+    A function is a function whether it is one of Python, of R, of a file, or the name of one.
+    """
+    match source:
+        case None:
+            return None
+        case Arrays():
+            return source.examples
+        case Dataset():
+            return f"the data set {source.name!r}, split {source.split!r}"
+        case GivenDataset():
+            return "a tf.data.Dataset"
+        case GivenBatches():
+            return "a PyDataset or a generator"
+    return "a function"
+
+
 def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
     """Check the data of the user and bring it into one of three forms.
 

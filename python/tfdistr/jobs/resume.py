@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from tfdistr._utils.describe import describe
 from tfdistr.checkpoint.folder import DESCRIPTION, STOP, Position, checkpoint_folder, checkpoints
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.documents import plain_class_weight, plain_params, write_document
@@ -44,10 +45,10 @@ def take_up(job: Job, run_dir: Path, workers: int) -> Job:
         return job
     path = run_dir / DESCRIPTION
     if path.exists():
-        earlier = read("run", path.read_bytes())["job"]
+        earlier = _flat(read("run", path.read_bytes()))
         if not job.seed_given:
             job = attrs.evolve(job, seed=earlier["seed"])
-        asked = normalise("run", _run("", job, workers))["job"]
+        asked = _flat(normalise("run", _run("", job, workers)))
         differences = [
             f"{name}={asked.get(name)!r}, where the run has {earlier.get(name)!r}"
             for name in {**earlier, **asked}
@@ -126,8 +127,21 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
     fields["class_weight"] = plain_class_weight(job)
     # With virtual workers, any number of workers continues the run with the same bits.
     fields["workers"] = workers if job.virtual_workers is None else "any"
-    fields["options"] = repr(sorted(job.options.items()))
+    fields["options"] = {name: _plain(value) for name, value in job.options.items()}
     return {"schema": schema_id("run"), "id": id, "job": fields}
+
+
+def _flat(run: dict[str, Any]) -> dict[str, Any]:
+    """The values of a document, with the options of the strategy among them."""
+    fields = dict(run["job"])
+    return {**fields, **fields.pop("options")}
+
+
+def _plain(option: Any) -> Any:
+    """An option as JSON has it. A list of one is its element: R knows no difference."""
+    if isinstance(option, list | tuple):
+        return _plain(option[0]) if len(option) == 1 else list(map(_plain, option))
+    return option if option is None or isinstance(option, bool | int | float | str) else describe(option)
 
 
 # The length of the training, the communication, and how often checkpoints are written.

@@ -25,7 +25,7 @@ from tfdistr._utils.foreign import Named
 from tfdistr._utils.function_files import FunctionOfFile
 from tfdistr._utils.pickles import load_value, save_value
 from tfdistr._utils.r_function import begin_with_seed, for_data, for_layers
-from tfdistr.data.source import Arrays, Source
+from tfdistr.data.source import Source, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.given_model import given
@@ -196,10 +196,10 @@ class Job:
 
     @property
     def description(self) -> dict[str, Any]:
-        """The numbers of the job, and the number of examples or the kind of the data source."""
+        """The numbers of the job, and what its data is, the same in each calling language."""
         described = self.params
         for name, source in (("examples", self.data), ("validation examples", self.validation)):
-            described[name] = source.examples if isinstance(source, Arrays) else type(source).__name__
+            described[name] = describe_source(source)
         return described
 
     @property

@@ -18,9 +18,13 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError, JobStoppedError
+from tfdistr.jobs.resume import take_up
 from tfdistr.launch.local import LocalCluster, describe_local_cluster
 from tfdistr.launch.mpi_cluster import LocalMpi
+from tfdistr.training.job import Job
+from tfdistr.training.recovery_options import Recovery
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 4)).astype("float32")  # of 8: twelve batches, the last with two examples
@@ -340,6 +344,55 @@ def test_a_run_of_another_job_is_refused(tmp_path):
         "run has 90; class_weight={'0': 2.0}, where the run has {}",
         "Fix: Pass the arguments of that run, or another `run_dir`.",
     ]
+
+
+def test_other_options_and_another_kind_of_data_are_refused(tmp_path):
+    train(tmp_path / "run", epochs=1, strategy="one_device", device="cpu:0")
+    with pytest.raises(ArgumentError) as caught:
+        train(tmp_path / "run", x=generator, y=None, strategy="one_device", resume=True)
+    assert str(caught.value).splitlines()[1] == (
+        "Received: examples='a function', where the run has 90; device=None, where the run has 'cpu:0'"
+    )
+
+
+class Reads:
+    """A function of data, as an object."""
+
+    def __call__(self) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def test_a_job_is_the_same_in_whatever_form_its_data_and_options_are(tmp_path):
+    options = {"strategy": "mirrored", "seed": 2}
+    train(tmp_path / "run", x=Reads(), y=None, epochs=1, devices="cpu:0", **options)
+    fit = train(
+        tmp_path / "run", x=Reads().__call__, y=None, epochs=1, devices=("cpu:0",), resume=True, **options
+    )
+    assert len(fit.history["loss"]) == 1
+
+
+def test_what_says_which_job_a_run_is(tmp_path):
+    options = {"placement": {"first": len}, "devices": ["cpu:0", "cpu:1"]}
+    for source, described in DATA_IN_RUNS:
+        job = Job(
+            model, make_source(source), strategy="mirrored", options=options, recovery=Recovery("epoch")
+        )
+        folder = tmp_path / described
+        folder.mkdir()
+        take_up(job, folder, 1)
+        run = json.loads((folder / "run.json").read_text())
+        assert (run["examples"], run["validation examples"]) == (described, None)
+        assert run["devices"] == ["cpu:0", "cpu:1"]
+        assert run["placement"] == "a dictionary of length 1"
+        assert take_up(job, folder, 1) is not None  # it is the same job
+
+
+DATA_IN_RUNS = [
+    (tfdistr.load_dataset("digits"), "the data set 'digits', split 'train'"),
+    (tf.data.Dataset.from_tensor_slices((X, Y)), "a tf.data.Dataset"),
+    ((batch for batch in [(X, Y)]), "a PyDataset or a generator"),
+    (len, "a function"),
+]
 
 
 def test_another_model_is_refused(tmp_path):
