@@ -101,8 +101,8 @@
 #'   continues from it ends with the same bits. `NULL` for never, or, with `max_restarts` or `resume`, for
 #'   "epoch".
 #' @param resume Whether to continue the run in `run_dir`, which failed, was cancelled or preempted, or had
-#'   fewer epochs. It must be a run of the same job. If the folder is new or empty, the job begins; if the run
-#'   is complete, its result is returned.
+#'   fewer epochs. It must be a run of the same job; Python may have begun it. If the folder is new or empty,
+#'   the job begins; if the run is complete, its result is returned.
 #' @param max_restarts Number: how often to restart all workers of `cluster` from the last checkpoint after a
 #'   worker has failed. Restarts that led to a newer checkpoint do not count.
 #' @param min_workers Number: the least number of workers with which the job may continue when `max_restarts`

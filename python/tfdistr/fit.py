@@ -140,8 +140,8 @@ def distributed_fit(
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the
             same bits. None means never; with ``max_restarts`` or ``resume`` it means "epoch".
         resume: Whether to go on with the run in ``run_dir``, which failed, was cancelled, was told to end, or
-            had fewer epochs. It must be a run of the same job. If the folder is new or empty, the job begins.
-            If the run is complete, its result is returned.
+            had fewer epochs. It must be a run of the same job; R may have begun it. If the folder is new or
+            empty, the job begins. If the run is complete, its result is returned.
         max_restarts: How often to restart all workers of ``cluster`` from the last checkpoint after a worker
             has failed. A restart that led to a newer checkpoint does not count.
         min_workers: The lowest number of workers with which the job may go on when ``max_restarts`` is used

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from tfdistr.checkpoint.callback_state import Given, as_given, before_training, 
 from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.gather import Part, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.checkpoint.json_values import NotPlainError, from_plain, to_plain
-from tfdistr.checkpoint.model_state import assign, values_of, variables_of
+from tfdistr.checkpoint.model_state import assign, other_model, values_of, variables_of
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.checkpoint.random_state import random_state, set_random_state
 from tfdistr.communication.collectives import Collectives
@@ -60,6 +60,10 @@ class Keeper:
         collectives: Carries tensors to the peers; None without peers.
         others: Variables outside the model, which exist only if there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
+        parts: What the model is made of, by the names of its parts; see ``parts_of_run``.
+
+    Raises:
+        ArgumentError: The checkpoint is of a model of other parts.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Keeper:
         collectives: Collectives | None = None,
         others: Sequence[tf.Variable] = (),
         on_event: Callable[..., None] = lambda kind, **fields: None,
+        parts: Mapping[str, str | None] | None = None,
     ) -> None:
         self.every = every
         self._folder = folder
@@ -80,6 +85,7 @@ class Keeper:
         self._workers = collectives.num_workers if collectives is not None else 1
         self._others = others
         self._on_event = on_event
+        self._parts = dict(parts or {})
         self.found = self._load()
         #: The position at which the training begins.
         self.start = self.found.position if self.found else Position(0, 0)
@@ -265,9 +271,9 @@ class Keeper:
         notes["kinds"], content = pack(arrays)
         gathered = gather(self._collectives, values, [json.dumps(notes).encode(), content])
         if self._is_chief:
-            workers = {"workers": self._workers}
+            common = {"workers": self._workers, "model": self._parts}
             self._folder.save(
-                Checkpoint(self._folder.job, position, self.total + done, workers, arrays=gathered)
+                Checkpoint(self._folder.job, position, self.total + done, common, arrays=gathered)
             )
         self._saved = self.total + done
         seconds = time.monotonic() - began
@@ -280,6 +286,7 @@ class Keeper:
         text, arrays = share(self._collectives, own, json.dumps(header))
         if (header := json.loads(text)) is None:
             return None
+        _check_parts(self._parts, header.get("model", self._parts))
         worker = self._collectives.index if self._collectives is not None else 0
         *values, notes, content = parts_of(arrays, worker, self._workers, header["workers"])
         state = json.loads(notes.own.tobytes())
@@ -287,6 +294,13 @@ class Keeper:
             Position(*header["position"]), header["total"], state["ended"], values, state,
             unpack(state["kinds"], content.own),
         )  # fmt: skip
+
+
+def _check_parts(parts: Mapping[str, str | None], saved: Mapping[str, str | None]) -> None:
+    for name in {**saved, **parts}:
+        own, other = (found.get(name, "nothing") for found in (parts, saved))
+        if own != other and None not in (own, other):
+            raise other_model(f"{name}: {own}, where the checkpoint has {other}")
 
 
 def _plain_logs(logs: Any, arrays: list[Array]) -> Any:

@@ -63,11 +63,7 @@ def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
         if kind != other:
             wrong.append(f"{variable.name} of {kind}, where the checkpoint has {other}")
     if wrong:
-        raise ArgumentError(
-            "A run is gone on with by the same model, optimizer and metrics.",
-            received=wrong[0],
-            fix="Pass the `model` function of the run, or begin anew in another `run_dir`.",
-        )
+        raise other_model(wrong[0])
     for variable, part in zip(variables, values, strict=True):
         if part.borrowed and (variable.is_part or (variable.own.dtype.is_integer and not part.alike)):
             continue
@@ -75,6 +71,15 @@ def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
         if variable.is_part and part.left is not None:
             value = value + part.left.sum(0, dtype=value.dtype)
         variable.own.assign(tf.constant(value))
+
+
+def other_model(received: str) -> ArgumentError:
+    """The error that the checkpoint is of another model."""
+    return ArgumentError(
+        "A run is gone on with by the same model, optimizer, loss and metrics.",
+        received=received,
+        fix="Pass the `model` function of the run, or begin anew in another `run_dir`.",
+    )
 
 
 def _parts(value: Any) -> list[tf.Variable]:

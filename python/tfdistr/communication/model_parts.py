@@ -31,6 +31,15 @@ def describe_parts(model: keras.Model) -> dict[str, str | None]:
     return fields
 
 
+def parts_of_run(model: keras.Model) -> dict[str, str | None]:
+    """Describe what must stay while a run goes on: the parts without the numbers of the optimizer.
+
+    Training changes these, such as the learning rate, and the caller may have given a trained model.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    return {**describe_parts(model), "optimizer": type(optimizer).__name__}
+
+
 def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, str]:
     """Describe the model of a call, and the types of its data."""
     size = f"{type(model).__name__} of {len(model.weights)} weights"

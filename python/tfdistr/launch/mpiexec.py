@@ -225,8 +225,10 @@ class Mpiexec:
         self.ranks = [Rank(self, index, name, folder) for index, name in enumerate(names)]
         self._log = log_path(folder, 0).with_name("mpiexec.log")
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        for rank in self.ranks:
-            rank.log.write_bytes(b"")  # removes the log of an earlier run
+        # New files: the mpiexec of a session that was killed may still write into those of its run.
+        for log in (self._log, *(rank.log for rank in self.ranks)):
+            log.unlink(missing_ok=True)
+            log.touch()
         own = [{name: env[name] for name in env if name not in common} for env in environments]
         forks = [start and vars(start) for start in warm] or [None] * workers
         spec = {"command": list(arguments), "environments": own, "signs_of_life": self.signs_of_life,

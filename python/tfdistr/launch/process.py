@@ -87,6 +87,7 @@ class WorkerProcess:
         self.host = socket.gethostname()
         self.log = log_path(run_dir, index)
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.unlink(missing_ok=True)  # a worker of an earlier run may still write into its log
         self.exit_code: int | None = None
         self._started, self._ended = time.monotonic(), 0.0
         with self.log.open("wb", buffering=0) as output:

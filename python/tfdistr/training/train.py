@@ -16,7 +16,7 @@ from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.communication.agreement import agree
-from tfdistr.communication.model_parts import describe_parts
+from tfdistr.communication.model_parts import describe_parts, parts_of_run
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.source import Source
@@ -48,7 +48,7 @@ def train(
         callbacks = make_callbacks(job)
     saves = _saves(job, strategy, model, on_event)
     with preemption if saves else contextlib.nullcontext():
-        keeper = _keeper(job, strategy, preemption, on_event, run_dir) if saves else None
+        keeper = _keeper(job, strategy, preemption, on_event, model, run_dir) if saves else None
         return _train(job, strategy, on_event, model, [*warm_up, *callbacks], keeper)
 
 
@@ -131,7 +131,12 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
 
 
 def _keeper(
-    job: Job, strategy: WorkerStrategy, preemption: Preemption, on_event: OnEvent, run_dir: Path | None
+    job: Job,
+    strategy: WorkerStrategy,
+    preemption: Preemption,
+    on_event: OnEvent,
+    model: keras.Model,
+    run_dir: Path | None,
 ) -> Keeper:
     """Make the keeper of the checkpoints of a job."""
     every = job.recovery.every
@@ -140,7 +145,7 @@ def _keeper(
     folder = checkpoints(run_dir) if strategy.is_chief and run_dir is not None else CheckpointFolder(Path())
     return Keeper(
         folder, every, preemption, collectives=strategy.collectives, others=strategy.variables_beside(),
-        on_event=on_event,
+        on_event=on_event, parts=parts_of_run(model),
     )  # fmt: skip
 
 

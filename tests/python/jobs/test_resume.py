@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -404,14 +405,82 @@ def test_another_model_is_refused(tmp_path):
         made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
         return made
 
-    for make, received in ((wider, "float32 (4, 9), where the checkpoint has float32 (4, 8)"),
-                           (executes_three, "variables, where the checkpoint has")):  # fmt: skip
-        with pytest.raises(ArgumentError) as caught:
-            train(tmp_path / "run", make, resume=True)
-        rule, found, fix = str(caught.value).splitlines()
-        assert rule == "A run is gone on with by the same model, optimizer and metrics."
-        assert received in found
-        assert fix == "Fix: Pass the `model` function of the run, or begin anew in another `run_dir`."
+    def other_loss() -> keras.Model:
+        made = model()
+        made.compile("adam", "mse", metrics=["accuracy"])
+        return made
+
+    dense = "Dense(trainable=True, units={}, activation=relu, use_bias=True)"
+    loss = "SparseCategoricalCrossentropy(reduction=sum_over_batch_size, from_logits=False)"
+    for make, received in (
+        (wider, f"layer 0: {dense.format(9)}, where the checkpoint has {dense.format(8)}"),
+        (executes_three, "optimizer: SGD, where the checkpoint has Adam"),
+        (
+            other_loss,
+            f"loss: MeanSquaredError(reduction=sum_over_batch_size), where the checkpoint has {loss}",
+        ),
+    ):
+        assert said_of(tmp_path / "run", make) == received
+
+
+def said_of(run_dir: Path, make: Any) -> str:
+    """What is said of a model with which the run cannot go on."""
+    with pytest.raises(ArgumentError) as caught:
+        train(run_dir, make, resume=True)
+    rule, received, fix = str(caught.value).splitlines()
+    assert rule == "A run is gone on with by the same model, optimizer, loss and metrics."
+    assert fix == "Fix: Pass the `model` function of the run, or begin anew in another `run_dir`."
+    return received.removeprefix("Received: ")
+
+
+class Scale(keras.layers.Layer):
+    """Says nothing of its size."""
+
+    def __init__(self, size: int, more: bool = False) -> None:
+        super().__init__()
+        self._size, self._more = size, more
+
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(self._size,), name="scale")
+        if self._more:
+            self.add_weight(shape=(), name="more")
+
+    def call(self, x: Any) -> Any:
+        return x * self.scale[0]
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+def scaled(*arguments: Any) -> Any:
+    def make() -> keras.Model:
+        made = keras.Sequential([Scale(*arguments), keras.layers.Dense(2, "softmax")])
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    return make
+
+
+def test_so_is_one_that_only_its_variables_tell_from_the_model_of_the_run(tmp_path):
+    train(tmp_path / "run", scaled(1), epochs=1)
+    said = said_of(tmp_path / "run", scaled(2))
+    assert re.fullmatch(r".*/scale of float32 \(2,\), where the checkpoint has float32 \(1,\)", said)
+    said = said_of(tmp_path / "run", scaled(1, True))
+    assert re.search(r"\d+ variables, where the checkpoint has \d+$|/more of float32 \(\), where", said)
+
+
+def test_the_numbers_of_an_optimizer_may_be_others(tmp_path):
+    def with_rate(rate: float) -> Any:
+        def make() -> keras.Model:
+            made = model()
+            made.compile(keras.optimizers.Adam(rate), made.loss, metrics=["accuracy"])
+            return made
+
+        return make
+
+    train(tmp_path / "run", with_rate(0.001), epochs=1)
+    fit = train(tmp_path / "run", with_rate(0.5), epochs=2, resume=True)
+    assert bits(fit) == bits(train(tmp_path / "full", with_rate(0.001), epochs=2))
 
 
 def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(tmp_path):

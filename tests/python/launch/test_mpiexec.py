@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tfdistr.launch.supervisor import run_workers
 pytestmark = pytest.mark.timeout(60)
 
 HOST = socket.gethostname()
+
 
 def process_with(run_dir: Path, text: str) -> int:
     """The process of a job that has a text in its command, which must be one."""
@@ -89,3 +91,28 @@ def test_a_rank_that_is_not_told_its_rank(tmp_path: Path) -> None:
         "mpiexec does not tell a process its rank, in none of PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
         "SLURM_PROCID.\n"
     )
+
+
+@pytest.mark.parametrize("job", ["mpi", "processes"], indirect=True)
+def test_what_still_runs_of_a_session_that_was_killed_says_nothing_to_the_next(job: Job) -> None:
+    logs = job.run_dir / "logs"
+    logs.mkdir(parents=True)
+    names = ["mpiexec.log", "worker-0.log"] if job.carrier == "mpi" else ["worker-0.log"]
+    with ExitStack() as stack:
+        earlier = [stack.enter_context((logs / name).open("w")) for name in names]
+
+        def take(event: dict[str, Any]) -> None:
+            job.take(event)
+            for file in earlier if event["event"] == "started" else ():
+                print(
+                    f'{rank_guard.MARK}{{"rank": 0, "exit_code": -9, "server_lost": true}}',
+                    file=file,
+                    flush=True,
+                )
+
+        local = local_cluster(1, warm=False)
+        cluster = LocalMpi(local) if job.carrier == "mpi" else local
+        (status,) = run_workers(cluster, command("finish_late"), job.run_dir, take)
+        assert status.status == "done"
+        for name in names:
+            assert '"exit_code": -9' not in (logs / name).read_text()
