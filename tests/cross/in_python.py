@@ -13,9 +13,13 @@ import models
 import numpy as np
 
 import tfdistr
+from tfdistr import errors
 from tfdistr._utils.in_r import in_r
 from tfdistr.strategies.callbacks import runs_on_chief_only
 
+KINDS = {
+    kind.kind: name for name, kind in vars(errors).items() if isinstance(kind, type) and hasattr(kind, "kind")
+}
 #: The functions of R that are methods in Python: their names there, and other names of arguments in R.
 METHODS = {
     "predict": ("predict", {"object": "self", "newdata": "x"}),
@@ -172,3 +176,33 @@ def error(caught: BaseException) -> dict[str, Any]:
             for name, part in zip(("message", "received", "fix"), parts, strict=True)
         },
     }
+
+
+def observe(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row gives in Python, as JSON: a value, or an error."""
+    try:
+        value = evaluate({"call": row["call"], "arguments": row.get("arguments", {})})
+        return {"value": plain(see(value, row.get("see", "value")))}
+    except (Exception, tfdistr.JobStoppedError) as caught:
+        return {"error": error(caught)}
+
+
+def of_r(observed: Any) -> dict[str, Any]:
+    """What R has observed, in the form of ``observe``."""
+    if isinstance(observed, dict) and set(observed) == {"error"}:
+        return {"error": _error_of_r(observed["error"])}
+    if isinstance(observed, dict) and set(observed) == {"python"}:
+        return {"error": observed["python"]}
+    return {"value": observed}
+
+
+def _error_of_r(error: dict[str, Any]) -> dict[str, Any]:
+    """An error of R as `in_python.error` describes one of Python."""
+    classes = error["classes"] if isinstance(error["classes"], list) else [error["classes"]]
+    if "tfdistr_error" not in classes:
+        return {"class": classes[0], "message": error["text"]}
+    name = KINDS[classes[0].removeprefix("tfdistr_error_")]
+    if name == "WorkerFailedError":
+        known = {key: error[key] for key in ("traceback", "worker", "exit_code")}
+        return {"class": name, "message": error["message"].split(" of ")[0], **known}
+    return {"class": name, **{key: error[key] for key in ("message", "received", "fix")}}

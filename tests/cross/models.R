@@ -20,6 +20,23 @@ network <- function(...) {
 
 dense <- function() network(keras$layers$Dense(16L, "relu", name = "first"))
 
+built <- function(units = 16L) {
+  model <- network(keras$layers$Dense(units, "relu"))
+  model$build(reticulate::tuple(NULL, 8L, 8L, 1L))
+  model
+}
+
+built_wide <- function() built(17L)
+
+by_sgd <- function() {
+  layers <- list(
+    keras$layers$Flatten(), keras$layers$Dense(16L, "relu", name = "first"), keras$layers$Dense(10L, "softmax")
+  )
+  model <- keras$Sequential(layers)
+  model$compile("sgd", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+  model
+}
+
 convolution <- function() {
   model <- keras$Sequential(list(
     keras$layers$Conv2D(4L, 3L, activation = "relu"), keras$layers$Flatten(),
@@ -85,6 +102,26 @@ callbacks <- function() {
     keras$callbacks$LearningRateScheduler(function(epoch, rate) rate / 2),
     keras$callbacks$EarlyStopping(monitor = "loss", min_delta = 100, patience = 1L)
   )
+}
+
+kills_itself <- function() {
+  list(after_17_steps(function() if (worker_index() == num_workers() - 1L) Sys.getpid()))
+}
+
+kills_session <- function() {
+  list(after_17_steps(function() if (is_chief()) as.integer(Sys.getenv("SESSION"))))
+}
+
+after_17_steps <- function(whom) {
+  steps <- 0L
+  keras$callbacks$LambdaCallback(on_train_batch_end = function(batch, logs) {
+    steps <<- steps + 1L
+    process <- whom()
+    if (steps == 17L && length(process)) {
+      tools::pskill(process, tools::SIGKILL)
+      Sys.sleep(60) # a worker ends with its session, before another step
+    }
+  })
 }
 
 dataset <- function() tf$data$Dataset$from_tensor_slices(reticulate::np_array(0:7, "float32"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,61 @@ def dense() -> Any:
     import keras
 
     return network(keras.layers.Dense(16, "relu", name="first"))
+
+
+def wide() -> Any:
+    import keras
+
+    return network(keras.layers.Dense(17, "relu", name="first"))
+
+
+def deep() -> Any:
+    import keras
+
+    return network(keras.layers.Dense(16, "relu", name="first"), keras.layers.Dense(16, "relu"))
+
+
+def by_sgd() -> Any:
+    return _dense_with(optimizer="sgd")
+
+
+def by_other_loss() -> Any:
+    return _dense_with(loss="mean_squared_error")
+
+
+def without_metrics() -> Any:
+    return _dense_with(metrics=None)
+
+
+def compiled_twice() -> Any:
+    model = dense()
+    model.compile("sgd", "mse")
+    return model
+
+
+def _dense_with(**arguments: Any) -> Any:
+    import keras
+
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Flatten(), layers.Dense(16, "relu", name="first"), layers.Dense(10, "softmax")]
+    )
+    optimizer = arguments.pop("optimizer", None) or keras.optimizers.Adam(0.01)
+    usual = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+    model.compile(optimizer, **usual | arguments)
+    return model
+
+
+def built(units: int = 16) -> Any:
+    import keras
+
+    model = network(keras.layers.Dense(units, "relu"))
+    model.build((None, 8, 8, 1))
+    return model
+
+
+def built_wide() -> Any:
+    return built(17)
 
 
 def convolution() -> Any:
@@ -110,6 +168,29 @@ def callbacks() -> Any:
         keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2),
         keras.callbacks.EarlyStopping(monitor="loss", min_delta=100.0, patience=1),
     ]
+
+
+def kills_itself() -> Any:
+    """Ends the process of the last worker, or of the only one, after step 17: within the second epoch."""
+    return [_after_17_steps(lambda: tfdistr.worker_index() == tfdistr.num_workers() - 1 and os.getpid())]
+
+
+def kills_session() -> Any:
+    """Ends the session that has started the workers, after step 17."""
+    return [_after_17_steps(lambda: tfdistr.is_chief() and int(os.environ["SESSION"]))]
+
+
+def _after_17_steps(whom: Any) -> Any:
+    import keras
+
+    steps = iter(range(17, 0, -1))
+
+    def after(batch: int, logs: Any) -> None:
+        if next(steps, 0) == 1 and (process := whom()):
+            os.kill(process, signal.SIGKILL)
+            time.sleep(60)  # a worker ends with its session, before another step
+
+    return keras.callbacks.LambdaCallback(on_train_batch_end=after)
 
 
 def dataset() -> Any:

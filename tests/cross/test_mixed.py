@@ -1,0 +1,209 @@
+"""Clusters whose workers are sessions of R and of Python, which a user has started by hand."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Processes
+from row_processes import Session, alone, together
+from rows import difference
+from slow import mostly_slow
+
+from tfdistr.cluster.config import tf_config
+from tfdistr.launch.ports import free_ports
+
+pytestmark = pytest.mark.timeout(600)
+
+#: Pairs of languages: worker 0 and worker 1.
+MIXED = [("r", "python"), ("python", "r")]
+ALIKE = [("python", "python"), ("r", "r")]
+
+
+def job(model: str = "dense", **arguments: Any) -> dict[str, Any]:
+    data = {"x": {"named": "images"}, "y": {"named": "labels"}}
+    given = {"model": {"named": model}, **data, "epochs": 2, "seed": 3, **arguments}
+    return {"call": "distributed_fit", "see": "fit", "arguments": given}
+
+
+def trained(folder: Path, carrier: str, languages: Sequence[str], row: dict[str, Any]) -> list[Any]:
+    """What each worker has at the end of a job."""
+    folder = folder / "-".join(languages)
+    folder.mkdir(parents=True)
+    sessions = [Session(one, row, folder / str(index)) for index, one in enumerate(languages)]
+    found = together(carrier, sessions)
+    for index, observed in enumerate(found):
+        assert "value" in observed, observed
+        assert observed["value"].pop("workers") == [index, "done"]
+    assert all(one["value"]["history"] == found[0]["value"]["history"] for one in found)
+    return found
+
+
+def test_a_worker_of_each_language(tmp_path: Path) -> None:
+    chief, other = trained(tmp_path, "ring", ("r", "python"), job())
+    assert difference(chief, other, 0.0) is None
+
+
+#: The layers that normalize have statistics of each worker: what is compared is the same worker's.
+JOBS = {
+    "random layers": job("random", validation_split=0.25, callbacks={"named": "callbacks"}),
+    "own loss": job("own_loss"),
+    "a function": job(x={"named": "pipeline"}, y=None),
+    "its share of a function": job(x={"named": "sharded"}, y=None, class_weight={"0": 1, "1": 2}),
+    "virtual workers": job("random", virtual_workers=4),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "carrier", "pairs"),
+    [
+        ("random layers", "ring", [*ALIKE, *MIXED]), ("random layers", "mpi", [*ALIKE, *MIXED]),
+        ("own loss", "mpi", [ALIKE[0], MIXED[0]]), ("a function", "ring", [ALIKE[0], MIXED[1]]),
+        ("its share of a function", "mpi", [ALIKE[0], MIXED[1]]),
+        ("virtual workers", "ring", [ALIKE[0], MIXED[0]]), ("virtual workers", "mpi", [ALIKE[1], MIXED[1]]),
+    ],
+)  # fmt: skip
+def test_the_language_of_a_worker_changes_no_bit(
+    tmp_path: Path, name: str, carrier: str, pairs: list[Sequence[str]]
+) -> None:
+    expected, *others = (trained(tmp_path, carrier, pair, JOBS[name]) for pair in pairs)
+    for found in others:
+        assert difference(expected, found, 0.0) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("carrier", ["ring", "mpi"])
+def test_a_run_goes_on_when_the_workers_have_changed_their_languages(tmp_path: Path, carrier: str) -> None:
+    def run(folder: str, **arguments: Any) -> dict[str, Any]:
+        return job("random", checkpoint_every=7, run_dir=str(tmp_path / folder), **arguments)
+
+    full = trained(tmp_path / "1", carrier, MIXED[0], run("full"))
+    trained(tmp_path / "2", carrier, MIXED[0], run("run", epochs=1))
+    assert difference(full, trained(tmp_path / "3", carrier, MIXED[1], run("run", resume=True)), 0.0) is None
+
+
+@pytest.mark.slow
+def test_the_language_of_a_chief_of_servers_changes_no_bit(tmp_path: Path) -> None:
+    row = job(strategy="parameter_server", update="sync")
+    chiefs = {language: chief_of_servers(tmp_path / language, language, row) for language in ("python", "r")}
+    assert "value" in chiefs["python"], chiefs
+    assert difference(chiefs["python"], chiefs["r"], 0.0) is None
+
+
+def chief_of_servers(folder: Path, language: str, row: dict[str, Any]) -> Any:
+    """What a chief gives, with two workers and a parameter server by the command `tfdistr server`."""
+    session = Session(language, row, folder)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    jobs = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
+    (folder / "cluster.json").write_text(json.dumps(jobs))
+    session.environment |= tf_config(**jobs, type="chief", index=0).to_env()
+    server = [sys.executable, "-m", "tfdistr", "server", "--cluster", str(folder / "cluster.json")]
+    tasks = [("ps", "0"), ("worker", "0"), ("worker", "1")]
+    with Processes() as processes:
+        servers = [processes.start(*server, "--type", kind, "--index", index) for kind, index in tasks]
+        observed = alone(session)
+        for process in servers:
+            said, _ = process.communicate(timeout=60)
+            assert process.returncode == 0, said
+    return observed
+
+
+# --- Workers that differ
+
+
+def refused(
+    folder: Path, carrier: str, pair: Sequence[str], rows: Sequence[Any], *pretends: str
+) -> list[Any]:
+    """The error of each of two workers. The second may say that it has another version of a module."""
+    sessions = [Session(pair[0], rows[0], folder / "0"), Session(pair[1], rows[1], folder / "1", *pretends)]
+    return [observed["error"] for observed in together(carrier, sessions)]
+
+
+def mismatch(received: str) -> dict[str, str]:
+    return {
+        "class": "JobMismatchError", "message": "All workers must run the same job.", "received": received,
+        "fix": "Run the same program with the same arguments, data and package versions on every worker.",
+    }  # fmt: skip
+
+
+NARROW, WIDE, LAST = (
+    f"Dense(trainable = TRUE, units = {units}, activation = {activation}, use_bias = TRUE)"
+    for units, activation in ((16, "relu"), (17, "relu"), (10, "softmax"))
+)
+ADAM = (
+    "Adam(learning_rate = 0.01, use_ema = FALSE, ema_momentum = 0.99, beta_1 = 0.9, beta_2 = 0.999, "
+    "epsilon = 1e-07, amsgrad = FALSE)"
+)
+SGD = "SGD(learning_rate = 0.01, use_ema = FALSE, ema_momentum = 0.99, momentum = 0, nesterov = FALSE)"
+CROSSENTROPY = "SparseCategoricalCrossentropy(reduction = sum_over_batch_size, from_logits = FALSE)"
+MODELS = {
+    "wide": f"layer 1: {NARROW} on worker 0, {WIDE} on worker 1",
+    "deep": f"layer 2: {LAST} on worker 0, {NARROW} on worker 1; "
+            f"layer 3: nothing on worker 0, {LAST} on worker 1",
+    "by_sgd": f"optimizer: {ADAM} on worker 0, {SGD} on worker 1",
+    "by_other_loss": f"loss: {CROSSENTROPY} on worker 0, "
+                     "MeanSquaredError(reduction = sum_over_batch_size) on worker 1",
+    "without_metrics": "metrics: accuracy on worker 0, none on worker 1",
+}  # fmt: skip
+FEW = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
+OTHER = {
+    **{name: ({"model": {"named": name}}, received) for name, received in MODELS.items()},
+    "seeds": ({"seed": 4}, "seed: 3 on worker 0, 4 on worker 1"),
+    "data": (FEW, "examples: 320 on worker 0, 64 on worker 1"),
+    "kinds of data": (
+        {"x": {"named": "pipeline"}, "y": None}, "examples: 320 on worker 0, a function on worker 1"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("carrier", mostly_slow(["ring", "mpi"], quick=["ring"]))
+@pytest.mark.parametrize("what", mostly_slow(OTHER, quick=["by_sgd"]))
+def test_jobs_that_differ_are_refused_before_the_first_step(tmp_path: Path, carrier: str, what: str) -> None:
+    changes, received = OTHER[what]
+    errors = refused(tmp_path, carrier, ("r", "python"), [job(), job(**changes)])
+    assert errors == [mismatch(received)] * 2
+
+
+MODULES = {"tensorflow": "TensorFlow", "keras": "Keras", "tfdistr._version": "tfdistr"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("carrier", ["ring", "mpi"])
+@pytest.mark.parametrize("module", MODULES)
+def test_other_versions_are_refused(tmp_path: Path, carrier: str, module: str) -> None:
+    own = importlib.import_module(module).__version__
+    errors = refused(tmp_path, carrier, ("r", "python"), [job()] * 2, f"{module}=0.0.9")
+    assert errors == [mismatch(f"version of {MODULES[module]}: {own} on worker 0, 0.0.9 on worker 1")] * 2
+
+
+#: The models of both workers, each with its language, and where their variables part.
+VARIABLES = {
+    "shapes": (("r", "built"), ("python", "built_wide"),
+               "a variable kernel, float32 [64x17] on worker 1, where worker 0 has kernel, float32 [64x16]"),
+    "more": (("r", "dense"), ("python", "compiled_twice"),
+             "a variable iteration, int64 [] on worker 1, where worker 0 has no more variables"),
+    "fewer": (("python", "compiled_twice"), ("r", "dense"),
+              "no more variables on worker 1, where worker 0 has iteration, int64 []"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("carrier", ["ring", "mpi"])
+@pytest.mark.parametrize("what", VARIABLES)
+def test_models_that_make_other_variables_are_refused(tmp_path: Path, carrier: str, what: str) -> None:
+    *workers, received = VARIABLES[what]
+    chief, other = refused(
+        tmp_path, carrier, [language for language, _ in workers], [job(model) for _, model in workers]
+    )
+    fix = "Run the same program, with the same arguments and package versions, on every worker."
+    rule = "All workers must build the same model."
+    assert other == {"class": "JobMismatchError", "message": rule, "received": received, "fix": fix}
+    assert chief["class"] == "WorkerFailedError"
+    said = f"Worker 1 failed: JobMismatchError: {rule}\nReceived: {received}\nFix: {fix}"
+    assert chief["message"] == said

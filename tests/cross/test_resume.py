@@ -1,0 +1,171 @@
+"""A run that one language has begun is resumed by the other: the bits are those of a run without a break."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from both_process import Both
+from row_processes import Session, alone
+from rows import difference
+from slow import mostly_slow
+
+pytestmark = pytest.mark.timeout(900)
+
+#: The language that begins, and the one that resumes.
+PAIRS = [("r", "python"), ("python", "r")]
+WORKERS = {"call": "local_cluster", "arguments": {"workers": 2}}
+
+
+def job(**arguments: Any) -> dict[str, Any]:
+    """A row: ten steps in each of three epochs, with a checkpoint after every four steps."""
+    data = {"x": {"named": "images"}, "y": {"named": "labels"}}
+    given = {"model": {"named": "random"}, **data, "epochs": 3, "seed": 3, "checkpoint_every": 4, **arguments}
+    return {"call": "distributed_fit", "see": "fit", "arguments": given}
+
+
+def check_same(expected: Any, observed: Any) -> None:
+    assert "value" in expected, expected
+    assert "value" in observed, observed
+    assert difference(expected, observed, 0.0) is None
+
+
+# --- In one process
+
+CASES: dict[str, dict[str, Any]] = {
+    "arrays": {"validation_split": 0.25, "validation_freq": [1, 3], "class_weight": {"0": 1, "1": 2}},
+    "a function": {"x": {"named": "pipeline"}, "y": None},
+    "a data set": {"x": {"call": "load_dataset", "arguments": {"name": "digits"}}, "y": None},
+    "own loss": {"model": {"named": "own_loss"}},
+    "one device": {"strategy": "one_device", "device": "cpu:0"},
+    "devices": {"strategy": "mirrored", "devices": ["cpu:0"]},
+    "callbacks": {"callbacks": {"named": "callbacks"}},
+    "whole epochs": {"checkpoint_every": "epoch"},
+    "virtual workers": {"virtual_workers": 2},
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(CASES, quick=["devices"]))
+def test_a_run_that_has_ended_goes_on(both: Both, tmp_path: Path, name: str) -> None:
+    given = CASES[name]
+    full = both.ask(job(**given, run_dir=str(tmp_path / "full")), "python")
+    for begins, resumes in PAIRS:
+        run_dir = str(tmp_path / begins)
+        begun = both.ask(job(**given | {"epochs": 1}, run_dir=run_dir), begins)
+        assert "value" in begun, begun
+        check_same(full, both.ask(job(**given, run_dir=run_dir, resume=True), resumes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("begins", "resumes"), PAIRS)
+def test_a_run_whose_process_was_killed_within_an_epoch_goes_on(
+    both: Both, tmp_path: Path, begins: str, resumes: str
+) -> None:
+    full = both.ask(job(run_dir=str(tmp_path / "full")), resumes)
+    run_dir = str(tmp_path / "run")
+    killed = job(run_dir=run_dir, callbacks={"named": "kills_itself"})
+    assert alone(Session(begins, killed, tmp_path / "session")) is None
+    assert newest(run_dir) == (1, 6)
+    check_same(full, both.ask(job(run_dir=run_dir, resume=True), resumes))
+
+
+def newest(run_dir: str) -> tuple[int, int]:
+    """The epoch and the step of the newest checkpoint."""
+    names = sorted(path.stem for path in Path(run_dir, "checkpoints").glob("*.checkpoint"))
+    epoch, step = names[-1].split("-")
+    return int(epoch), int(step)
+
+
+# --- On two workers
+
+STOPPED = ["after an epoch", "a worker was killed", "the session was killed"]
+
+
+@pytest.fixture(scope="module")
+def on_workers(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A function: what a run without a break gives on two workers, from Python."""
+    known: dict[str, Any] = {}
+
+    def full(carrier: str) -> Any:
+        if carrier not in known:
+            folder = tmp_path_factory.mktemp("full")
+            row = job(cluster=WORKERS, communication=carrier, run_dir=str(folder / "run"))
+            known[carrier] = both.ask(row, "python")
+        return known[carrier]
+
+    return full
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", STOPPED)
+@pytest.mark.parametrize("carrier", ["ring", "mpi"])
+@pytest.mark.parametrize(("begins", "resumes"), PAIRS)
+def test_a_run_on_workers_goes_on(
+    both: Both, on_workers: Any, tmp_path: Path, begins: str, resumes: str, carrier: str, stopped: str
+) -> None:
+    run_dir = str(tmp_path / "run")
+    given = {"cluster": WORKERS, "communication": carrier, "run_dir": run_dir}
+    if stopped == STOPPED[0]:
+        begun = both.ask(job(**given, epochs=1), begins)
+        assert "value" in begun, begun
+        # The result of the whole run is there for the other language, too.
+        check_same(begun, both.ask(job(**given, epochs=1, resume=True), resumes))
+    elif stopped == STOPPED[1]:
+        failed = both.ask(job(**given, callbacks={"named": "kills_itself"}), begins)
+        assert failed["error"]["class"] == "WorkerFailedError", failed
+        assert failed["error"]["worker"] == 1
+        assert newest(run_dir) == (1, 6)
+    else:
+        killed = job(**given, callbacks={"named": "kills_session"})
+        assert alone(Session(begins, killed, tmp_path / "session")) is None
+        assert newest(run_dir) == (1, 6)
+    check_same(on_workers(carrier), both.ask(job(**given, resume=True), resumes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("begins", "resumes"), PAIRS)
+def test_a_function_of_data_on_workers_is_the_same_job(
+    both: Both, tmp_path: Path, begins: str, resumes: str
+) -> None:
+    run_dir = str(tmp_path / "run")
+    given = {"cluster": WORKERS, "x": {"named": "sharded"}, "y": None}
+    full = both.ask(job(**given, run_dir=str(tmp_path / "full")), begins)
+    both.ask(job(**given, run_dir=run_dir, epochs=2), begins)
+    check_same(full, both.ask(job(**given, run_dir=run_dir, resume=True), resumes))
+
+
+# --- What is refused
+
+OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
+SAME_MODEL = (
+    "A run is gone on with by the same model, optimizer, loss and metrics.",
+    "Pass the `model` function of the run, or begin anew in another `run_dir`.",
+)
+SAME_JOB = (
+    "`resume` goes on with a run of the same job: only `epochs` may be more.",
+    "Pass the arguments of that run, or another `run_dir`.",
+)
+DENSE = "Dense(trainable = TRUE, units = {}, activation = relu, use_bias = TRUE)"
+REFUSED = [
+    ({"model": {"named": "built_wide"}}, SAME_MODEL,
+     f"layer 1: {DENSE.format(17)}, where the checkpoint has {DENSE.format(16)}"),
+    ({"model": {"named": "by_sgd"}}, SAME_MODEL, "optimizer: SGD, where the checkpoint has Adam"),
+    ({"batch_size": 16, "seed": 4, **OTHER_DATA}, SAME_JOB,
+     "batch_size = 16, where the run has 32; seed = 4, where the run has 3; "
+     "examples = 64, where the run has 320"),
+    ({"cluster": WORKERS}, SAME_JOB, "workers = 2, where the run has 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("begins", "resumes"), mostly_slow(PAIRS, quick=[PAIRS[1]]))
+def test_another_job_in_the_other_language_is_refused(
+    both: Both, tmp_path: Path, begins: str, resumes: str
+) -> None:
+    run_dir = str(tmp_path / "run")
+    given = {"model": {"named": "built"}, "run_dir": run_dir}
+    both.ask(job(**given, epochs=1), begins)
+    for changes, (rule, fix), received in REFUSED:
+        observed = both.ask(job(**given | changes, resume=True), resumes)
+        said = {"message": rule, "received": received, "fix": fix}
+        assert observed == {"error": {"class": "ArgumentError", **said}}
