@@ -65,8 +65,8 @@ test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), in a chroot that its own set-up fills; needs root
 	@tools/test-debian13.sh
 
-test-cross: setup ## R and Python in one process, through rpy2
-	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)')
+test-cross: setup ## R and Python together: in one process, through rpy2, and on one cluster; SLOW=1 the slow tests too
+	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),,-m 'not slow'))
 
 check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes
 	@tools/check-r.sh
