@@ -29,10 +29,8 @@ built <- function(units = 16L) {
 built_wide <- function() built(17L)
 
 by_sgd <- function() {
-  layers <- list(
-    keras$layers$Flatten(), keras$layers$Dense(16L, "relu", name = "first"), keras$layers$Dense(10L, "softmax")
-  )
-  model <- keras$Sequential(layers)
+  layers <- keras$layers
+  model <- keras$Sequential(list(layers$Flatten(), layers$Dense(16L, "relu"), layers$Dense(10L, "softmax")))
   model$compile("sgd", "sparse_categorical_crossentropy", metrics = list("accuracy"))
   model
 }

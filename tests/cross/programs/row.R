@@ -1,4 +1,4 @@
-# nolint start: object_usage_linter. in_r.R has the functions.
+# nolint start: object_usage_linter, undesirable_operator_linter. in_r.R has the functions.
 # An R session that evaluates a row, as row.py does in Python: row.R ROW OUTPUT
 arguments <- commandArgs(TRUE)
 Sys.setenv(SESSION = Sys.getpid()) # for callbacks that kill it
