@@ -22,7 +22,9 @@ def describe_parts(model: keras.Model) -> dict[str, str | None]:
     compared, as each language has its own, so that they are equal to anything.
     """
     fields: dict[str, str | None] = {"model": type(model).__name__}
-    for number, layer in enumerate(all_layers(model)):
+    # A Sequential model has its input when it is built, if not before.
+    layers = [layer for layer in all_layers(model) if not isinstance(layer, keras.layers.InputLayer)]
+    for number, layer in enumerate(layers):
         fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)})"
     fields["optimizer"] = _describe_optimizer(model)
     losses = [_describe_loss(loss) for loss in tf.nest.flatten(getattr(model, "loss", None))]

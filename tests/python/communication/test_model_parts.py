@@ -46,6 +46,14 @@ def test_the_same_part_in_another_form_is_the_same(one, other):
     assert described(**one) == described(**other)
 
 
+def test_the_input_of_a_model_that_is_built_is_none_of_its_layers():
+    layers = [keras.layers.Dense(3), keras.layers.Dense(1)]
+    models = [keras.Sequential([*begin, *layers]) for begin in ([], [keras.Input((2,))])]
+    for model in models:
+        model.compile("sgd", "mse")
+    assert describe_parts(models[0]) == describe_parts(models[1])
+
+
 DIFFERENT = [
     ({"loss": "mse"}, {"loss": "mae"}, "loss"),
     ({"loss": "mse"}, {"loss": None}, "loss"),
