@@ -38,9 +38,10 @@ predict.tfdistr_fit <- function(object, newdata, ..., batch_size = 32, steps = N
                                 output = NULL, output_format = "npy") {
   rlang::check_dots_empty()
   predicted <- use_fit(
-    object, core(convert = TRUE)$predict, newdata, cluster,
+    object, core()$predict, newdata, cluster,
     batch_size = batch_size, steps = steps, output = output, output_format = output_format, name = "newdata"
   )
+  predicted <- with_conditions(values_for_r(predicted))
   if (is.null(output)) predicted else paths(predicted)
 }
 

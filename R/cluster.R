@@ -209,7 +209,7 @@ python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, sta
 #' @export
 cluster_lines <- function(cluster, language = "r") {
   python <- python_cluster(cluster)
-  as.character(with_conditions(reticulate::py_to_r(python$lines(language))))
+  as.character(with_conditions(reticulate::py_to_r(python$lines(plain_argument(language)))))
 }
 
 #' @rdname cluster_lines

@@ -31,10 +31,11 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
   described <- with_conditions(
     core(convert = TRUE)$load_dataset(name, split, data_dir = data_dir, supervised = supervised)
   )
+  described_arrays <- reticulate::py_get_attr(described, "arrays")
   structure(
     list(
       name = name, split = split, data_dir = data_dir, supervised = supervised,
-      arrays = function() with_conditions(described$arrays()),
+      arrays = function() with_conditions(values_for_r(reticulate::py_call(described_arrays))),
       dataset = function() with_conditions(described$dataset())
     ),
     python = described,
@@ -73,59 +74,65 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
   with_conditions(core(convert = TRUE)$auto_shard(dataset, num_workers, policy, exact))
 }
 
-# Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries.
-python_data <- function(value, name, call = rlang::caller_env()) {
+# Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
+# can't hold is an error of the core (data/r_arrays.py).
+#
+# targets: Whether a factor is the classes, numbered from 0. Elsewhere it is text.
+python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE) {
   if (is.null(value) || is_python(value)) {
     value
   } else if (inherits(value, "tfdistr_dataset")) {
     attr(value, "python")
   } else if (is.data.frame(value)) {
-    columns <- Map(python_array, as.list(value), part_names(name, value), list(call))
-    core()$Columns(reticulate::py_dict(names(value), unname(columns)))
-  } else if (is.list(value)) {
-    parts <- unname(Map(python_data, value, part_names(name, value), list(call)))
-    if (is.null(names(value))) reticulate::tuple(parts) else reticulate::py_dict(names(value), parts)
+    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets)
+    core()$Columns(named_parts(columns, value, name, call))
+  } else if (is.list(value) && !is.object(value)) {
+    parts <- Map(python_data, value, part_names(name, value), list(call), targets)
+    if (is.null(names(value))) reticulate::tuple(unname(parts)) else named_parts(parts, value, name, call)
   } else {
-    python_array(value, name, call)
+    python_array(value, name, call, targets)
   }
 }
 
-# Targets: a factor's levels are the classes, numbered from 0.
 python_targets <- function(value, name, call = rlang::caller_env()) {
-  if (is.factor(value)) {
-    check_no_missing(value, name, call)
-    value <- as.integer(value) - 1L
-  }
-  python_data(value, name, call)
+  python_data(value, name, call, targets = TRUE)
 }
 
-python_array <- function(value, name, call) {
+python_array <- function(value, name, call, targets = FALSE) {
   if (is.factor(value)) {
-    value <- as.character(value)
+    value <- factor_values(value, targets)
   }
   if (!(is.numeric(value) || is.logical(value) || is.character(value)) || is.object(value)) {
-    abort(
-      "argument",
-      sprintf("`%s` must hold numbers, logical values, text or a factor.", name),
-      received = paste("an object of class", toString(class(value))),
-      fix = "Convert it, for example with as.numeric() or as.character().",
-      call = call
-    )
+    with_conditions(core()$refuse_class(name, as.list(unique(c(class(value), methods::is(value))))), call = call)
   }
   check_no_missing(value, name, call)
+  if (is.character(value)) check_encoding(value, name, call)
   reticulate::r_to_py(as.array(value))
+}
+
+# The text of a factor, or the numbers of its classes, with the same dimensions and missing values.
+factor_values <- function(value, targets) {
+  made <- if (targets) as.integer(value) - 1L else as.character(value)
+  dim(made) <- dim(value)
+  made
+}
+
+named_parts <- function(parts, of, name, call) {
+  with_conditions(core()$check_names(as.list(names(of)), name), call = call)
+  reticulate::py_dict(names(of), unname(parts))
 }
 
 # A missing number of type double is NaN in Python too; for other types NA would become an ordinary value.
 check_no_missing <- function(value, name, call) {
   if (!is.double(value) && anyNA(value)) {
-    abort(
-      "argument",
-      sprintf("`%s` must not have missing values, which %s can't hold in Python.", name, typeof(value)),
-      received = paste(sum(is.na(value)), "missing of", length(value)),
-      fix = "Remove or replace them first.",
-      call = call
-    )
+    with_conditions(core()$refuse_missing(name, typeof(value), sum(is.na(value)), length(value)), call = call)
+  }
+}
+
+check_encoding <- function(value, name, call) {
+  known <- validEnc(value) & (Encoding(value) != "bytes")
+  if (!all(known)) {
+    with_conditions(core()$refuse_encoding(name, encodeString(value[!known][[1L]], quote = "'")), call = call)
   }
 }
 

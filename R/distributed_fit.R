@@ -203,7 +203,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       validation_freq = as.list(validation_freq),
       cluster = workers_cluster(cluster),
       # dict() would take a variable of that name for the key.
-      options = reticulate::py_dict(as.list(names(options)), unname(options))
+      options = reticulate::py_dict(as.list(names(options)), lapply(unname(options), plain_argument))
     )
     if (length(validation_freq) == 1L) converted$validation_freq <- validation_freq
     arguments[names(converted)] <- converted

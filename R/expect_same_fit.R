@@ -94,7 +94,7 @@ plan_of_fits <- function(model, workers, tolerance, arguments) {
   known <- lapply(names(arguments), function(name) {
     if (name %in% read || is.null(arguments[[name]])) arguments[[name]] else TRUE
   })
-  known <- reticulate::py_dict(as.list(names(arguments)), known)
+  known <- reticulate::py_dict(as.list(names(arguments)), lapply(known, plain_argument))
   model <- if (inherits(model, "tfdistr_fit")) python_fit(model) # which the core refuses
   core()$plan_same_fit(model, as.list(workers), tolerance, known)
 }

@@ -8,11 +8,15 @@ offer_functions <- function() {
   core()$use_r(function_of_file, set_seed_of_job, r_error)
 }
 
-# Seeds of Python reach 2^32 - 1; R's are signed.
 set_seed_of_job <- function(seed) {
   keep_random_numbers()
-  seed <- as.numeric(reticulate::py_to_r(seed))
-  set.seed(if (seed > .Machine$integer.max) seed - 2^32 else seed)
+  set.seed(signed_seed(reticulate::py_to_r(seed)))
+}
+
+# Seeds of Python reach 2^32 - 1; R's are signed, and have no -2^31.
+signed_seed <- function(seed) {
+  signed <- if (seed > .Machine$integer.max) seed - 2^32 else seed
+  if (signed < -.Machine$integer.max) 0L else as.integer(signed)
 }
 
 # The function of a file, as Python calls it in this role. The first call sources the file. All functions of

@@ -16,7 +16,7 @@ new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
     keep_random_numbers()
   }
   before_start <- function(seed, run_dir) {
-    save_functions(functions, seed, run_dir)
+    save_functions(functions, signed_seed(seed), run_dir)
     # R 4.5 takes no folder with a space in its path.
     scratch$folder <- if (grepl(" ", run_dir)) tempfile("tfdistr-") else file.path(run_dir, "tmp")
     dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
@@ -24,7 +24,7 @@ new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
   }
   on_seed <- function(seed) {
     if (is.null(cluster)) core()$run_import_hooks() # the strategy is made; the functions of the job come next
-    set.seed(seed)
+    set.seed(signed_seed(seed))
   }
   # A part of the job for the core. With `cluster`, the core gets the name of a function, not the function.
   part <- function(value, name, otherwise = identity) {

@@ -57,7 +57,7 @@ multi_worker_mirrored_strategy <- function(communication = "auto", cluster_resol
     core(convert = TRUE)$MultiWorkerMirroredStrategy(
       communication, cluster_resolver,
       gradient_dtype = gradient_dtype, virtual_workers = virtual_workers,
-      bytes_per_pack = as.integer(bytes_per_pack),
+      bytes_per_pack = whole_as_integer(bytes_per_pack),
       start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
     )
   ))

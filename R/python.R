@@ -38,6 +38,7 @@ core <- function(convert = FALSE) {
     first <- !length(ls(doors))
     if (first) import_core()
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
+    class(doors[[door]]) <- c("tfdistr_door", class(doors[[door]]))
     if (first) {
       core()$log_in_r()
       offer_functions()
@@ -45,6 +46,68 @@ core <- function(convert = FALSE) {
     }
   }
   doors[[door]]
+}
+
+# A name of the core. A function or class gets its arguments as Python can hold them. As in reticulate, it has
+# the attributes of the Python object.
+#' @export
+`$.tfdistr_door` <- function(x, name) {
+  value <- NextMethod()
+  if (!is.function(value)) {
+    return(value)
+  }
+  called <- function(...) do.call(value, lapply(list(...), plain_argument), quote = TRUE)
+  attributes(called) <- attributes(value)
+  called
+}
+
+# An argument without what reticulate would change into another value: NA, the class of a vector, names that a
+# list has twice. The core refuses what stands in their place; see ValueOfR there.
+plain_argument <- function(value) {
+  if (is_python(value) || is.function(value) || is.null(value) || is.environment(value)) {
+    value
+  } else if (inherits(value, "AsIs")) {
+    plain_argument(unclass(value))
+  } else if (is.list(value) && !is.object(value)) {
+    plain_list(value)
+  } else if (is.factor(value) || is.character(value)) { # text of a class, such as a path of the package fs
+    plain_vector(as.character(value))
+  } else if (is.object(value) || !is.atomic(value)) {
+    value_of_r(paste("an object of class", class(value)[[1L]]))
+  } else {
+    plain_vector(value)
+  }
+}
+
+plain_list <- function(value) {
+  names <- names(value)
+  twice <- names[duplicated(names)]
+  if (length(twice)) {
+    value_of_r(sprintf("a list with the name '%s' more than once", twice[[1L]]))
+  } else {
+    lapply(value, plain_argument)
+  }
+}
+
+# A missing number of type double is NaN in Python, but as an argument alone it is as missing as other values.
+plain_vector <- function(value) {
+  missing <- is.na(value) & !is.nan(value)
+  if (!any(missing) || is.double(value) && length(value) > 1L) {
+    value
+  } else if (is.null(dim(value)) && length(value) > 1L) {
+    lapply(value, plain_vector)
+  } else {
+    value_of_r(if (length(value) == 1L) "NA" else "an array with missing values")
+  }
+}
+
+# The R value of a Python object, if R has the same value; else an error of the core.
+values_for_r <- function(object) {
+  core(convert = TRUE)$for_r(object)
+}
+
+value_of_r <- function(words) {
+  core()$ValueOfR(words)
 }
 
 # Does what the core does at the end of its process. Since version 1.43, reticulate lets R end without the end

@@ -12,7 +12,7 @@ new_fit <- function(result, model = NULL, errors = NULL) {
     list(
       history = lapply(result$history, as.numeric),
       metrics = lapply(result$metrics, as.numeric),
-      params = result$params,
+      params = values_for_r(reticulate::py_get_attr(result, "params")),
       workers = workers_frame(result$workers),
       run_dir = result$run_dir
     ),
@@ -132,9 +132,9 @@ fit_title <- function(x) {
   workers <- x$params$workers
   batch <- x$params$batch_size
   sprintf(
-    "Trained on %d %s, %d epochs, global batch %s, seed %d",
+    "Trained on %d %s, %d epochs, global batch %s, seed %s",
     workers, if (workers == 1L) "worker" else "workers", x$params$epochs,
-    if (is.null(batch)) "of the dataset" else batch, x$params$seed
+    if (is.null(batch)) "of the dataset" else batch, format(x$params$seed, scientific = FALSE)
   )
 }
 

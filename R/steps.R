@@ -26,5 +26,5 @@
 #' @family functions for training
 #' @export
 steps_per_epoch <- function(n_examples, batch_size, drop_remainder = FALSE) {
-  with_conditions(core(convert = TRUE)$steps_per_epoch(n_examples, batch_size, drop_remainder))
+  with_conditions(values_for_r(core()$steps_per_epoch(n_examples, batch_size, drop_remainder)))
 }

@@ -50,6 +50,12 @@ NAMES = {
     "Caller": "jobs.caller",
     "Named": "_utils.foreign",
     "Columns": "data.source",
+    "ValueOfR": "_utils.r_values",
+    "check_names": "data.source",
+    "for_r": "_utils.r_values",
+    "refuse_class": "data.r_arrays",
+    "refuse_encoding": "data.r_arrays",
+    "refuse_missing": "data.r_arrays",
     "Pull": "data.batch_objects",
     "run_fit": "jobs.run",
     # Its result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,6 +87,15 @@ def flag(name: str, value: Any) -> bool:
             f"`{name}` must be true or false.", received=repr(value), fix=f"Pass {name}=True."
         )
     return value
+
+
+def optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
+    """Return ``value``, if it is None or the path of a file or folder."""
+    if value is None or (isinstance(value, str | os.PathLike) and value != ""):
+        return value
+    raise ArgumentError(
+        f"`{name}` must be a path.", received=repr(value), fix=f'Pass {name}="results", for example.'
+    )
 
 
 def seconds(name: str, value: Any, *, example: str = "60.0") -> float:

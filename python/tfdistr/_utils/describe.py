@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from tfdistr._utils.r_values import ValueOfR
+
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -15,7 +17,7 @@ def describe(value: Any) -> str:
         >>> print(describe(4.0), describe("a"), describe([1, 2]), describe(print), sep="; ")
         a number (4.0); a text ('a'); a list of length 2; a function
     """
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool | ValueOfR):
         return str(value)
     if isinstance(value, int | float | complex):
         return f"a number ({value!r})"

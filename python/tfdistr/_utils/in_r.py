@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 _CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
+_NA = object()  # the value of the name NA, which stands for itself
 #: The objects whose attributes messages name: R reaches them by "$".
 _OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tfds"
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
@@ -90,11 +91,18 @@ def _collection(text: str, at: int) -> tuple[str, int] | None:
         return None
     end = _end(text, at)
     try:
-        value = ast.literal_eval(text[at:end])
+        value = ast.literal_eval(_WithNA().visit(ast.parse(text[at:end], mode="eval")))
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # no value, or too deep for the parser
         inner = text[at + 1 : end - 1].rstrip(", ")
         return (f"list({in_r(inner)})", end) if at and text[at] != "{" else None
     return _value(value), end
+
+
+class _WithNA(ast.NodeTransformer):
+    """Makes a constant of the name NA."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_NA) if node.id == "NA" else node  # type: ignore[arg-type]
 
 
 def _end(text: str, at: int) -> int:
@@ -120,6 +128,8 @@ def _value(value: Any) -> str:
     """A value as R writes it."""
     if value is None or isinstance(value, bool):
         return _CONSTANTS[str(value)]
+    if value is _NA:
+        return "NA"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):
@@ -127,7 +137,7 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         return f"list({', '.join(f'{_name(name)} = {_value(item)}' for name, item in value.items())})"
     if isinstance(value, list | tuple | set):
-        kinds = {float if type(item) is int else type(item) for item in value}
+        kinds = {float if type(item) is int else type(item) for item in value if item is not _NA}
         function = "c" if len(kinds) == 1 and kinds <= {str, bool, float} else "list"
         return f"{function}({', '.join(map(_value, value))})"
     return repr(value)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import mmap
 import os
 import pickle
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tfdistr._utils.describe import describe
 from tfdistr._utils.trusted_files import create_private, open_own
 from tfdistr.errors import ArgumentError, TfdistrError
 
 _ALIGNMENT = 64
+_PIECE = 4 * 2**20  # bytes of an array that are copied at a time
 
 
 def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
@@ -29,12 +34,10 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
     Raises:
         ArgumentError: Something in the value cannot be sent to another process.
     """
-    import cloudpickle
-
     buffers: list[pickle.PickleBuffer] = []
     content = io.BytesIO()
     try:
-        cloudpickle.CloudPickler(content, protocol=5, buffer_callback=buffers.append).dump(value)
+        _pickler()(content, protocol=5, buffer_callback=buffers.append).dump(value)
     except TfdistrError:
         raise
     except Exception as error:  # the pickling code of an object can raise anything
@@ -47,14 +50,57 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
     places = []
     with create_private(Path(run_dir, f"{name}.buffers")) as file:
         for buffer in buffers:
-            raw = buffer.raw()
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-            places.append((file.tell(), raw.nbytes))
-            file.write(raw)
+            start = file.tell()
+            file.writelines(_pieces(buffer))
+            places.append((start, file.tell() - start))
     with create_private(Path(run_dir, f"{name}.pkl")) as file:
         header = json.dumps({"path": sys.path, "buffers": places}).encode()
         file.write(header + b"\n")
         file.write(content.getbuffer())
+
+
+# --- Arrays in another order than the one of the file
+
+
+class _ByRows(bytearray):
+    """Stands for an array whose rows do not lie together, such as an array of R. The file has its rows.
+
+    So the array need not be copied before, and the workers gather rows from the file as it is.
+    """
+
+    array: np.ndarray[Any, Any]
+
+
+@functools.cache
+def _pickler() -> type[pickle.Pickler]:
+    import cloudpickle
+
+    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if type(obj) is np.ndarray and not obj.flags.c_contiguous and not obj.dtype.hasobject:
+                stand_in = _ByRows()
+                stand_in.array = obj
+                return _of_rows, (pickle.PickleBuffer(stand_in), obj.dtype, obj.shape)
+            return super().reducer_override(obj)
+
+    return Pickler
+
+
+def _of_rows(rows: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.frombuffer(rows, kind).reshape(shape) if len(rows) else np.empty(shape, kind)
+
+
+def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
+    """The bytes of a buffer, row by row, without a copy of the whole."""
+    stand_in = memoryview(buffer).obj
+    if not isinstance(stand_in, _ByRows):
+        yield buffer.raw()
+        return
+    array = stand_in.array
+    size = max(1, _PIECE * len(array) // max(array.nbytes, 1))
+    for first in range(0, len(array), size):
+        yield np.ascontiguousarray(array[first : first + size]).data.cast("B")
 
 
 def _refused(value: Any) -> str:

@@ -21,6 +21,7 @@ from tfdistr._utils.function_files import (
     not_a_function,
     path_of,
 )
+from tfdistr._utils.r_values import for_r
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
 
@@ -261,7 +262,7 @@ def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
     """
     functions = [part for part in parts if isinstance(part, RFunction)]
     if functions:
-        side = r_of_this_process()
+        side, seed = r_of_this_process(), for_r(seed)
         side.seed(seed)  # a file may draw random numbers
         for function in functions:
             function.load()

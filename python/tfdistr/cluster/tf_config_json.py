@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tfdistr._utils.r_values import ValueOfR
 from tfdistr.errors import ClusterConfigError
 from tfdistr.schemas import validator
 from tfdistr.schemas.messages import field_name, refusal, show
@@ -100,7 +101,7 @@ def plain(value: object, path: tuple[str | int, ...] = ()) -> Any:
     raise ClusterConfigError(
         f"`{field_name(path, _TITLE)}` must be text, a finite number, true, false, null, a list or an "
         "object.",
-        received=f"{show(value)} ({type(value).__name__})",
+        received=show(value) if isinstance(value, ValueOfR) else f"{show(value)} ({type(value).__name__})",
         fix="Convert it first, for example a set or an array to a list.",
     )
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfdistr.data.random_access import Lookup
 from tfdistr.data.shard import Own
 from tfdistr.data.shuffle_order import Order
-from tfdistr.data.source import Arrays, leaves
+from tfdistr.data.source import Arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -107,7 +107,7 @@ class Batches:
 
 def of_arrays(source: Arrays) -> Indexed:
     """Make examples of arrays. Floating-point numbers get Keras's type."""
-    arrays = [array for _, array in leaves(source.parts)]
+    arrays = source.by_rows
     types = [batch_type(array) for array in arrays]
 
     def gather(indices: Array) -> list[Array]:

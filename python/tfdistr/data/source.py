@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ class Arrays:
     def examples(self) -> int:
         """Number of examples."""
         return len(leaves(self.parts)[0][1])
+
+    @cached_property
+    def by_rows(self) -> list[np.ndarray[Any, Any]]:
+        """All arrays, from which rows are gathered: the rows of each array lie together.
+
+        R's arrays are in Fortran order, where each row is spread over the whole array. They are copied here,
+        once, and only in a process that reads them.
+        """
+        return [np.ascontiguousarray(array) for _, array in leaves(self.parts)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "by_rows"}
 
     def rows(self, first: int, end: int) -> Arrays:
         """The examples from number ``first`` to before number ``end``."""
@@ -114,6 +127,7 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
     given = ((name, x), ("y", y), ("sample_weight", sample_weight))
     parts = (as_arrays(part, label) for label, part in given if label == name or part is not None)
     source = Arrays(tuple(parts), column_names(x))
+    _check_not_empty(source, name)
     _check_lengths(source, name)
     return source
 
@@ -125,13 +139,37 @@ class Columns:
     columns: dict[str, Any]
 
 
-def _columns_of(value: Any) -> dict[str, Any] | None:
+def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
     """The columns of a data frame of pandas or R; None for other values."""
     if isinstance(value, Columns):
         return value.columns
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        names = [str(column) for column in value.columns]
+        check_names(names, name)
         return {str(column): value[column].to_numpy() for column in value.columns}
     return None
+
+
+def check_names(names: Sequence[Any], name: str) -> None:
+    """Check the names of parts, of which a dictionary would keep only one of each name.
+
+    Args:
+        names: The names of the parts or columns.
+        name: The name of the whole for the user.
+
+    Raises:
+        ArgumentError: A part has no name, or two parts have the same name.
+    """
+    unnamed = sum(not isinstance(part, str) or not part for part in names)
+    twice = next((part for place, part in enumerate(names) if part in names[:place]), None)
+    if unnamed or twice is not None:
+        raise ArgumentError(
+            f"`{name}` must have a different name for each of its parts.",
+            received=f"{unnamed} of {len(names)} parts without a name"
+            if unnamed
+            else f"the name {twice!r} more than once",
+            fix="Give each part a name of its own.",
+        )
 
 
 def column_names(value: Any) -> tuple[str, ...] | None:
@@ -146,7 +184,7 @@ def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
     Raises:
         ArgumentError: A column is missing.
     """
-    columns = _columns_of(value)
+    columns = _columns_of(value, name)
     if columns is None:
         return value
     missing = [column for column in wanted if column not in columns]
@@ -169,7 +207,7 @@ def _object(x: Any, name: str) -> Any:
 
 def as_arrays(value: Any, name: str) -> Tree:
     """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
-    columns = _columns_of(value)
+    columns = _columns_of(value, name)
     if columns is not None:
         return _from_columns(columns, name)
     if isinstance(value, Mapping):
@@ -180,10 +218,10 @@ def as_arrays(value: Any, name: str) -> Tree:
                 fix="Use the names of the model's inputs.",
             )
         return {key: as_arrays(part, name) for key, part in value.items()}
-    if isinstance(value, tuple | list) and not _is_numbers(value):
+    if isinstance(value, tuple | list) and not _is_scalars(value):
         return tuple(as_arrays(part, name) for part in value)
     try:
-        array = np.asarray(value)
+        array = np.asarray(value, object if _is_of_objects(value) else None)
     except (TypeError, ValueError) as error:  # bytes that are not text, among text; a part that is no array
         raise ArgumentError(
             f"`{name}` must be what NumPy makes arrays of.",
@@ -196,23 +234,27 @@ def as_arrays(value: Any, name: str) -> Tree:
             received=describe(value),
             fix="Convert it to an array, or pass a function that returns a tf.data.Dataset.",
         )
-    odd = _not_data(array)
+    odd = "an array with masked values" if np.ma.is_masked(value) else _not_data(array)
     if odd:
         raise ArgumentError(
             f"`{name}` must hold numbers, logical values or text, and no missing ones among text.",
             received=odd,
             fix="Fill in or drop what is missing, and convert the rest to numbers or text.",
         )
-    # Rows are gathered from it. In Fortran order (R's), each row would be spread over the whole array.
-    return np.ascontiguousarray(array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _from_columns(columns: Mapping[str, Any], name: str) -> Tree:
     """Convert a data frame: to one matrix if all columns are numbers, else to a dictionary of columns."""
     arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
-    if arrays and all(array.dtype.kind in "biuf" for array in arrays.values()):
-        return np.stack([array.astype(np.float32) for array in arrays.values()], axis=1)
+    if arrays and all(_is_column_of_numbers(array) for array in arrays.values()):
+        kind = np.result_type(np.float32, *arrays.values())  # float64 if float32 would round
+        return np.stack([array.astype(kind, copy=False) for array in arrays.values()], axis=1)
     return arrays
+
+
+def _is_column_of_numbers(array: Tree) -> bool:
+    return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "biuf"
 
 
 def leaves(tree: Tree, path: str = "") -> list[tuple[str, np.ndarray[Any, Any]]]:
@@ -236,6 +278,16 @@ def _rows(tree: Tree, first: int, end: int) -> Tree:
     return tree[first:end]
 
 
+def _check_not_empty(source: Arrays, name: str) -> None:
+    for label, part in zip((name, "y", "sample_weight"), source.parts, strict=False):
+        if not leaves(part):
+            raise ArgumentError(
+                f"`{label}` must hold at least one array.",
+                received=repr(part),
+                fix="Pass the inputs of the model." if label == name else f"Pass arrays, or {label}=None.",
+            )
+
+
 def _check_lengths(source: Arrays, name: str) -> None:
     names = (name, "y", "sample_weight")
     lengths = {
@@ -243,9 +295,6 @@ def _check_lengths(source: Arrays, name: str) -> None:
         for number, part in enumerate(source.parts)
         for path, array in leaves(part)
     }
-    if not lengths:
-        raise ArgumentError(f"`{name}` must hold at least one array.", received=repr(source.parts[0]),
-                            fix="Pass the inputs of the model.")  # fmt: skip
     if len(set(lengths.values())) > 1:
         raise ArgumentError(
             "All arrays must have the same number of examples (their first dimension).",
@@ -258,12 +307,32 @@ def _check_lengths(source: Arrays, name: str) -> None:
         )
 
 
-def _is_numbers(values: Sequence[Any]) -> bool:
-    return len(values) > 0 and all(isinstance(v, int | float | str | bytes | np.generic) for v in values)
+_SCALARS = int | float | complex | str | bytes | np.generic
+
+
+def _is_scalars(values: Sequence[Any]) -> bool:
+    """Whether a list is one array: its values are numbers or text, of which some may be missing."""
+    known = [value for value in values if not _is_missing(value)]
+    return len(known) > 0 and all(isinstance(value, _SCALARS) for value in known)
+
+
+def _is_of_objects(values: Any) -> bool:
+    """Whether NumPy would change values of a list: it makes text of numbers, and cuts NUL from ends."""
+    if not isinstance(values, list | tuple):
+        return False
+    text = [value for value in values if isinstance(value, str | bytes)]
+    ends = any(value[-1:] in ("\0", b"\0") for value in text)
+    return ends or (0 < len(text) < len(values)) or any(_is_missing(value) for value in values)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, or NA of pandas. NaN is a number."""
+    return value is None or type(value).__name__ == "NAType"
 
 
 def _not_data(array: np.ndarray[Any, Any]) -> str:
     """Describe the part of the array for which TensorFlow has no type; empty if there is none."""
     if array.dtype.kind == "O":
-        return next((repr(value) for value in array.flat if not isinstance(value, str | bytes)), "")
-    return "" if array.dtype.kind in "biufcSU" else f"an array of {array.dtype}"
+        odd = [value for value in array.flat if not isinstance(value, str | bytes)]
+        return repr(next(filter(_is_missing, odd), odd[0])) if odd else ""
+    return "" if array.dtype.kind in "biufcSU" and array.dtype.char != "G" else f"an array of {array.dtype}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr._utils.arguments import flag, one_of
+from tfdistr._utils.arguments import flag, one_of, optional_path
 from tfdistr.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def load_dataset(
             "`split` must be the name of a split.", received=repr(split), fix='For example "train".'
         )
     flag("supervised", supervised)
+    optional_path("data_dir", data_dir)
     if name == "digits":
         one_of("split", split, tuple(_DIGITS_SPLITS))
         return Dataset(name, split, None, supervised)

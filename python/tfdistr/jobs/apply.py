@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr._utils.arguments import one_of, optional_whole
+from tfdistr._utils.arguments import one_of, optional_path, optional_whole
 from tfdistr._utils.foreign import Named
 from tfdistr._utils.optional_imports import parquet
 from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
@@ -59,6 +59,7 @@ def predict(
     as_parquet = one_of("output_format", output_format, ("npy", "parquet")) == "parquet"
     if as_parquet:
         parquet('`output_format="parquet"`')
+    output = optional_path("output", output)
     folder = None if output is None else _empty_folder(output)
     if folder is None and as_parquet:
         raise ArgumentError(

@@ -27,7 +27,8 @@ class Caller:
         before_start: Called with the seed of a job and its run directory before workers are started there. It
             returns environment variables for the workers; the user's variables take precedence.
         after_end: Called with the run directory when the workers of a job have ended.
-        on_seed: Called with the seed of a job that this process trains, before the functions of the job.
+        on_seed: Called with the seed of a job that this process trains, before the functions of the job. It
+            gets seeds as R has them: a float above the largest integer of R.
         build: Builds the trained model in this process; None for the job's own function.
     """
 

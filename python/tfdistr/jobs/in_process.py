@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tfdistr._utils.r_function import begin_with_seed
+from tfdistr._utils.r_values import for_r
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.peer_failure import judge
@@ -66,7 +67,7 @@ def train_here(
             job = take_up(job, folder, workers)
             write_job(job, folder, workers)
         job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
-        caller.on_seed(job.seed)
+        caller.on_seed(for_r(job.seed))
         begin_with_seed(job.functions, job.seed)
         trained = run_task(job, strategy, _events(caller, index), folder, preemption)
     except (JobStoppedError, JobMismatchError):  # all workers raise these
@@ -94,7 +95,7 @@ def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitR
     """
     from tfdistr.parameter_server.coordinator import train_on_servers
 
-    caller.on_seed(job.seed)
+    caller.on_seed(for_r(job.seed))
     begin_with_seed(job.functions, job.seed)
     trained = train_on_servers(job, config, _events(caller, 0), **job.options)
     return _result(job, trained, 0, {**trained.report, "workers": config.num_workers}, task="chief 0")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from tfdistr._utils.r_values import for_r
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
@@ -80,7 +81,7 @@ def fit_on_cluster(
         run_dir: An empty folder, or the folder of the run to resume.
     """
     caller = caller.for_job(job)
-    env = caller.before_start(job.seed, str(run_dir))
+    env = caller.before_start(for_r(job.seed), str(run_dir))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
     recovery = job.recovery
     summary = kind.summary(caller.on_event)

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from tfdistr._utils.arguments import optional_path
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
@@ -39,6 +40,7 @@ def run_fit(
     The named arguments say where the job is trained, and how it reacts to failures. The other arguments
     describe the job; see ``make_job()``.
     """
+    run_dir = optional_path("run_dir", run_dir)
     kind = kind_of(strategy)
     config, num_workers = kind.destination(cluster, arguments["communication"], options)
     recovery = check_recovery(

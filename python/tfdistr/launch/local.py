@@ -13,6 +13,7 @@ import attrs
 
 from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
 from tfdistr._utils.processes import PARENT
+from tfdistr._utils.r_values import ValueOfR
 from tfdistr.cluster.config import ClusterConfig, split_address, tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.launch.cluster import EqualWorkers
@@ -259,4 +260,6 @@ def worker_defaults() -> dict[str, str]:
 
 
 def _kind(value: object) -> str:
+    if isinstance(value, ValueOfR):
+        return str(value)
     return f"an object of class {type(value).__name__}"  # the value itself may be a secret

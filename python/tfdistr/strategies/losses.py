@@ -18,6 +18,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr._utils.arguments import whole
+from tfdistr._utils.describe import describe
+from tfdistr._utils.r_values import ValueOfR
 from tfdistr.errors import ArgumentError
 
 _WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dimensions."
@@ -64,7 +66,7 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
         ...     return loss
     """
     replicas = _replicas("average_loss")
-    losses = _in_full_precision(losses)
+    losses = _in_full_precision(losses, "losses")
     if losses.shape.rank == 0:
         raise ArgumentError(
             "`losses` must hold one loss for each example.",
@@ -98,7 +100,8 @@ def regularization_loss(losses: Any) -> tf.Tensor:
         A scalar of type float32, or float64 if a loss is.
 
     Raises:
-        ArgumentError: The call is in a strategy's scope but not in the function that ``strategy.run`` runs.
+        ArgumentError: ``losses`` is not of the form above, or the call is in a strategy's scope but not in
+            the function that ``strategy.run`` runs.
 
     Source: ``tf.nn.scale_regularization_loss``.
 
@@ -111,7 +114,7 @@ def regularization_loss(losses: Any) -> tf.Tensor:
     """
     replicas = _replicas("regularization_loss")
     parts = list(losses) if isinstance(losses, Sequence) else [losses]
-    sums = [tf.reduce_sum(_in_full_precision(part)) for part in parts]
+    sums = [tf.reduce_sum(_in_full_precision(part, "losses")) for part in parts]
     kind = tf.float64 if any(part.dtype == tf.float64 for part in sums) else tf.float32
     return tf.add_n([tf.zeros([], kind), *(tf.cast(part, kind) for part in sums)]) / replicas
 
@@ -128,14 +131,29 @@ def _replicas(function: str) -> int:
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
-def _in_full_precision(losses: Any) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(losses)
+def _in_full_precision(losses: Any, name: str) -> tf.Tensor:
+    tensor = _tensor(losses, name)
     return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
+
+
+def _tensor(value: Any, name: str) -> tf.Tensor:
+    try:
+        tensor = tf.convert_to_tensor(value)
+        valid = tensor.dtype != tf.string
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            f"`{name}` must hold numbers.",
+            received=repr(value) if isinstance(value, ValueOfR | list | tuple) else describe(value),
+            fix="Convert it to a tensor or an array of numbers.",
+        )
+    return tensor
 
 
 def _weights(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
     """The weights, with a dimension of 1 for each dimension of ``losses`` that they lack."""
-    weights = tf.cast(tf.convert_to_tensor(sample_weight), losses.dtype)
+    weights = tf.cast(_tensor(sample_weight, "sample_weight"), losses.dtype)
     rank = weights.shape.rank
     if rank == 0 or (rank is not None and not losses.shape[:rank].is_compatible_with(weights.shape)):
         raise ArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,8 +74,12 @@ def _check_class_weight(weights: Any) -> dict[int, float] | None:
     if weights is None:
         return None
     try:
-        checked = {int(label): float(weight) for label, weight in dict(weights).items()}
-    except (TypeError, ValueError) as error:
+        items = dict(weights).items()
+        checked = {int(label): float(weight) for label, weight in items}
+        numbers = all(isinstance(label, str) or int(label) == label for label, _ in items)
+        if not numbers or len(checked) < len(items) or not all(map(math.isfinite, checked.values())):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError) as error:
         raise ArgumentError(
             "`class_weight` must map the numbers of classes to weights.",
             received=repr(weights),
