@@ -61,7 +61,8 @@ make_strategy <- function(name = "multi_worker_mirrored", ...) {
   reload_environ()
   say_if_session()
   options <- strategy_options(...)
-  with_conditions(before_import_hooks(do.call(core(convert = TRUE)$make_strategy, c(list(name), options))))
+  arguments <- c(list(name), options)
+  with_conditions(before_import_hooks(do.call(core(convert = TRUE)$make_strategy, arguments, quote = TRUE)))
 }
 
 #' @rdname make_strategy

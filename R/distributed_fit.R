@@ -200,15 +200,14 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       callbacks = job$part(callbacks, "callbacks"),
       class_weight = if (is.null(names(class_weight))) class_weight else as.list(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
-      validation_freq = as.list(validation_freq),
+      validation_freq = if (length(validation_freq) > 1L) as.list(validation_freq) else validation_freq,
       cluster = workers_cluster(cluster),
       # dict() would take a variable of that name for the key.
       options = reticulate::py_dict(as.list(names(options)), lapply(unname(options), plain_argument))
     )
-    if (length(validation_freq) == 1L) converted$validation_freq <- validation_freq
     arguments[names(converted)] <- converted
     arguments <- c(list(job$caller()), arguments)
-    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, arguments))
+    result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, arguments, quote = TRUE))
     new_fit(result, model, job$errors)
   })
 }

@@ -1,4 +1,7 @@
-"""A process with R and Python, which evaluates the rows that it is sent: a line of JSON for each."""
+"""A process with R and Python, which evaluates the rows that it is sent: a line of JSON for each.
+
+A line may ask something of in_types.py instead.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,10 @@ def in_language(row: dict[str, Any], way: str) -> Any:
 
 
 def answer(request: dict[str, Any]) -> Any:
+    if "ask" in request:
+        import in_types
+
+        return in_types.answer(request)
     environment = request["row"].get("environment", {})
     os.environ.update(environment)
     try:

@@ -38,18 +38,22 @@ class Both:
 
     def ask(self, row: dict[str, Any], way: str) -> Any:
         """What one way of a row gives."""
+        return self.answer({"row": row, "way": way}, way)
+
+    def answer(self, request: dict[str, Any], what: str) -> Any:
+        """The answer to any request; ``what`` names it for the error."""
         if self._process is None:
             self._start()
         assert self._process
         assert self._process.stdin
-        self._process.stdin.write(json.dumps({"row": row, "way": way}) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         ready, _, _ = select.select([self._replies], [], [], TIMEOUT)
         line = self._replies.readline() if ready else ""
         if not line:
             said = Path(self._log.name).read_text(errors="replace")[-4000:]
             self.end()
-            pytest.fail(f"{way}: the process {'died' if ready else 'did not answer in time'}:\n{said}")
+            pytest.fail(f"{what}: the process {'died' if ready else 'did not answer in time'}:\n{said}")
         return json.loads(line)
 
     def end(self) -> None:

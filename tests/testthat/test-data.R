@@ -61,12 +61,18 @@ test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
   expect_identical(in_python(levels, python_targets), list("int32", 3L, c(1L, 2L, 0L)))
   expect_identical(in_python(levels)[-1L], list(3L, c("b", "a", "c")))
   expect_identical(in_python(c(1, 2), python_targets), list("float64", 2L, c(1, 2)))
+  named <- python_targets(list(a = levels, b = c("u", "v", "w")), "y")
+  expect_identical(as.vector(reticulate::py_to_r(named[["a"]])), c(1L, 2L, 0L))
+  expect_identical(in_python(data.frame(levels, n = 1:3), python_targets)[[3L]][[1L]], c(1, 1))
+  square <- structure(factor(c("a", "b", "a", "c")), dim = c(2L, 2L))
+  expect_identical(in_python(square), list("object", c(2L, 2L), list(c("a", "a"), c("b", "c"))))
+  expect_identical(in_python(square, python_targets)[[3L]], list(c(0L, 0L), c(1L, 2L)))
 })
 
 test_that("data frames become a matrix, or columns by name", {
   expect_identical(
     in_python(data.frame(a = 1:2, b = c(0.5, 1), c = c(TRUE, FALSE))),
-    list("float32", c(2L, 3L), list(c(1, 0.5, 1), c(2, 1, 0)))
+    list("float64", c(2L, 3L), list(c(1, 0.5, 1), c(2, 1, 0)))
   )
   mixed <- data.frame(a = c(1, 2), b = c("x", "y"), c = factor(c("u", "v")))
   columns <- reticulate::py_to_r(python_data(mixed, "x")$columns)
@@ -102,6 +108,44 @@ test_that("what can't be an array is an error that names the part", {
   refused(list(a = c(TRUE, NA)), "`x$a` must not have missing values")
   refused(data.frame(f = factor(c("a", NA))), "`x$f` must not have missing values")
   refused(factor(c("a", NA)), "`x` must not have missing values", python_targets)
+  refused(as.POSIXlt(Sys.time()), "Fix: Convert it with as.numeric(as.POSIXct()), which gives seconds since 1970.")
+  refused(structure(list(1), class = "of_a_user"), "Received: an object of class of_a_user")
+  refused(as.difftime(1, units = "mins"), "Fix: Convert it with as.numeric(units = \"secs\").")
+  refused(structure(4.9e-324, class = "integer64"), "Fix: Convert it with as.numeric(), which is exact up to 2^53.")
+  refused(I(1), "Fix: Convert it with unclass().")
+  unknown <- "caf\xe9"
+  Encoding(unknown) <- "UTF-8"
+  refused(c("a", unknown), "`x` must hold text whose encoding R knows.")
+  refused(c("a", unknown), "whose bytes are not text in its encoding")
+  Encoding(unknown) <- "bytes"
+  refused(unknown, "Fix: Read it with the right encoding, or convert it by iconv(x, \"latin1\", \"UTF-8\")")
+  refused(list(a = 1, a = 2), "`x` must have a different name for each of its parts.")
+  refused(list(a = 1, 2), "Received: 1 of 2 parts without a name")
+  refused(data.frame(a = 1, a = 2, check.names = FALSE), "Received: the name 'a' more than once")
+})
+
+test_that("a sparse matrix is no array", {
+  skip_if_not_installed("Matrix")
+  sparse <- Matrix::sparseMatrix(1:2, 2:1, x = c(1, 2))
+  expect_error(python_data(sparse, "x"), "Fix: Convert it with as.matrix()", fixed = TRUE)
+  expect_error(python_data(list(a = sparse), "x"), "`x$a` must hold numbers", fixed = TRUE)
+})
+
+test_that("text of other encodings is the same text", {
+  text <- "caf\xe9"
+  Encoding(text) <- "latin1"
+  expect_identical(in_python(c(text, "\u00e9"))[[3L]], c("caf\u00e9", "\u00e9"))
+})
+
+test_that("whole numbers that R's integers do not have are doubles", {
+  expect_identical(steps_per_epoch(100, 32), 4L)
+  expect_identical(steps_per_epoch(1e11, 1), 1e11)
+  expect_error(
+    steps_per_epoch(2^60, 1), "R must have every whole number of the result: it has those up to 2^53.",
+    fixed = TRUE, class = "tfdistr_error_argument"
+  )
+  numpy <- reticulate::import("numpy", convert = FALSE)
+  expect_identical(as.vector(values_for_r(numpy$array(list(-2^31, 1))$astype("int32"))), c(-2^31, 1))
 })
 
 test_that("Python sees the environment as R has changed it", {

@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tfdistr.data.source import Arrays, Columns, as_arrays, gives_batches, leaves, make_source
+from tfdistr._utils.r_values import ValueOfR
+from tfdistr.data.source import (
+    Arrays,
+    Columns,
+    as_arrays,
+    check_names,
+    gives_batches,
+    leaves,
+    make_source,
+)
 from tfdistr.datasets import load_dataset
 from tfdistr.errors import ArgumentError
 
@@ -66,10 +75,12 @@ def test_a_list_of_arrays_is_several_inputs():
     assert [part.shape for part in x] == [(4, 3), (4, 1)]
 
 
-def test_arrays_of_r_become_arrays_whose_rows_lie_together():
-    (x,) = parts(np.asfortranarray(X))
-    assert x.flags.c_contiguous
-    assert x.tolist() == X.tolist()
+def test_arrays_of_r_are_read_as_arrays_whose_rows_lie_together():
+    source = make_source(np.asfortranarray(X), {"b": Y, "a": Y + 1})
+    first, *others = source.by_rows
+    assert first.flags.c_contiguous
+    assert first.tolist() == X.tolist()
+    assert [other.tolist() for other in others] == [(Y + 1).tolist(), Y.tolist()]
 
 
 def test_arrays_are_not_copied():
@@ -79,8 +90,35 @@ def test_arrays_are_not_copied():
 def test_a_data_frame_of_numbers_is_a_matrix():
     frame = pd.DataFrame({"a": [1, 2], "b": [0.5, np.nan], "c": [True, False]})
     (x,) = parts(frame)
-    assert x.dtype == np.float32
-    np.testing.assert_array_equal(x, np.array([[1, 0.5, 1], [2, np.nan, 0]], np.float32))
+    assert x.dtype == np.float64
+    np.testing.assert_array_equal(x, np.array([[1, 0.5, 1], [2, np.nan, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_matrix"),
+    [("float32", "float32"), ("int16", "float32"), ("int32", "float64"), ("float64", "float64")],
+)
+def test_the_matrix_of_a_data_frame_holds_its_numbers(kind, of_matrix):
+    most = np.finfo(kind).max if kind.startswith("float") else np.iinfo(kind).max
+    (x,) = parts(pd.DataFrame({"a": np.array([most, 0], kind), "b": [True, False]}))
+    assert x.dtype == of_matrix
+    assert x.tolist() == [[most, 1], [0, 0]]
+
+
+def test_a_column_that_is_a_matrix_stays_one():
+    made = as_arrays(Columns({"a": Y, "b": X}), "x")
+    assert {name: part.shape for name, part in made.items()} == {"a": (4,), "b": (4, 3)}
+
+
+def test_values_keep_their_bits_in_any_byte_order():
+    (x,) = parts(np.array([1, 2**20, 3], ">i4"))
+    assert (x.dtype, x.tolist()) == (np.dtype("int32"), [1, 2**20, 3])
+    assert x.dtype.isnative
+
+
+def test_text_with_nul_at_its_end_stays_as_it_is():
+    assert parts(["a\0", "b"])[0].tolist() == ["a\0", "b"]
+    assert parts([b"a\0"])[0].tolist() == [b"a\0"]
 
 
 def test_a_data_frame_with_text_is_a_dictionary_of_columns():
@@ -107,6 +145,8 @@ def test_descriptions_and_functions_stay_what_they_are():
 
 
 MISSING = pd.DataFrame({"a": [1, 2], "b": ["u", None]})
+TWICE = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+ALIKE = pd.DataFrame([[1, 2], [3, 4]], columns=[1, "1"])
 DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
 
 
@@ -135,6 +175,15 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         (([X, X], Y, [0.5]), "All arrays must have the same", "x[0]: 4, x[1]: 4, y: 4, sample_weight: 1"),
         ((X[:0], Y[:0]), "`x` must hold at least one example.", "0 examples"),
         (([],), "`x` must hold at least one array.", "()"),
+        ((X, ()), "`y` must hold at least one array.", "()"),
+        ((X, Y, {}), "`sample_weight` must hold at least one array.", "{}"),
+        (([1, "a"],), "`x` must hold numbers, logical values or text, and no missing", "1"),
+        (([1.5, None],), "`x` must hold numbers, logical values or text, and no missing", "None"),
+        (([True, pd.NA],), "`x` must hold numbers, logical values or text, and no missing", "<NA>"),
+        ((np.ma.array([1, 2], mask=[0, 1]),), "`x` must hold numbers", "an array with masked values"),
+        ((np.zeros(2, "clongdouble"),), "`x` must hold numbers", "an array of complex256"),
+        ((TWICE,), "`x` must have a different name for each of its parts.", "the name 'a' more than once"),
+        ((ALIKE,), "`x` must have a different name for each of its parts.", "the name '1' more than once"),
         (({},), "`x` must hold at least one array.", "{}"),
         ((pd.DataFrame(),), "`x` must hold at least one array.", "{}"),
         (
@@ -155,6 +204,28 @@ def test_what_is_refused(arguments, rule, received):
     assert caught.value.message.startswith(rule)
     assert str(caught.value.received).startswith(received)
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("names", "received"),
+    [
+        (["a", "b", "a"], "the name 'a' more than once"),
+        (["a", ""], "1 of 2 parts without a name"),
+        (["a", ValueOfR("NA")], "1 of 2 parts without a name"),
+    ],
+)
+def test_parts_need_names_of_their_own(names, received):
+    with pytest.raises(ArgumentError) as caught:
+        check_names(names, "x")
+    assert caught.value.message == "`x` must have a different name for each of its parts."
+    assert caught.value.received == received
+    assert caught.value.fix == "Give each part a name of its own."
+
+
+def test_an_array_that_is_empty_of_parts_says_how_to_go_on():
+    with pytest.raises(ArgumentError) as caught:
+        make_source(X, ())
+    assert caught.value.fix == "Pass arrays, or y=None."
 
 
 def test_objects_that_give_batches_are_taken_as_they_are():

@@ -174,6 +174,7 @@ def test_mnist():
         ({"name": 3}, "`name` must be the name of a data set.", "3"),
         ({"name": "digits", "split": None}, "`split` must be the name of a split.", "None"),
         ({"name": "digits", "split": "dev"}, "`split` must be one of 'all', 'train', 'test'.", "'dev'"),
+        ({"name": "digits", "data_dir": 3}, "`data_dir` must be a path.", "3"),
         ({"name": "digits", "supervised": "no"}, "`supervised` must be true or false.", "'no'"),
         (
             {"name": "no_such_data"},
@@ -204,7 +205,7 @@ def test_mnist():
 )
 def test_what_is_refused(prepared, arguments, rule, received):
     with pytest.raises(ArgumentError) as caught:
-        tfdistr.load_dataset(**arguments, data_dir=prepared)
+        tfdistr.load_dataset(**{"data_dir": prepared} | arguments)
     assert caught.value.message.startswith(rule)
     assert caught.value.received.startswith(received.format(folder=prepared))
     assert caught.value.fix

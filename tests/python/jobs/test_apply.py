@@ -174,6 +174,8 @@ def test_a_data_frame_gives_its_columns_by_their_names():
         (lambda fit, folder: fit.evaluate(X), [
             "evaluate() compares outputs with targets, so it needs `y`.", "Received: `x` without `y`",
             "Fix: Pass `y`, or a function or data set whose examples are pairs (x, y)."]),
+        (lambda fit, folder: fit.predict(X, output=3), [
+            "`output` must be a path.", "Received: 3", 'Fix: Pass output="results", for example.']),
         (lambda fit, folder: fit.predict(X, output=folder), [
             "`output` must be a new or empty folder, so that nothing is overwritten.", "Received: {folder}",
             "Fix: Name another folder, or remove this one."]),

@@ -16,6 +16,7 @@ import tensorflow as tf
 from clusters import run_cluster
 
 import tfdistr
+from tfdistr._utils.r_values import ValueOfR
 from tfdistr.errors import ArgumentError
 
 pytestmark = pytest.mark.timeout(400)
@@ -150,6 +151,7 @@ def test_regularization_losses_of_a_model_may_be_none():
 WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dimensions."
 RESHAPE = "Give one weight for each row, in one dimension: tf.reshape(sample_weight, [-1])."
 ONE_NUMBER = "`global_batch_size` must be one whole number."
+NUMBERS = "Convert it to a tensor or an array of numbers."
 LEAVE_OUT = "Pass the batch size that the dataset was batched with, or leave it out."
 
 
@@ -159,6 +161,9 @@ LEAVE_OUT = "Pass the batch size that the dataset was batched with, or leave it 
         ((2.0,), "`losses` must hold one loss for each example.",
          "a single number: a mean over these rows, or a sum",
          'Use a loss with reduction="none", such as keras.losses.MeanSquaredError(reduction="none").'),
+        ((ValueOfR("NA"),), "`losses` must hold numbers.", "NA", NUMBERS),
+        ((np.array(["a"]),), "`losses` must hold numbers.", "an object of class numpy.ndarray", NUMBERS),
+        ((np.ones(2), [1.0, ValueOfR("NA")]), "`sample_weight` must hold numbers.", "[1.0, NA]", NUMBERS),
         ((np.ones(3), 2.0), WEIGHTS, "weights of shape (), losses of shape (3,)", RESHAPE),
         ((np.ones(3), np.ones(1)), WEIGHTS, "weights of shape (1,), losses of shape (3,)", RESHAPE),
         ((np.ones(3), np.ones([3, 1])), WEIGHTS, "weights of shape (3, 1), losses of shape (3,)", RESHAPE),
@@ -175,6 +180,12 @@ def test_what_is_refused(arguments, message, received, fix):
     with pytest.raises(ArgumentError) as caught:
         tfdistr.average_loss(*arguments)
     assert (caught.value.message, caught.value.received, caught.value.fix) == (message, received, fix)
+
+
+def test_regularization_losses_must_be_numbers():
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.regularization_loss([1.0, ValueOfR("NA")])
+    assert (caught.value.message, caught.value.received) == ("`losses` must hold numbers.", "NA")
 
 
 def test_weights_are_compared_when_the_step_runs_if_not_before():

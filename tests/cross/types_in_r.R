@@ -1,0 +1,118 @@
+# nolint start: object_usage_linter, undesirable_operator_linter. in_types is the module of that name.
+# Values of R on their way to Python and back, as test_types.py asks for them. In Python: in_types.py.
+
+made_by <- function(code) eval(parse(text = code, encoding = "UTF-8"), new.env(parent = globalenv()))
+
+# The arrays that the core makes of a value.
+arrays_of <- function(value, targets = FALSE) {
+  convert <- if (targets) tfdistr:::python_targets else tfdistr:::python_data
+  in_types$as_arrays(convert(value, "x"))
+}
+
+# What a value is in Python, and whether it comes back as the same value.
+there_and_back <- function(code, targets) {
+  tryCatch(
+    {
+      value <- made_by(code)
+      arrays <- arrays_of(value, targets)
+      back <- tfdistr:::values_for_r(arrays)
+      differs <- difference_of(plain_value(value, targets), back)
+      list(arrays = in_types$described(arrays), differs = if (is.null(differs)) list() else list(differs))
+    },
+    error = described_error
+  )
+}
+
+# A value without what Python has no form for: a vector has one dimension, a factor is text or class numbers,
+# a data frame of numbers is a matrix. Names of rows and columns are left out.
+plain_value <- function(value, targets) {
+  if (is.data.frame(value)) {
+    columns <- lapply(as.list(value), plain_value, targets)
+    numbers <- vapply(columns, function(column) !is.character(column) && length(dim(column)) == 1L, NA)
+    if (!length(columns) || !all(numbers)) return(columns)
+    made <- do.call(cbind, columns)
+    dimnames(made) <- NULL
+    storage.mode(made) <- "double"
+    return(made)
+  }
+  if (is.list(value) || is.null(value)) {
+    return(if (is.list(value)) lapply(value, plain_value, targets))
+  }
+  if (is.factor(value)) {
+    shape <- dim(value)
+    value <- if (targets) as.integer(value) - 1L else as.character(value)
+    dim(value) <- shape
+  }
+  array(value, dim(value) %||% length(value))
+}
+
+# Where two values differ; NULL if they do not. NA of type double is NaN in Python.
+difference_of <- function(one, other, path = "") {
+  if (is.list(one) && is.list(other) && length(one) == length(other)) {
+    if (!identical(names(one), names(other)) && length(one)) return(paste0(path, ": names"))
+    for (place in seq_along(one)) {
+      found <- difference_of(one[[place]], other[[place]], sprintf("%s[[%d]]", path, place))
+      if (!is.null(found)) return(found)
+    }
+    return(NULL)
+  }
+  if (is.double(one) && is.double(other)) {
+    if (identical(is.na(one), is.na(other))) one[is.na(one)] <- other[is.na(other)] <- 0
+  }
+  if (!identical(one, other)) sprintf("%s: %s and %s", path, deparse1(one), deparse1(other))
+}
+
+# The same for a value of Python: its arrays after R has had it.
+back_from_r <- function(value) {
+  tryCatch(
+    {
+      converted <- tfdistr:::values_for_r(value)
+      list(type = typeof(converted), arrays = in_types$described(arrays_of(converted)))
+    },
+    error = described_error
+  )
+}
+
+# Whether R passes a Python object on as itself.
+passed_on <- function(value) {
+  tryCatch(in_types$described(arrays_of(value)), error = described_error)
+}
+
+# The first batch of data.
+batch_of <- function(x, y, weight) {
+  tryCatch(
+    {
+      values <- list(
+        tfdistr:::python_data(made_by(x), "x"), tfdistr:::python_targets(made_by(y), "y"),
+        tfdistr:::python_data(made_by(weight), "sample_weight")
+      )
+      do.call(in_types$batch, values)
+    },
+    error = described_error
+  )
+}
+
+weights_after_step <- function(x, y, weight) {
+  tryCatch(
+    {
+      fit <- distributed_fit(
+        in_types$model, made_by(x), made_by(y), sample_weight = made_by(weight), seed = 1, batch_size = 4
+      )
+      in_types$described(in_types$weights(fit$model))
+    },
+    error = described_error
+  )
+}
+
+# The job that an option makes, which is not trained.
+job_of <- function(name, code) {
+  tryCatch(
+    {
+      given <- rlang::set_names(list(made_by(code)), name)
+      arguments <- list(in_types$model, matrix(0, 8, 2), rep(0, 8))
+      in_types$no_job(do.call(distributed_fit, c(arguments, given), quote = TRUE))
+    },
+    error = described_error
+  )
+}
+# nolint end
