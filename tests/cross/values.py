@@ -126,7 +126,8 @@ def factors(draw: st.DrawFn, length: int | None = None) -> OfR:
 
 #: Objects of R for which Python has no array: none of them may become numbers or text without a word.
 OBJECTS = [
-    "as.Date('2020-02-03')", "Sys.time()", "as.POSIXct(c(0, NA), origin = '1970-01-01')", "as.POSIXlt(Sys.time())",
+    "as.Date('2020-02-03')", "Sys.time()", "as.POSIXct(c(0, NA), origin = '1970-01-01')",
+    "as.POSIXlt(Sys.time())",
     "as.difftime(1, units = 'mins')", "as.raw(1:3)", "c(1i, 2)", "mean", "quote(a + b)", "new.env()",
     "structure(c(4.9e-324, 9.9e-324), class = 'integer64')", "I(1:3)", "table(c('a', 'b'))", "ts(1:3)",
     "numeric_version('1.2')", "y ~ x", "structure(list(a = 1), class = 'of_a_user')", "expression(a)",
