@@ -83,7 +83,10 @@ def distributed_fit(
             ``tf.data.Dataset`` (of examples, or of batches), a ``keras.utils.PyDataset``, or a generator,
             which give batches of the global size. A generator itself trains in this process only; the
             function that makes it can go to workers. Each worker makes the whole batches of Python code, on
-            the thread that trains, and takes its rows.
+            the thread that trains, and takes its rows. Floating-point numbers of arrays get Keras's type in a
+            batch, float32 by default; whole numbers and logical values keep their types. A data frame becomes
+            a matrix if all columns are numbers or logical values, else a dictionary of columns. Dates, masked
+            values, missing text, and tensors that are ragged or sparse are errors.
         y: Targets, if ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",

@@ -194,3 +194,24 @@ test_that("whole numbers may be doubles, and a job may have one epoch, one step 
   expect_identical(fit$params[c("epochs", "batch_size")], list(epochs = 1L, batch_size = 2L))
   expect_identical(lengths(fit$history), c(accuracy = 1L, loss = 1L))
 })
+
+test_that("seeds above R's integers are the same numbers in the result", {
+  for (seed in c(2^31, 2^32 - 1)) {
+    fit <- distributed_fit(small_model, array(0.5, c(1, 2)), 3, seed = seed)
+    expect_identical(fit$params$seed, seed)
+    expect_output(print(fit), paste("seed", format(seed, scientific = FALSE)))
+  }
+})
+
+test_that("targets that are no array, and a missing folder, are refused", {
+  x <- array(0.5, c(1, 2))
+  refused <- function(message, ...) {
+    expect_error(distributed_fit(small_model, x, ...), message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  refused("`y` must hold at least one array.", list())
+  refused("Fix: Pass arrays, or y = NULL.", list())
+  refused("`run_dir` must be a path.", 3, run_dir = NA_character_)
+  refused("`shuffle` must be true or false.", 3, shuffle = NA)
+  refused("Received: list(\"0\" = 1, \"1\" = NA)", 3, class_weight = c("0" = 1, "1" = NA))
+  refused("Received: a list with the name '0' more than once", 3, class_weight = c("0" = 1, "0" = 2))
+})

@@ -171,3 +171,74 @@ test_that("install_tfdistr() makes an environment in which workers train", {
   ", python = python)
   expect_match(paste(output, collapse = " "), paste(python, "mpi"), fixed = TRUE)
 })
+
+# What the core gets of a value, as Python shows it.
+at_the_door <- function(value) reticulate::py_repr(reticulate::r_to_py(plain_argument(value)))
+
+test_that("the core gets the same values as arguments", {
+  expect_identical(at_the_door(1L), "1")
+  expect_identical(at_the_door(c(1, NaN)), "[1.0, nan]")
+  expect_identical(at_the_door(c(1, NA)), "[1.0, nan]") # a missing number is NaN among others
+  expect_identical(at_the_door("NA"), "'NA'")
+  expect_identical(at_the_door(c(a = "x")), "'x'")
+  expect_identical(at_the_door(factor("b", levels = c("a", "b"))), "'b'")
+  expect_identical(at_the_door(I("a")), "'a'")
+  expect_identical(at_the_door(structure("a", class = c("fs_path", "character"))), "'a'")
+  expect_identical(at_the_door(list(a = TRUE, b = list(NULL, 2L))), "{'a': True, 'b': [None, 2]}")
+  expect_identical(at_the_door(character()), "[]")
+  object <- reticulate::import("math", convert = FALSE)
+  expect_identical(plain_argument(object), object)
+  expect_identical(plain_argument(mean), mean)
+})
+
+test_that("the core gets no value that only R has", {
+  expect_identical(at_the_door(NA), "NA")
+  expect_identical(at_the_door(NA_integer_), "NA")
+  expect_identical(at_the_door(NA_real_), "NA")
+  expect_identical(at_the_door(NA_character_), "NA")
+  expect_identical(at_the_door(factor(NA)), "NA")
+  expect_identical(at_the_door(c(1L, NA)), "[1, NA]")
+  expect_identical(at_the_door(c("a", NA)), "['a', NA]")
+  expect_identical(at_the_door(list(a = NA)), "{'a': NA}")
+  expect_identical(at_the_door(matrix(c(1L, NA), 1L)), "an array with missing values")
+  expect_identical(at_the_door(Sys.Date()), "an object of class Date")
+  expect_identical(at_the_door(as.POSIXlt(Sys.time())), "an object of class POSIXlt")
+  expect_identical(at_the_door(data.frame(a = 1)), "an object of class data.frame")
+  expect_identical(at_the_door(quote(a)), "an object of class name")
+  expect_identical(at_the_door(structure(4.9e-324, class = "integer64")), "an object of class integer64")
+  expect_identical(at_the_door(list(a = 1, a = 2)), "a list with the name 'a' more than once")
+})
+
+test_that("NA is refused by the rule of each argument", {
+  refused <- function(code, message, class = "tfdistr_error_argument") {
+    error <- expect_error(code, message, fixed = TRUE, class = class)
+    expect_match(conditionMessage(error), "Received: .*NA")
+  }
+  refused(load_dataset(NA), "`name` must be the name of a data set.")
+  refused(load_dataset("digits", supervised = NA), "`supervised` must be true or false.")
+  refused(load_dataset("digits", data_dir = NA), "`data_dir` must be a path.")
+  refused(steps_per_epoch(10, 2, NA), "`drop_remainder` must be true or false.")
+  refused(scaled_learning_rate(NA, 2), "`learning_rate` must be a number above 0.")
+  refused(local_cluster(2, follow = NA), "`follow` must be true or false.")
+  refused(local_cluster(2, env = c(A = NA)), "`env` must give A a value that is text.")
+  refused(mpi_cluster(c("a", NA)), "`hosts` must be names or addresses, as text.")
+  refused(doctor(hosts = NA_character_), "`hosts` must be names or addresses, as text.")
+  refused(python_function(NA_character_, "f"), "`file` must be the path of a Python file.")
+  refused(
+    tf_config(worker = c("a:1", NA)), "`cluster.worker[1]` must be text",
+    class = "tfdistr_error_cluster_config"
+  )
+  refused(make_strategy("one_device", device = NA), "`device` must name devices")
+  refused(multi_worker_mirrored_strategy(bytes_per_pack = NA), "`bytes_per_pack` must be a whole number")
+  refused(average_loss(array(c(1, 2)), c(1L, NA)), "`sample_weight` must hold numbers.")
+  refused(regularization_loss(list(1, NA)), "`losses` must hold numbers.")
+  plan <- tf_config(worker = c("a:1", "b:1"))
+  refused(cluster_lines(plan, NA), "`language` must be one of")
+})
+
+test_that("seeds of Python are seeds of R", {
+  expect_identical(signed_seed(7), 7L)
+  expect_identical(signed_seed(2^31 - 1), .Machine$integer.max)
+  expect_identical(signed_seed(2^31), 0L) # R's integers have no -2^31
+  expect_identical(signed_seed(2^32 - 1), -1L)
+})
