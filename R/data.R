@@ -103,7 +103,8 @@ python_array <- function(value, name, call, targets = FALSE) {
     value <- factor_values(value, targets)
   }
   if (!(is.numeric(value) || is.logical(value) || is.character(value)) || is.object(value)) {
-    with_conditions(core()$refuse_class(name, as.list(unique(c(class(value), methods::is(value))))), call = call)
+    classes <- unique(c(class(value), methods::is(value)))
+    with_conditions(core()$refuse_class(name, as.list(classes)), call = call)
   }
   check_no_missing(value, name, call)
   if (is.character(value)) check_encoding(value, name, call)

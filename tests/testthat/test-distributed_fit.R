@@ -206,7 +206,10 @@ test_that("seeds above R's integers are the same numbers in the result", {
 test_that("targets that are no array, and a missing folder, are refused", {
   x <- array(0.5, c(1, 2))
   refused <- function(message, ...) {
-    expect_error(distributed_fit(small_model, x, ...), message, fixed = TRUE, class = "tfdistr_error_argument")
+    expect_error(
+      distributed_fit(small_model, x, ...), message,
+      fixed = TRUE, class = "tfdistr_error_argument"
+    )
   }
   refused("`y` must hold at least one array.", list())
   refused("Fix: Pass arrays, or y = NULL.", list())

@@ -1,3 +1,4 @@
+# nolint start: undesirable_operator_linter. The way of the data, without a job.
 # How often a large array of R is copied: prints, as JSON, memory in units of the array's size.
 #
 # Arguments: what is done ("read", "write", "here", "workers"), the kind of the array, an empty folder.
@@ -94,5 +95,7 @@ counted <- switch(arguments[[1L]],
   },
   workers = on_workers(x, small)
 )
-size <- if (inherits(x, "python.builtin.object")) reticulate::py_to_r(x$nbytes) else as.numeric(object.size(x))
+of_python <- inherits(x, "python.builtin.object")
+size <- if (of_python) reticulate::py_to_r(x$nbytes) else as.numeric(object.size(x))
 cat(jsonlite::toJSON(lapply(counted, function(bytes) bytes / size), auto_unbox = TRUE), "\n")
+# nolint end
