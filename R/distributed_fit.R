@@ -202,7 +202,11 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       y = python_targets(y, "y"),
       validation_data = job$part(validation_data, "validation", python_validation),
       callbacks = job$part(callbacks, "callbacks"),
-      class_weight = if (is.null(names(class_weight))) class_weight else as.list(class_weight),
+      class_weight = if (is.atomic(class_weight) && !is.null(names(class_weight))) {
+        as.list(class_weight)
+      } else {
+        class_weight
+      },
       sample_weight = python_data(sample_weight, "sample_weight"),
       validation_freq = if (length(validation_freq) > 1L) as.list(validation_freq) else validation_freq,
       cluster = workers_cluster(cluster),
