@@ -16,12 +16,15 @@ abort <- function(kind, message, received = NULL, fix = NULL, ..., call = rlang:
 }
 
 # Evaluates code that calls the Python core. An error of the core becomes a condition. An error of an R
-# function that the core called is raised unchanged, if `record` has it. Other errors pass unchanged.
+# function that the core called is raised unchanged, if `record` has it. Other errors pass unchanged. A
+# condition whose handler jumps out of the code ends the work of Python first, see hold_jumps().
 with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
+  held <- new.env()
   tryCatch(
-    expr,
-    tfdistr.errors.TfdistrError = function(error) abort_as_in_python(error, call),
+    hold_jumps(expr, held),
     python.builtin.Exception = function(error) {
+      if (!is.null(held$condition)) rlang::cnd_signal(held$condition) # and its handler jumps again
+      if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)
       error <- record$error %||% error
       if (is_missing_package(error)) abort_without_packages(error, call)
       if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)

@@ -149,6 +149,10 @@
 #'
 #'   The field `exception` of the condition is the error of the Python core. If this process trains, an error
 #'   in `model` or another function is raised unchanged.
+#' @section Warnings: They have the class `tfdistr_warning`, and are shown at once. Each one is given once,
+#'   though several workers have it. A warning of your own code in a worker arrives, too: its message begins
+#'   with the worker, which is also in the field `worker`. If a handler leaves the call because of a warning,
+#'   or `options(warn = 2)` makes it an error, the job ends, and so do its workers.
 #' @seealso [plot.tfdistr_fit()] for the methods of the result.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
 #' library(keras3)

@@ -21,15 +21,21 @@ make_display <- function(verbose, call = rlang::caller_env()) {
   # Several workers report their training. Only the reports of the chief are shown.
   job <- rlang::env(chief = Inf, epochs = NULL, steps = NULL, warnings = character())
   title <- function(event) sprintf("Epoch %d/%d", event$epoch + 1L, job$epochs)
-  # Every display shows each warning once, since most warnings come from all workers. It also shows the output
-  # of the workers, which arrives only with `follow = TRUE`.
+  # Every display warns once of each warning, since most warnings come from all workers. It also shows the
+  # output of the workers, which arrives only with `follow = TRUE`.
   on <- list(
     warning = function(event) {
       if (!event$message %in% job$warnings) {
         job$warnings <- c(job$warnings, event$message)
-        cli::cli_verbatim(paste("Warning:", in_r(event$message)))
+        bar$done()
+        if (isTRUE(event$of_user)) {
+          warn_user(event$message, event$worker)
+        } else {
+          warn_user(in_r(event$message))
+        }
       }
     },
+    note = function(event) cli::cli_verbatim(in_r(event$message)),
     log = function(event) {
       cli::cli_verbatim(paste0(if (!is.null(event$worker)) sprintf("[worker %d] ", event$worker), event$line))
     }

@@ -41,6 +41,7 @@ core <- function(convert = FALSE) {
     class(doors[[door]]) <- c("tfdistr_door", class(doors[[door]]))
     if (first) {
       core()$log_in_r()
+      core()$warn_by(function(message) hold_jumps(warn_user(reticulate::py_to_r(message))))
       offer_functions()
       end_with_session()
     }

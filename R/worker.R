@@ -105,11 +105,21 @@ job_functions <- c("model", "data", "validation", "callbacks", "placement")
 worker_main <- function(args = commandArgs(TRUE)) {
   run_dir <- args[[1L]]
   keep_random_numbers()
-  status <- core()$run_worker(
-    run_dir, as.integer(args[[2L]]),
-    functions = worker_functions(run_dir), foreign = r_error
+  status <- withCallingHandlers(
+    core()$run_worker(
+      run_dir, as.integer(args[[2L]]),
+      functions = worker_functions(run_dir), foreign = r_error
+    ),
+    warning = send_warning
   )
   end_process(status)
+}
+
+# A warning of the user's code, in the process of a worker: it goes into the log, and to the session.
+send_warning <- function(condition) {
+  cat("Warning: ", conditionMessage(condition), "\n", file = stderr(), sep = "")
+  core()$user_warned(conditionMessage(condition))
+  invokeRestart("muffleWarning")
 }
 
 # Adds the state of R's random numbers to checkpoints, as text, which keeps NA.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tfdistr._utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
 from tfdistr._version import __version__ as __version__
 
 _MODULES = {
@@ -33,6 +34,7 @@ _MODULES = {
     "StepTimeoutError": "errors",
     "Task": "cluster.config",
     "TfdistrError": "errors",
+    "TfdistrWarning": "errors",
     "WarmUp": "training.warm_up",
     "WorkerContext": "data.context",
     "WorkerFailedError": "errors",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from tfdistr.errors import JobStoppedError as JobStoppedError
     from tfdistr.errors import StepTimeoutError as StepTimeoutError
     from tfdistr.errors import TfdistrError as TfdistrError
+    from tfdistr.errors import TfdistrWarning as TfdistrWarning
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
     from tfdistr.jobs.result import FitResult as FitResult

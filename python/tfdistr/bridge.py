@@ -43,6 +43,8 @@ NAMES = {
     "reload_environ": "_utils.environ",
     "run_import_hooks": "_utils.import_hooks",
     "use_r": "_utils.r_function",
+    "user_warned": "_utils.warn",
+    "warn_by": "_utils.warn",
     # Clusters
     "describe_local_cluster": "launch.local",
     "parse_tf_config": "cluster.config",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tfdistr._utils.describe import describe
+from tfdistr._utils.warn import WARNINGS
 from tfdistr.cluster.config import ClusterConfig, parse_tf_config
 from tfdistr.cluster.tf_config_json import load_json
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
@@ -129,7 +129,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     config = server_config(
         parsed.type, parsed.index, parsed.cluster, {job: getattr(parsed, job) for job in _ADDRESSES}
     )
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    WARNINGS.tell = WARNINGS.note
 
     def say() -> None:
         print(f"{config.task} of the cluster serves at {config.address}", flush=True)

@@ -1,4 +1,4 @@
-"""The errors that tfdistr raises.
+"""The errors and warnings of tfdistr.
 
 Each message states the rule, then the value that was received, then the fix. In R the errors are conditions
 of the classes ``tfdistr_error_<kind>`` and ``tfdistr_error``.
@@ -146,6 +146,27 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         self.traceback = traceback
         self.log = log
         self.workers = list(workers)
+
+
+class TfdistrWarning(UserWarning):
+    """What the user of a job should know. In R it is a warning of the class ``tfdistr_warning``.
+
+    Each warning is given once, though several workers have it. If `warnings.simplefilter("error")` makes it
+    an error, the job ends, and so do its workers.
+
+    Args:
+        message: What the user should know.
+        worker: Index of the worker in which code of the user has warned; None if tfdistr warns.
+
+    Example:
+        >>> print(TfdistrWarning("the data has gaps", worker=1))
+        Worker 1: the data has gaps
+    """
+
+    def __init__(self, message: str, *, worker: int | None = None) -> None:
+        self.message = message
+        self.worker = worker
+        super().__init__(message if worker is None else f"Worker {worker}: {message}")
 
 
 def how_to_go_on(run_dir: object) -> str:

@@ -181,6 +181,11 @@ def distributed_fit(
             does not catch the error ends with exit status 75.
         StepTimeoutError: This process trains, and has made no step for ``step_timeout`` seconds.
 
+    Warns:
+        TfdistrWarning: Something that the user should know, once, though several workers say it. Warnings of
+            the user's code in a worker arrive so, too, with the worker. If a filter makes a warning an error,
+            the job ends, and so do its workers.
+
     Example:
         >>> def model():
         ...     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])

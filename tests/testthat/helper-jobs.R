@@ -23,6 +23,16 @@ expect_identical_fits <- function(one, other) {
   testthat::expect_identical(one$history, other$history)
 }
 
+# The warnings of code, which goes on after them.
+warnings_of <- function(code) {
+  given <- new.env()
+  withCallingHandlers(code, warning = function(condition) {
+    given$all <- c(given$all, list(condition))
+    invokeRestart("muffleWarning")
+  })
+  given$all
+}
+
 # Starts one of scripts/, or another file by its path, in an R session of its own, which ends with the test at
 # the latest. `$output()` is what it has printed, `$temporary` its folder for temporary files.
 start_script <- function(name, args = character(), env = character(), frame = parent.frame(), folder = NULL) {

@@ -1,4 +1,4 @@
-test_that("what is marked runs on the chief alone, one worker stops all, and warnings are shown once", {
+test_that("what is marked runs on the chief alone, one worker stops all, and warnings are given once", {
   notes <- withr::local_tempdir()
   digits <- some_digits()
   model <- function() {
@@ -22,14 +22,14 @@ test_that("what is marked runs on the chief alone, one worker stops all, and war
     ))
     list(chief_only(keras$callbacks$LambdaCallback(on_epoch_end = note)), stops())
   }
-  shown <- cli::cli_fmt(fit <- distributed_fit(
+  given <- warnings_of(fit <- distributed_fit(
     model, digits$x, digits$y,
     cluster = local_cluster(workers = 2), epochs = 5, seed = 1, callbacks = callbacks, verbose = 0
   ))
   expect_identical(lengths(fit$history), c(loss = 2L))
   expect_identical(trimws(readLines(file.path(notes, "written"))), c("0", "0"))
-  expect_length(shown, 1L)
-  expect_match(shown, "^Warning: norm: each worker normalizes with its own rows")
+  expect_length(given, 1L)
+  expect_match(conditionMessage(given[[1L]]), "^norm: each worker normalizes with its own rows")
 })
 
 test_that("what is no callback can't be marked", {

@@ -43,16 +43,26 @@ test_that("what workers print is shown also with verbose = 0, and where the sess
   expect_identical(shown("auto"), printed)
 })
 
-test_that("every display shows a warning once, though all workers have it", {
+test_that("every display warns once of what all workers say", {
   for (verbose in 0:2) {
-    shown <- cli::cli_fmt({
-      display <- make_display(verbose)
-      for (worker in 0:1) display$event(list(event = "warning", worker = worker, message = "no {number}"))
-      display$event(list(event = "warning", worker = 0L, message = "jit_compile=True"))
-      display$close()
+    display <- make_display(verbose)
+    show <- function(...) display$event(list(event = "warning", ...))
+    given <- warnings_of({
+      for (worker in 0:1) show(worker = worker, message = "no {number}")
+      show(worker = 0L, message = "jit_compile=True")
+      show(worker = 1L, message = "x=True", of_user = TRUE)
     })
-    expect_identical(shown, c("Warning: no {number}", "Warning: jit_compile = TRUE"))
+    display$close()
+    said <- c("no {number}", "jit_compile = TRUE", "Worker 1: x=True")
+    expect_identical(vapply(given, conditionMessage, ""), said)
+    expect_identical(lapply(given, `[[`, "worker"), list(NULL, NULL, 1L))
+    for (condition in given) expect_s3_class(condition, c("tfdistr_warning", "warning"))
   }
+})
+
+test_that("how far something is is a line", {
+  shown <- cli::cli_fmt(make_display(0)$event(list(event = "note", worker = 0L, message = "Waiting {here}.")))
+  expect_identical(shown, "Waiting {here}.")
 })
 
 test_that("where no bar can be drawn, verbose = 1 is 2", {

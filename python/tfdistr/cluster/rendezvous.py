@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tfdistr._utils.session import is_session
+from tfdistr._utils.warn import NOTE
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.mismatch import mismatch
@@ -107,7 +108,8 @@ def cluster_to_join() -> ClusterConfig | None:
             if not is_session():
                 telling.join(_NEWS)
                 if telling.is_alive():
-                    log.warning("TF_CONFIG is not valid. This is told to the workers that it names.")
+                    text = "TF_CONFIG is not valid. This is told to the workers that it names."
+                    log.warning(text, extra=NOTE)
                 telling.join()
         raise
 
@@ -422,7 +424,8 @@ class _Meeting:
         while True:
             await asyncio.sleep(pause)
             if self._own == self._leader or self._leader_waits is None:  # otherwise the leader logs it
-                log.warning("%s waits for %s.", self._title(self._own), await self._reasons(self._missing()))
+                reasons = await self._reasons(self._missing())
+                log.warning("%s waits for %s.", self._title(self._own), reasons, extra=NOTE)
             pause *= 2
 
     async def _too_late(self) -> End:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr._utils.warn import NOTE
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import report_end
 from tfdistr.communication.sum_tree import SumTree
@@ -316,7 +317,8 @@ class TensorFlowCollectives(Collectives):
                 raise tf.errors.AbortedError(None, None, failed[0])
             waited = time.monotonic() - began
             if waited > to_be_said:
-                log.warning("Waiting for worker %d since %.0f s: it is not there yet.", worker, waited)
+                text = "Waiting for worker %d since %.0f s: it is not there yet."
+                log.warning(text, worker, waited, extra=NOTE)
                 to_be_said *= 2
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:

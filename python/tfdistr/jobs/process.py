@@ -11,11 +11,15 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tfdistr._utils.processes import die_with_parent
-from tfdistr.launch.events import EventWriter, events_path
+from tfdistr._utils.warn import WARNINGS
+from tfdistr.launch.events import EventWriter
 from tfdistr.launch.loopback import restore_preload
+from tfdistr.launch.process import scratch_path
 
 log = logging.getLogger("tfdistr")
 
@@ -72,7 +76,7 @@ def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[P
     events.write("started", pid=os.getpid(), host=socket.gethostname())
     process = ProcessOfJob(events)
     # TensorFlow writes temporary files, which only the interpreter's shutdown would remove.
-    scratch = events_path(run_dir, index).with_name("tmp")
+    scratch = scratch_path(run_dir, index)
     shutil.rmtree(scratch, ignore_errors=True)  # left by an earlier process with this index
     scratch.mkdir(mode=0o700)
     tempfile.tempdir = str(scratch)
@@ -83,21 +87,19 @@ def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[P
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-class _Warnings(logging.Handler):
-    """Passes warnings on to the launcher, which shows them."""
-
-    def __init__(self, events: EventWriter) -> None:
-        super().__init__(logging.WARNING)
-        self._events = events
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._events.write("warning", message=record.getMessage())
-
-
 def _log_to(events: EventWriter) -> None:
-    """Write tfdistr's log into this worker's log; send its warnings to the launcher, too."""
+    """Write tfdistr's log into this worker's log; send all warnings to the launcher, which warns, too."""
     log.setLevel(logging.INFO)
     written = logging.StreamHandler()
     written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))
     log.addHandler(written)
-    log.addHandler(_Warnings(events))
+    WARNINGS.tell = lambda message: events.write("warning", message=message)
+    WARNINGS.note = lambda message: events.write("note", message=message)
+    WARNINGS.tell_of_user = lambda message: events.write("warning", message=message, of_user=True)
+    show = warnings.showwarning
+
+    def show_and_send(message: Warning | str, *place: Any, **more: Any) -> None:
+        show(message, *place, **more)
+        WARNINGS.tell_of_user(str(message))
+
+    warnings.showwarning = show_and_send

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tfdistr._utils.warn import warn
 from tfdistr.errors import ArgumentError
 
 _VERBOSE = (0, 1, 2)
@@ -19,8 +20,8 @@ _VERBOSE = (0, 1, 2)
 def make_display(verbose: str | float = "auto", console: Console | None = None) -> Display:
     """Make the display of the events of a job (see `tfdistr.launch.events`).
 
-    Every display shows warnings, each warning once. It also shows lines that the workers print; such events
-    come only with ``follow=True``.
+    Every display warns the user of the warnings of the job, of each one once. It also shows lines that the
+    workers print; such events come only with ``follow=True``.
 
     Args:
         verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each
@@ -58,7 +59,7 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
 
 
 class Display:
-    """Shows warnings and the lines that the workers print; the other displays show more.
+    """Warns the user, and shows the lines that the workers print; the other displays show more.
 
     Args:
         console: The output.
@@ -85,7 +86,10 @@ class Display:
         message = event["message"]
         if message not in self._warnings:  # mostly, all workers send the same warnings
             self._warnings.add(message)
-            self._print(f"Warning: {message}")
+            warn(message, event["worker"] if event.get("of_user") else None)
+
+    def _on_note(self, event: Mapping[str, Any]) -> None:
+        self._print(event["message"])
 
     def _print(self, line: str) -> None:
         self._console.print(Text.from_ansi(line), soft_wrap=True)

@@ -122,7 +122,7 @@ class FitResult:
         from tfdistr.jobs.apply import evaluate
 
         return evaluate(
-            Caller(), self, x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps=steps,
+            _silent_caller(), self, x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps=steps,
             cluster=cluster,
         )  # fmt: skip
 
@@ -169,7 +169,7 @@ class FitResult:
         from tfdistr.jobs.apply import predict
 
         return predict(
-            Caller(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output,
+            _silent_caller(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output,
             output_format=output_format,
         )  # fmt: skip
 
@@ -326,6 +326,13 @@ class FitResult:
         if self.run_dir is not None:
             lines.append(f"Logs: {self.run_dir}/logs")
         return "\n".join(lines)
+
+
+def _silent_caller() -> Caller:
+    """A caller that shows warnings, and what workers print if the cluster says so."""
+    from tfdistr.jobs.progress import make_display
+
+    return Caller(make_display(0).event)
 
 
 def save_training(training: Training, run_dir: Path) -> None:

@@ -184,6 +184,11 @@ def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:
     return Path(run_dir) / "logs" / f"worker-{index}.log"
 
 
+def scratch_path(run_dir: str | os.PathLike[str], index: int) -> Path:
+    """The folder for the temporary files of worker `index`."""
+    return Path(run_dir) / "workers" / str(index) / "tmp"
+
+
 def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
     """End process groups: SIGTERM to all, and SIGKILL to processes that are left at the deadline.
 

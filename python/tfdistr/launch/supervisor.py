@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from tfdistr.errors import (
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.events import EventReader, events_path
 from tfdistr.launch.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
-from tfdistr.launch.process import GRACE, Worker, log_path, stop
+from tfdistr.launch.process import GRACE, Worker, log_path, scratch_path, stop
 from tfdistr.launch.rank_guard import SIGN_OF_LIFE
 
 POLL = 0.05
@@ -158,7 +159,11 @@ class _Generation:
             while self._watch():
                 time.sleep(POLL)
         finally:
-            stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
+            try:
+                stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
+            finally:  # workers that were killed have left it
+                for index in range(len(self._roles)):
+                    shutil.rmtree(scratch_path(self._run_dir, index), ignore_errors=True)
         self._follow(final=True)
         return root_cause(self._failures.values()) if self._failures else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import re
+import warnings
 from collections.abc import Iterable
 from io import StringIO
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrWarning
 from tfdistr.jobs import progress
 from tfdistr.jobs.progress import make_display
 
@@ -259,8 +260,17 @@ def test_other_values_of_verbose_are_refused(verbose: Any) -> None:
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])
-def test_a_warning_is_shown_once_though_all_workers_have_it(verbose: int) -> None:
+def test_a_warning_is_given_once_though_all_workers_have_it(verbose: int) -> None:
     events = [*training()[:5], *(event("warning", worker, message="no [bold] number") for worker in (1, 0))]
-    events += [event("warning", 1, message="another"), *training()[5:]]
-    lines = plain(show(verbose, events)).splitlines()
-    assert [line for line in lines if "Warning" in line] == ["Warning: no [bold] number", "Warning: another"]
+    events += [event("warning", 1, message="another", of_user=True), *training()[5:]]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        show(verbose, events)
+    assert [str(one.message) for one in caught] == ["no [bold] number", "Worker 1: another"]
+    assert [(one.category, one.filename) for one in caught] == [(TfdistrWarning, __file__)] * 2
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_how_far_something_is_is_a_line(verbose: int) -> None:
+    events = [event("note", 0, message="Waiting for worker 1.")]
+    assert "Waiting for worker 1." in plain(show(verbose, events)).splitlines()
