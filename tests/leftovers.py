@@ -48,7 +48,7 @@ class Present:
         self.processes = dict(_processes())
         self.files = {path for path in Path(tempfile.gettempdir()).iterdir() if _may_not_stay(path)}
         self.shared = {path for name in _SHARED_NAMES for path in _SHARED.glob(name)}
-        self.listening = set(_listening())
+        self.listening = set(listening())
 
     def since(self, before: Present) -> list[str]:
         """What was not there before, one line for each."""
@@ -111,15 +111,15 @@ def _is_mapped(path: Path) -> bool:
     return False
 
 
-def _listening() -> Iterator[str]:
-    """The TCP sockets on which this process listens."""
+def listening(pid: int | str = "self") -> Iterator[str]:
+    """The TCP sockets on which a process listens."""
     own = set()
-    for file in Path("/proc/self/fd").iterdir():
+    for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             own.add(os.readlink(file))
     for kind in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/self/net/{kind}").read_text().splitlines()[1:]:
+            for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
                     yield str(int(fields[1].rpartition(":")[2], 16))

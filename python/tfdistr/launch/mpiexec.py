@@ -19,6 +19,7 @@ from typing import Any
 
 from tfdistr._utils.log_tail import Tail
 from tfdistr._utils.trusted_files import create_private
+from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.launch import rank_guard
 from tfdistr.launch.loopback import Loopback
@@ -240,16 +241,23 @@ class Mpiexec:
         given = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
         inherited = _AT_ONCE | given | common
         keep = loopback or Loopback("none")
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                keep.command(program), env=keep.environment(inherited), stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=keep.files,
-            )  # fmt: skip
         self._output = Tail(self._log)
         self._lines: list[str] = []
         self._asked = False
         self._settled = 0.0
         self._loss: Loss | None = None
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            with uninterrupted(), self._log.open("wb") as output:
+                self._process = process = subprocess.Popen(
+                    keep.command(program), env=keep.environment(inherited), stdin=subprocess.DEVNULL,
+                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=keep.files,
+                )  # fmt: skip
+        except BaseException:
+            if process is not None:
+                self.end(kill=False)
+                self.reap()
+            raise
 
     def look(self) -> None:
         """Read the output since the last call."""

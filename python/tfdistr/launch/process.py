@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from tfdistr._utils.processes import process_state
+from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.errors import TfdistrError, WorkerFailedError
 from tfdistr.launch.rank_guard import end_group_with_this
 from tfdistr.launch.warm.client import Forked, Refused, cold_start
@@ -90,26 +91,28 @@ class WorkerProcess:
         self.log.unlink(missing_ok=True)  # a worker of an earlier run may still write into its log
         self.exit_code: int | None = None
         self._started, self._ended = time.monotonic(), 0.0
+        self._watcher: subprocess.Popen[bytes] | None = None
         with self.log.open("wb", buffering=0) as output:
-            self._process = (warm and _fork(warm, env, output)) or subprocess.Popen(
-                list(command),
-                env=dict(env),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=files,
-            )
-        if isinstance(self._process, Forked):
+            forked = warm and _fork(warm, env, output)
+            try:
+                with uninterrupted():
+                    self._process = forked or subprocess.Popen(
+                        list(command),
+                        env=dict(env),
+                        cwd=cwd,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        pass_fds=files,
+                    )
+                    self.pid = self._process.pid
+                    self._watcher = end_group_with_this(self.pid)
+            except BaseException:
+                self._end_at_once()
+                raise
+        if forked:
             self._started = time.monotonic()  # the server may have had to import TensorFlow first
-        self.pid = self._process.pid
-        try:
-            self._watcher = end_group_with_this(self.pid)
-        except BaseException:
-            self.signal_group(signal.SIGKILL)
-            self._process.wait()
-            raise
 
     @property
     def seconds(self) -> float:
@@ -135,8 +138,7 @@ class WorkerProcess:
                     self.exit_code = 1  # the signal came from the lost fork server
                 self._ended = time.monotonic()
                 self.signal_group(signal.SIGKILL)
-                self._watcher.kill()
-                self._watcher.wait()
+                self._end_watcher()
         return self.exit_code
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -149,6 +151,18 @@ class WorkerProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_REAP)
         self.poll()
+
+    def _end_at_once(self) -> None:
+        """End what has started of it."""
+        if hasattr(self, "pid"):
+            self.signal_group(signal.SIGKILL)
+            self._process.wait()
+            self._end_watcher()
+
+    def _end_watcher(self) -> None:
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.wait()
 
     def launch_error(self) -> WorkerFailedError | None:
         """The error if it was lost with its fork server."""

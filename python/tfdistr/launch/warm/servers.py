@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from tfdistr._utils import at_exit
 from tfdistr._utils.log_tail import last_lines
+from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.warm import remote
 from tfdistr.launch.warm.environment import is_read_at_load, read_at_load
@@ -96,9 +97,14 @@ class _Server:
             return
         self._folder = _make_folder()
         self._path = str(self._folder / "socket")
+        process: subprocess.Popen[bytes] | None = None
         try:
-            self._process = _start_here(kind, env, self._folder)
+            with uninterrupted():
+                self._process = process = _start_here(kind, env, self._folder)
         except BaseException:
+            if process is not None:
+                process.kill()
+                process.wait()
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 

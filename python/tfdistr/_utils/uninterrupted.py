@@ -1,0 +1,41 @@
+"""Ctrl-C while a process is started: it waits until the process is known, so that it can be ended then."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+_get = ctypes.pythonapi.PyOS_getsig
+_get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_int]
+_set = ctypes.pythonapi.PyOS_setsig
+_set.restype, _set.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back SIGINT within the context; it comes at the end of it.
+
+    Other threads than the main one are never interrupted.
+
+    Example:
+        >>> with uninterrupted():
+        ...     process = subprocess.Popen(["sleep", "1"])
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = []
+    # R has a handler of its own beside that of Python.
+    of_process, of_python = _get(signal.SIGINT), signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, of_python or signal.default_int_handler)
+        _set(signal.SIGINT, of_process)
+        if came:
+            os.kill(os.getpid(), signal.SIGINT)
