@@ -38,7 +38,6 @@ core <- function(convert = FALSE) {
     first <- !length(ls(doors))
     if (first) import_core()
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
-    class(doors[[door]]) <- c("tfdistr_door", class(doors[[door]]))
     if (first) {
       core()$log_in_r()
       core()$warn_by(function(message) hold_jumps(warn_user(reticulate::py_to_r(message))))
@@ -46,14 +45,17 @@ core <- function(convert = FALSE) {
       end_with_session()
     }
   }
-  doors[[door]]
+  structure(list(module = doors[[door]]), class = "tfdistr_core")
 }
 
-# A name of the core. A function or class gets its arguments as Python can hold them. As in reticulate, it has
-# the attributes of the Python object.
+# A name of the core. It is loaded by a call first: reticulate loses an interrupt that comes while Python looks
+# for an attribute, and may then end R. A function or class gets its arguments as Python can hold them. As in
+# reticulate, it has the attributes of the Python object.
 #' @export
-`$.tfdistr_door` <- function(x, name) {
-  value <- NextMethod()
+`$.tfdistr_core` <- function(x, name) {
+  module <- .subset2(x, "module")
+  module$load(name)
+  value <- do.call("$", list(module, name))
   if (!is.function(value)) {
     return(value)
   }

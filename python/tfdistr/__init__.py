@@ -6,10 +6,10 @@ the environment of its workers, and a strategy can be made, before TensorFlow st
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from tfdistr._utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
+from tfdistr._utils.uninterrupted import import_whole
 from tfdistr._version import __version__ as __version__
 
 _MODULES = {
@@ -118,10 +118,10 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
-        return importlib.import_module(f"tfdistr.{name}")
+        return import_whole(f"tfdistr.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'tfdistr' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tfdistr.{_MODULES[name]}"), name)
+    return getattr(import_whole(f"tfdistr.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -6,9 +6,9 @@ R imports only this module, so that the modules behind it may move. A name is lo
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
+from tfdistr._utils.uninterrupted import import_whole
 from tfdistr._version import __version__ as __version__
 
 #: The module of each name. After ":" comes the name in that module, if it differs. The module documents it.
@@ -97,7 +97,13 @@ def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"module 'tfdistr.bridge' has no attribute {name!r}")
     module, _, other = NAMES[name].partition(":")
-    return getattr(importlib.import_module(f"tfdistr.{module}"), other or name)
+    return getattr(import_whole(f"tfdistr.{module}"), other or name)
+
+
+def load(name: str) -> None:
+    """Load a name, so that it is there when R asks for it."""
+    if name not in globals():
+        globals()[name] = __getattr__(name)
 
 
 def __dir__() -> list[str]:

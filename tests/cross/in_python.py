@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -159,6 +160,18 @@ def _array(array: np.ndarray[Any, Any]) -> Any:
     return {"shape": list(array.shape), "numbers": [plain(number) for number in numbers.reshape(-1).tolist()]}
 
 
+def cause(caught: BaseException | None) -> str | None:
+    """The class of the error from which an error was raised."""
+    found = getattr(caught, "__cause__", None)
+    return None if found is None else type(found).__name__
+
+
+def raised(traceback: str | None) -> str | None:
+    """The message that the innermost code of a traceback raises, as it is written in Python or in R."""
+    found = re.findall(r"(?:raise \w+|stop)\((.*)\)$", traceback or "", re.MULTILINE)
+    return found[-1] if found else None
+
+
 def error(caught: BaseException) -> dict[str, Any]:
     """What an error says, in R's words if it is one of tfdistr."""
     if not isinstance(caught, tfdistr.TfdistrError):
@@ -167,10 +180,11 @@ def error(caught: BaseException) -> dict[str, Any]:
     if isinstance(caught, tfdistr.WorkerFailedError):
         return {
             "class": type(caught).__name__, "message": caught.message.split(" of ")[0],
-            "traceback": caught.traceback is not None, "worker": caught.worker, "exit_code": caught.exit_code,
+            "cause": cause(caught), "raised": raised(caught.traceback), "worker": caught.worker,
+            "exit_code": caught.exit_code,
         }  # fmt: skip
     return {
-        "class": type(caught).__name__,
+        "class": type(caught).__name__, "cause": cause(caught),
         **{
             name: None if part is None else in_r(str(part))
             for name, part in zip(("message", "received", "fix"), parts, strict=True)
@@ -203,6 +217,7 @@ def _error_of_r(error: dict[str, Any]) -> dict[str, Any]:
         return {"class": classes[0], "message": error["text"]}
     name = KINDS[classes[0].removeprefix("tfdistr_error_")]
     if name == "WorkerFailedError":
-        known = {key: error[key] for key in ("traceback", "worker", "exit_code")}
+        known = {key: error[key] for key in ("cause", "worker", "exit_code")}
+        known["raised"] = raised(error["traceback"])
         return {"class": name, "message": error["message"].split(" of ")[0], **known}
-    return {"class": name, **{key: error[key] for key in ("message", "received", "fix")}}
+    return {"class": name, **{key: error[key] for key in ("cause", "message", "received", "fix")}}

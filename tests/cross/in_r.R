@@ -120,7 +120,8 @@ described_error <- function(error) {
   list(
     error = list(
       classes = as.list(class(error)), text = text, message = part(2L), received = part(3L), fix = part(4L),
-      worker = error$worker, exit_code = error$exit_code, traceback = !is.null(error$traceback)
+      worker = error$worker, exit_code = error$exit_code, traceback = error$traceback,
+      cause = if (!is.null(error$parent)) class(error$parent)[[1L]] else in_python$cause(error$exception)
     )
   )
 }

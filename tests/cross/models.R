@@ -76,6 +76,13 @@ linear_of_images <- function() network()
 
 stops <- function() stop("there is no model here: 50% {x}")
 
+data_stops <- function() stop("there are no data here: 50% {x}")
+
+callback_stops <- function() {
+  stops <- function(epoch, logs) stop("this epoch is bad: 50% {x}")
+  list(keras$callbacks$LambdaCallback(on_epoch_end = stops))
+}
+
 pipeline <- function() {
   data <- reticulate::tuple(reticulate::np_array(images, "float32"), labels)
   tf$data$Dataset$from_tensor_slices(data)$map(function(x, y) reticulate::tuple(x * 2, y))

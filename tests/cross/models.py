@@ -144,6 +144,19 @@ def stops() -> Any:
     raise ValueError("there is no model here: 50% {x}")
 
 
+def data_stops() -> Any:
+    raise ValueError("there are no data here: 50% {x}")
+
+
+def callback_stops() -> Any:
+    import keras
+
+    def stops(epoch: int, logs: Any) -> None:
+        raise ValueError("this epoch is bad: 50% {x}")
+
+    return [keras.callbacks.LambdaCallback(on_epoch_end=stops)]
+
+
 def pipeline() -> Any:
     import tensorflow as tf
 

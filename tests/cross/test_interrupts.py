@@ -19,24 +19,27 @@ import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
 TO_REACH = 120.0  # seconds
-TO_END = 20.0  # seconds of a busy machine; without other work it takes two
+TO_END = 40.0  # seconds of a busy machine; without other work it takes two, and the import of TensorFlow five
 
 pytestmark = pytest.mark.timeout(300)
 
 EVERYWHERE = ["data", "first step", "epoch", "callback", "validation", "checkpoint", "evaluate", "predict"]
 ON_WORKERS = ["cold start", "meeting", "warm start", "result", "compare"]
+#: Interrupts of the first call of a session, while it imports a module.
+FIRST = {("workers", "loading"): "tfdistr.jobs.run", ("here", "import"): "tensorflow.python.framework.ops"}
 QUICK = {("python", "workers", "epoch"), ("r", "here", "callback")}
 
 
 class Session:
     """A session of a language, which makes one call after the other."""
 
-    def __init__(self, language: str, folder: Path) -> None:
+    def __init__(self, language: str, folder: Path, slow_import: str = "") -> None:
         self.folder = folder
         program = [sys.executable] if language == "python" else ["Rscript", "--no-init-file"]
         suffix = ".py" if language == "python" else ".R"
         paths = [str(PROGRAMS), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PHASE_FOLDER": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+        own = {"PHASE_FOLDER": str(folder), "PHASE_IMPORT": slow_import, "PYTHONPATH": os.pathsep.join(paths)}
+        environment = {**os.environ, **own}
         self._output = open(folder / "output", "w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [*program, str(PROGRAMS / f"interrupted{suffix}")],
@@ -132,6 +135,20 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
     yield session
     ended = {names: session.end() for names, session in started.items()}
     assert set(ended.values()) <= {0}, ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["python", "r"])
+@pytest.mark.parametrize(("place", "phase"), FIRST)
+def test_ctrl_c_in_the_first_call(tmp_path: Path, language: str, place: str, phase: str) -> None:
+    session = Session(language, tmp_path, FIRST[place, phase])
+    try:
+        session.ask(phase, here=place == "here")
+        assert session.interrupt() == "interrupt KeyboardInterrupt"
+        assert session.says(TO_REACH) == "next 2"
+    finally:
+        status = session.end()
+    assert status == 0
 
 
 def cases() -> list[Any]:

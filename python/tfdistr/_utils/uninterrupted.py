@@ -1,13 +1,15 @@
-"""Ctrl-C while a process is started: it waits until the process is known, so that it can be ended then."""
+"""Ctrl-C that must wait: for a process to be known, so that it can be ended; for an import to be whole."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import ModuleType
 
 _get = ctypes.pythonapi.PyOS_getsig
 _get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_int]
@@ -39,3 +41,15 @@ def uninterrupted() -> Iterator[None]:
         _set(signal.SIGINT, of_process)
         if came:
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def import_whole(name: str) -> ModuleType:
+    """Import a module without interrupts: after half an import of TensorFlow, a process cannot import it."""
+    with uninterrupted():
+        return importlib.import_module(name)
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow and Keras without interrupts, before other code of this process does."""
+    import_whole("tensorflow")
+    import_whole("keras")

@@ -12,6 +12,7 @@ import numpy as np
 from tfdistr._utils.arguments import one_of, optional_path, optional_whole
 from tfdistr._utils.foreign import Named
 from tfdistr._utils.optional_imports import parquet
+from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
 from tfdistr.data.steps import steps_per_epoch
 from tfdistr.errors import ArgumentError
@@ -48,6 +49,7 @@ def evaluate(
     job, config = _job("evaluate", result, state, source, cluster, **numbers)
     if cluster is not None:
         return _on_cluster(job, caller, cluster).metrics
+    import_tensorflow()
     return _KIND.fit_here(job, config, caller).metrics
 
 

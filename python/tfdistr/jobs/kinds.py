@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfdistr._utils.arguments import COMMUNICATION, one_of
 from tfdistr._utils.describe import describe
 from tfdistr._utils.mpi_ranks import ranks
+from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.mpi_world import chooses_mpi, world
@@ -274,6 +275,7 @@ class Mirrored(OneProcess):
         devices = options.get("devices")
         if devices is not None:
             return max(1, len(devices)) if isinstance(devices, list | tuple) else 1
+        import_tensorflow()
         import tensorflow as tf
 
         return max(1, len(tf.config.list_physical_devices("GPU")))

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from tfdistr._utils.arguments import optional_path
+from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
@@ -66,6 +67,7 @@ def _train(
     given: dict[str, Any],
 ) -> FitResult:  # fmt: skip
     if cluster is None:
+        import_tensorflow()
         return kind.fit_here(job, config, caller, run_dir)
     if given["start_timeout"] is not None:
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.training.given_model import of_caller
 from tfdistr.training.model_state import ModelState
 
@@ -46,6 +47,7 @@ class Trained:
         """The model. It is made at the first use; a model that the caller gave gets its state then."""
         if self._made is None:
             state = self._read()
+            import_tensorflow()
             model = of_caller(self.recipe) or self.recipe_here()
             self._made, self._inputs = state.give(model), state.inputs
         return self._made

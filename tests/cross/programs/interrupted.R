@@ -50,7 +50,7 @@ call <- function(phase, here, run_dir) {
   switch(phase,
     data = if (here) fit(x. = slow_data, y. = NULL) else fit(callbacks = list(phases$Written())),
     "cold start" = , meeting = fit(cluster. = local_cluster(2, warm = FALSE)),
-    "warm start" = fit(),
+    "warm start" = , loading = , import = fit(),
     "first step" = fit(compiling_model),
     epoch = fit(callbacks = in_epoch(wait)),
     callback = fit(callbacks = in_epoch(60)),

@@ -13,7 +13,6 @@ from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
-import keras
 import numpy as np
 import phases
 
@@ -23,19 +22,23 @@ X, Y = np.ones((64, 4), "float32"), np.ones(64, "float32")
 LONG = 10**6
 
 
-def model() -> keras.Model:
+def model() -> Any:
+    import keras
+
     made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     made.compile("sgd", "mse")
     return made
 
 
-def slow_model() -> keras.Model:
+def slow_model() -> Any:
     if phases.in_session():
         phases.reach()
     return model()
 
 
-def compiling_model() -> keras.Model:
+def compiling_model() -> Any:
+    import keras
+
     made = keras.Sequential([phases.compiling(), keras.layers.Dense(1)])
     made.compile("sgd", "mse")
     return made
@@ -57,7 +60,7 @@ def call(phase: str, here: bool, run_dir: str) -> Any:
             return fit(callbacks=[phases.Written()])
         case "cold start" | "meeting":
             return fit(cluster=tfdistr.local_cluster(2, warm=False))
-        case "warm start":
+        case "warm start" | "loading" | "import":
             return fit()
         case "first step":
             return fit(compiling_model)
