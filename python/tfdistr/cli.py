@@ -129,15 +129,15 @@ def _serve(parsed: argparse.Namespace) -> int:
     config = server_config(
         parsed.type, parsed.index, parsed.cluster, {job: getattr(parsed, job) for job in _ADDRESSES}
     )
-    WARNINGS.tell = WARNINGS.note
 
     def say() -> None:
         print(f"{config.task} of the cluster serves at {config.address}", flush=True)
 
-    serve(
-        config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say,
-        offer_more=offer_feed,
-    )  # fmt: skip
+    with WARNINGS.as_notes():
+        serve(
+            config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say,
+            offer_more=offer_feed,
+        )  # fmt: skip
     print(f"{config.task} has ended: the chief is done", flush=True)
     return 0
 

@@ -79,7 +79,12 @@ stops <- function() stop("there is no model here: 50% {x}")
 data_stops <- function() stop("there are no data here: 50% {x}")
 
 callback_stops <- function() {
-  stops <- function(epoch, logs) stop("this epoch is bad: 50% {x}")
+  index <- worker_index()
+  stops <- function(epoch, logs) {
+    if (index == 1L) {
+      stop("this epoch is bad: 50% {x}")
+    }
+  }
   list(keras$callbacks$LambdaCallback(on_epoch_end = stops))
 }
 

@@ -6,10 +6,11 @@ or of R. In the process of a worker it becomes an event, and the session warns.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tfdistr.errors import TfdistrWarning
 
@@ -58,6 +59,15 @@ class Warnings(logging.Handler):
         send = self.note if getattr(record, "is_note", False) else self.tell
         send(record.getMessage())
         return True
+
+    @contextlib.contextmanager
+    def as_notes(self) -> Iterator[None]:
+        """Show warnings as lines within the context, for a process that serves other processes only."""
+        tell, self.tell = self.tell, self.note
+        try:
+            yield
+        finally:
+            self.tell = tell
 
 
 def _print(message: str) -> None:

@@ -1,8 +1,7 @@
 """A worker with two devices: two logical CPUs stand for two GPUs."""
 
 import json
-import logging
-import sys
+import warnings
 
 import keras
 import numpy as np
@@ -11,7 +10,7 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import Collecti
 
 import tfdistr
 
-logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+warnings.showwarning = lambda message, category, *_: print(category.__name__, message)
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 one_device = CollectiveAllReduceExtended._initialize_local_devices
