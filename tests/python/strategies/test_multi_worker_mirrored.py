@@ -215,8 +215,8 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(starte
     lines = started["replicas"][0].splitlines()
     warning, result = (line for line in lines if "cuInit" not in line)  # TensorFlow's, where there is no GPU
     assert warning == (
-        "TfdistrWarning This worker has 2 devices, so TensorFlow's own replica threads are used: R functions in "
-        "the model and Keras 3's fit on several workers fail there. Start one process per device."
+        "TfdistrWarning This worker has 2 devices, so TensorFlow's own replica threads are used: R functions "
+        "in the model and Keras 3's fit on several workers fail there. Start one process per device."
     )
     result = json.loads(result)
     assert (result["replicas"], result["workers"]) == (2, 1)
