@@ -202,7 +202,8 @@ def test_workers_may_have_a_network_of_their_own(
 
 # What the argument says is chosen in a process of its own, which is warned twice at most.
 AROUND = """
-import sys
+import sys, warnings
+warnings.formatwarning = lambda message, *_: f"{message}\\n"
 from tfdistr.launch.loopback import LOOPBACK, keep_to_loopback
 chosen = keep_to_loopback({LOOPBACK: sys.argv[1]} if sys.argv[1:] else {})
 print(chosen.way)
