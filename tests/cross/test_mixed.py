@@ -153,7 +153,7 @@ MODELS = {
 }  # fmt: skip
 FEW = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
 OTHER = {
-    **{name: ({"model": {"named": name}}, received) for name, received in MODELS.items()},
+    **{name: ({"model": name}, received) for name, received in MODELS.items()},
     "seeds": ({"seed": 4}, "seed: 3 on worker 0, 4 on worker 1"),
     "data": (FEW, "examples: 320 on worker 0, 64 on worker 1"),
     "kinds of data": (
