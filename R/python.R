@@ -48,9 +48,9 @@ core <- function(convert = FALSE) {
   structure(list(module = doors[[door]]), class = "tfdistr_core")
 }
 
-# A name of the core. It is loaded by a call first: reticulate loses an interrupt that comes while Python looks
-# for an attribute, and may then end R. A function or class gets its arguments as Python can hold them. As in
-# reticulate, it has the attributes of the Python object.
+# A name of the core. It is loaded by a call first: reticulate loses an interrupt that comes while Python
+# looks for an attribute, and may then end R. A function or class gets its arguments as Python can hold them.
+# As in reticulate, it has the attributes of the Python object.
 #' @export
 `$.tfdistr_core` <- function(x, name) {
   module <- .subset2(x, "module")

@@ -2,8 +2,8 @@
 
 #' Run a script as the workers of a cluster
 #'
-#' `tfdistr_run()` is the command `tfdistr run`: it starts a script of R or Python as several workers, waits for
-#' all of them, and leaves none behind. Inside the script, [distributed_fit()] without `cluster`, the
+#' `tfdistr_run()` is the command `tfdistr run`: it starts a script of R or Python as several workers, waits
+#' for all of them, and leaves none behind. Inside the script, [distributed_fit()] without `cluster`, the
 #' strategies, and loops of your own train on all workers. Each line that a worker prints is shown with its
 #' number before it. If a worker fails, the others are ended.
 #'

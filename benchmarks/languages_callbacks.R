@@ -17,9 +17,11 @@ model <- function() {
 
 # The median of the epochs but the first, for each batch.
 seconds_of_batch <- function(make_callback) {
-  moments <- numeric()
+  seen <- new.env()
   callbacks <- function() {
-    ends <- lambda(on_epoch_end = function(epoch, logs) moments <<- c(moments, as.numeric(Sys.time())))
+    ends <- lambda(on_epoch_end = function(epoch, logs) {
+      seen$moments <- c(seen$moments, as.numeric(Sys.time()))
+    })
     c(list(ends), if (!is.null(make_callback)) list(make_callback()))
   }
   x <- matrix(0, batches * batch, 8)
@@ -27,19 +29,19 @@ seconds_of_batch <- function(make_callback) {
     model, x, x[, 1L, drop = FALSE],
     batch_size = batch, epochs = epochs, seed = 1, callbacks = callbacks, verbose = 0
   )
-  stats::median(diff(moments)) / batches
+  stats::median(diff(seen$moments)) / batches
 }
 
 # A callback that reads the loss of each batch.
 each_batch <- function() {
-  losses <- numeric()
-  lambda(on_train_batch_end = function(batch, logs) losses <<- c(losses, logs$loss))
+  seen <- new.env()
+  lambda(on_train_batch_end = function(batch, logs) seen$losses <- c(seen$losses, logs$loss))
 }
 
 # A callback that reads the loss of each epoch.
 each_epoch <- function() {
-  losses <- numeric()
-  lambda(on_epoch_end = function(epoch, logs) losses <<- c(losses, logs$loss))
+  seen <- new.env()
+  lambda(on_epoch_end = function(epoch, logs) seen$losses <- c(seen$losses, logs$loss))
 }
 
 seconds <- list(
