@@ -212,7 +212,12 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
         class_weight
       },
       sample_weight = python_data(sample_weight, "sample_weight"),
-      validation_freq = if (length(validation_freq) > 1L) as.list(validation_freq) else validation_freq,
+      # An array stays one: the core refuses it, if it has more dimensions.
+      validation_freq = if (is.null(dim(validation_freq)) && length(validation_freq) > 1L) {
+        as.list(validation_freq)
+      } else {
+        validation_freq
+      },
       cluster = workers_cluster(cluster),
       # dict() would take a variable of that name for the key.
       options = reticulate::py_dict(as.list(names(options)), lapply(unname(options), plain_argument))
