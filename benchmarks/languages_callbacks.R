@@ -5,6 +5,7 @@ arguments <- commandArgs(trailingOnly = TRUE)
 batches <- as.integer(arguments[[1L]])
 epochs <- 4
 batch <- 16
+seen <- new.env()
 
 lambda <- function(...) reticulate::import("keras")$callbacks$LambdaCallback(...)
 
@@ -17,7 +18,7 @@ model <- function() {
 
 # The median of the epochs but the first, for each batch.
 seconds_of_batch <- function(make_callback) {
-  seen <- new.env()
+  seen$moments <- NULL
   callbacks <- function() {
     ends <- lambda(on_epoch_end = function(epoch, logs) {
       seen$moments <- c(seen$moments, as.numeric(Sys.time()))
@@ -34,13 +35,11 @@ seconds_of_batch <- function(make_callback) {
 
 # A callback that reads the loss of each batch.
 each_batch <- function() {
-  seen <- new.env()
   lambda(on_train_batch_end = function(batch, logs) seen$losses <- c(seen$losses, logs$loss))
 }
 
 # A callback that reads the loss of each epoch.
 each_epoch <- function() {
-  seen <- new.env()
   lambda(on_epoch_end = function(epoch, logs) seen$losses <- c(seen$losses, logs$loss))
 }
 

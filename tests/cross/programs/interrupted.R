@@ -45,7 +45,9 @@ call <- function(phase, here, run_dir) {
   wait <- if (here) 0 else 60 # this process goes on; a worker waits
   cluster <- if (!here) local_cluster(2)
   fit <- function(build = model, inputs = x, targets = y, ..., where = cluster, epochs = long) {
-    distributed_fit(build, inputs, targets, cluster = where, epochs = epochs, verbose = 0, run_dir = run_dir, ...)
+    distributed_fit(
+      build, inputs, targets, cluster = where, epochs = epochs, verbose = 0, run_dir = run_dir, ...
+    )
   }
   switch(phase,
     data = if (here) fit(inputs = slow_data, targets = NULL) else fit(callbacks = list(phases$Written())),
