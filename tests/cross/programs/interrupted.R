@@ -44,14 +44,15 @@ slow_inputs <- function() slow_data()$map(function(x, y) x)
 call <- function(phase, here, run_dir) {
   wait <- if (here) 0 else 60 # this process goes on; a worker waits
   cluster <- if (!here) local_cluster(2)
-  fit <- function(build = model, inputs = x, targets = y, ..., where = cluster, epochs = long) {
+  fit <- function(build = model, inputs = x, targets = y, ..., on = cluster, epochs = long) {
     distributed_fit(
-      build, inputs, targets, cluster = where, epochs = epochs, verbose = 0, run_dir = run_dir, ...
+      build, inputs, targets,
+      cluster = on, epochs = epochs, verbose = 0, run_dir = run_dir, ...
     )
   }
   switch(phase,
     data = if (here) fit(inputs = slow_data, targets = NULL) else fit(callbacks = list(phases$Written())),
-    "cold start" = , meeting = fit(where = local_cluster(2, warm = FALSE)),
+    "cold start" = , meeting = fit(on = local_cluster(2, warm = FALSE)),
     "warm start" = , loading = , import = fit(),
     "first step" = fit(compiling_model),
     epoch = fit(callbacks = in_epoch(wait)),
