@@ -125,9 +125,10 @@ def refused(
     return [observed["error"] for observed in together(carrier, sessions)]
 
 
-def mismatch(received: str) -> dict[str, str]:
+def mismatch(received: str) -> dict[str, str | None]:
     return {
-        "class": "JobMismatchError", "message": "All workers must run the same job.", "received": received,
+        "class": "JobMismatchError", "cause": None, "message": "All workers must run the same job.",
+        "received": received,
         "fix": "Run the same program with the same arguments, data and package versions on every worker.",
     }  # fmt: skip
 
@@ -209,7 +210,8 @@ def test_models_that_make_other_variables_are_refused(tmp_path: Path, what: str,
     )
     fix = "Run the same program, with the same arguments and package versions, on every worker."
     rule = "All workers must build the same model."
-    assert other == {"class": "JobMismatchError", "message": rule, "received": received, "fix": fix}
+    said = {"message": rule, "received": received, "fix": fix}
+    assert other == {"class": "JobMismatchError", "cause": None, **said}
     assert chief["class"] == "WorkerFailedError"
     said = f"Worker 1 failed: JobMismatchError: {rule}\nReceived: {received}\nFix: {fix}"
     assert chief["message"] == said

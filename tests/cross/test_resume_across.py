@@ -168,4 +168,4 @@ def test_another_job_in_the_other_language_is_refused(
     for changes, (rule, fix), received in REFUSED:
         observed = both.ask(job(**given | changes, resume=True), resumes)
         said = {"message": rule, "received": received, "fix": fix}
-        assert observed == {"error": {"class": "ArgumentError", **said}}
+        assert observed == {"error": {"class": "ArgumentError", "cause": None, **said}}
