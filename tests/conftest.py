@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import leftovers
 
 leftovers.own_everything()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So start shells what they run in the background, and all that this starts inherits it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Keras imports pandas and matplotlib where they are installed; python -X importtime -c 'import keras' shows
 # for how long. Tests start many processes, and all but a few need neither.

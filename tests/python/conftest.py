@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +13,6 @@ from clusters import Processes
 from launched import SMALL_SERVER
 
 from tfdistr.launch.warm import servers
-
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # So start shells what they run in the background, and all that this starts inherits it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 # A result as the core gives it, with fixed numbers.
 some_fit <- function() {
-  new_fit(list(
+  new_fit(reticulate::import("types")$SimpleNamespace(
     history = list(accuracy = list(0.5, 0.75), loss = c(1.5, 0.25), val_loss = c(2, 1)),
     metrics = list(accuracy = 0.75, loss = 0.25, val_loss = 1),
     params = list(batch_size = 64L, epochs = 2L, seed = 1L, workers = 2L),

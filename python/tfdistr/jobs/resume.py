@@ -134,7 +134,8 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
 def _flat(run: dict[str, Any]) -> dict[str, Any]:
     """The values of a document, with the options of the strategy among them."""
     fields = dict(run["job"])
-    return {**fields, **fields.pop("options")}
+    options = fields.pop("options")
+    return {**fields, **options}
 
 
 def _plain(option: Any) -> Any:

@@ -381,10 +381,9 @@ def test_what_says_which_job_a_run_is(tmp_path):
         folder = tmp_path / described
         folder.mkdir()
         take_up(job, folder, 1)
-        run = json.loads((folder / "run.json").read_text())
+        run = json.loads((folder / "run.json").read_text())["job"]
         assert (run["examples"], run["validation examples"]) == (described, None)
-        assert run["devices"] == ["cpu:0", "cpu:1"]
-        assert run["placement"] == "a dictionary of length 1"
+        assert run["options"] == {"devices": ["cpu:0", "cpu:1"], "placement": "a dictionary of length 1"}
         assert take_up(job, folder, 1) is not None  # it is the same job
 
 

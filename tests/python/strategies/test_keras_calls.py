@@ -163,7 +163,7 @@ def test_models_that_differ_are_refused_with_the_layer(ran):
     for found in ran.found:
         rate, dropout = found["mistakes"]["rate"], found["mistakes"]["rate of dropout"]
         assert "Received: learning rates of new optimizers: 0.01 on worker 0, 0.02 on worker 1\n" in rate
-        assert "Received: layer 2: Dropout(trainable=True, rate=0.1) on worker 0, " in dropout
+        assert "Received: layer 1: Dropout(trainable=True, rate=0.1) on worker 0, " in dropout
         assert dropout.splitlines()[1].endswith("Dropout(trainable=True, rate=0.2) on worker 1")
 
 
