@@ -40,7 +40,7 @@
 #'     `tfdistr_error_worker_failed`, as `tfdistr_run()`.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' script <- tempfile(fileext = ".R")
-#' writeLines("cat(\"worker\", tfdistr::worker_index(), \"of\", tfdistr::num_workers(), \"\\n\")", script)
+#' writeLines("cat(tfdistr::worker_index(), \"of\", tfdistr::num_workers())", script)
 #' tfdistr_run(script, workers = 2)
 #' @family functions for clusters
 #' @export

@@ -241,7 +241,5 @@ def _plain(observed: Any) -> Any:
             return {"job": json.loads(said["message"])}
         return {"error": {"language": "python", **said}}
     if isinstance(observed, dict) and set(observed) == {"error"}:
-        import both
-
-        return {"error": {"language": "r", **both.of_r(observed["error"])}}
+        return {"error": {"language": "r", **in_python.of_r(observed)["error"]}}
     return observed
