@@ -82,11 +82,8 @@ tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, cor
   plan <- with_conditions(reticulate::iterate(core()$plan_self_test(do.call(core()$Workers, options))))
   fits <- lapply(plan, function(training) {
     cli::cli_verbatim(reticulate::py_to_r(training$words))
-    python_fit(distributed_fit(
-      self_test_model, data,
-      cluster = training$cluster, communication = reticulate::py_to_r(training$communication),
-      batch_size = 64, epochs = 4, seed = 1, verbose = 0
-    ))
+    arguments <- c(list(cluster = training$cluster), reticulate::py_to_r(training$arguments))
+    python_fit(do.call(distributed_fit, c(list(self_test_model, data), arguments), quote = TRUE))
   })
   verdict <- with_conditions(core(convert = TRUE)$judge_self_test(fits[[1L]], fits[[2L]]))
   cli::cli_verbatim(as.character(verdict$lines))

@@ -107,5 +107,4 @@ def images_per_second(language: str, workers: int) -> float:
             "R": ["Rscript", str(HERE / "fit.R"), "seed", folder, str(workers), "mpi"],
         }
         run([commands[language]])
-        slowest = max(statistics.median(worker["epochs"][1:]) for worker in measure.saved(folder))
-        return NETWORKS["seed"].examples / slowest
+        return measure.images_per_second(folder, NETWORKS["seed"].examples)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,12 @@ def save(folder: str, epochs: list[float], sent: Sequence[int] = ()) -> None:
 def saved(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """What the workers saved in ``folder``."""
     return [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
+
+
+def images_per_second(folder: str | os.PathLike[str], examples: int) -> float:
+    """The speed of a run that saved in ``folder``: of its slowest worker, by its later epochs."""
+    slowest = max(statistics.median(worker["epochs"][1:]) for worker in saved(folder))
+    return examples / slowest
 
 
 def meet(folder: str, peers: int, timeout: float = 120.0) -> None:

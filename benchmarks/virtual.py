@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from pathlib import Path
 
 import measure
 from networks import NETWORKS
@@ -45,5 +44,4 @@ def images_per_second(network: str, workers: int, cores: int, count: int) -> flo
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
         options = ("--workers", workers, "--cores", cores, "--virtual", count)
         run([python("fit.py", network, folder, *options)])
-        slowest = max(statistics.median(worker["epochs"][1:]) for worker in measure.saved(Path(folder)))
-        return NETWORKS[network].examples / slowest
+        return measure.images_per_second(folder, NETWORKS[network].examples)

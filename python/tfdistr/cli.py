@@ -7,10 +7,10 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from tfdistr._utils.describe import describe
+from tfdistr._utils.user_files import read_text
 from tfdistr._utils.warn import WARNINGS
 from tfdistr.cluster.config import ClusterConfig, parse_tf_config
 from tfdistr.cluster.tf_config_json import load_json
@@ -190,14 +190,11 @@ def server_config(
 
 
 def _document(file: str) -> dict[str, Any]:
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ArgumentError(
-            "`--cluster` must name a file that can be read.",
-            received=f"{file}: {getattr(error, 'strerror', None) or error}",
-            fix='Write {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]} into a file.',
-        ) from error
+    text = read_text(
+        file,
+        rule="`--cluster` must name a file that can be read.",
+        fix='Write {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]} into a file.',
+    )
     document = _parsed(text, file)
     return document if "cluster" in document else {"cluster": document}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import json
 import os
 import shutil
@@ -16,11 +15,12 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._utils.arguments import positive
 from tfdistr._utils.optional_imports import data_frame
+from tfdistr._utils.user_files import read_text
+from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env, parse_tf_config
 from tfdistr.cluster.rendezvous_protocol import absence, greeting_of, listening_socket, lookup, no_port
@@ -305,8 +305,8 @@ def _host(host: str, timeout: float) -> list[Row]:
 def _packages() -> list[Row]:
     python = ".".join(map(str, sys.version_info[:3]))
     rows = [Row("Python", _OK, f"{python}, {sys.executable}"), Row("tfdistr", _OK, __version__)]
-    for name, others in (("tensorflow", ["tensorflow-cpu"]), ("keras", []), ("numpy", [])):
-        version = next(filter(None, map(_version, [name, *others])), None)
+    for name, distributions in PACKAGES.items():
+        version = version_of(*distributions)
         if version is None:
             rows.append(Row(name, _BAD, "not installed", f"pip install {name}"))
         elif name == "keras" and not version.startswith("3."):
@@ -321,15 +321,8 @@ def _packages() -> list[Row]:
     return rows
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _mpi(timeout: float) -> list[Row]:
-    version = _version("mpi4py")
+    version = version_of("mpi4py")
     if version is None:
         return [Row("MPI", _NONE, "no mpi4py: TensorFlow's ring is used", "pip install 'tfdistr[mpi]'")]
     said = _run([sys.executable, "-c", PRINT_LIBRARY], timeout)
@@ -411,11 +404,8 @@ def read_config(file: str) -> str:
     Raises:
         ArgumentError: The file cannot be read.
     """
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ArgumentError(
-            "The file with TF_CONFIG must be one that can be read.",
-            received=f"{file}: {getattr(error, 'strerror', None) or error}",
-            fix="Write what tf_config(...)[0].to_json() gives into a file.",
-        ) from error
+    return read_text(
+        file,
+        rule="The file with TF_CONFIG must be one that can be read.",
+        fix="Write what tf_config(...)[0].to_json() gives into a file.",
+    )

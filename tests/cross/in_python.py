@@ -12,15 +12,12 @@ from typing import Any
 import attrs
 import models
 import numpy as np
+from kinds import KINDS
 
 import tfdistr
-from tfdistr import errors
 from tfdistr._utils.in_r import in_r
 from tfdistr.strategies.callbacks import runs_on_chief_only
 
-KINDS = {
-    kind.kind: name for name, kind in vars(errors).items() if isinstance(kind, type) and hasattr(kind, "kind")
-}
 #: The functions of R that are methods in Python: their names there, and other names of arguments in R.
 METHODS = {
     "predict": ("predict", {"object": "self", "newdata": "x"}),

@@ -19,17 +19,10 @@ from types import ModuleType
 from typing import Any
 
 import jsonschema
-
-from tfdistr import errors
+from kinds import KINDS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-#: The errors that R raises are conditions of the class "tfdistr_error_" and the kind.
-KINDS = {
-    kind.kind: name
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, errors.TfdistrError)
-}
 #: What begins an item of a list, in what signatures.R reads.
 BULLET = "\u2022"
 #: The value of an argument that has no default.

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from kinds import KINDS
 from signatures import (
     BULLET,
-    KINDS,
     REQUIRED,
     SCHEMA,
     Described,

@@ -197,7 +197,7 @@ def test_what_is_installed(monkeypatch):
     assert all(rows[name].status == "ok" for name in ("Python", "tfdistr", "tensorflow", "keras", "numpy"))
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    monkeypatch.setattr(diagnosis, "_version", {"keras": "2.15.0"}.get)
+    monkeypatch.setattr(diagnosis, "version_of", lambda name, *others: {"keras": "2.15.0"}.get(name))
     failed = {row.check: row.fix for row in diagnosis._packages() if row.status == "FAIL"}
     assert set(failed) == {"tensorflow", "keras", "numpy", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS"}
     assert failed["tensorflow"] == "pip install tensorflow"

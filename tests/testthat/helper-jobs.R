@@ -13,6 +13,16 @@ small_model <- function() {
   model
 }
 
+# A model whose layer warns on workers.
+normalizing_model <- function() {
+  keras <- reticulate::import("keras")
+  layers <- keras$layers
+  norm <- layers$BatchNormalization(name = "norm")
+  model <- keras$Sequential(list(layers$Flatten(), norm, layers$Dense(10L)))
+  model$compile("sgd", keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE))
+  model
+}
+
 # The largest difference between the weights of two models.
 difference <- function(one, other) {
   max(mapply(function(a, b) max(abs(a - b)), one$get_weights(), other$get_weights()))

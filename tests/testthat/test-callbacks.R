@@ -1,14 +1,6 @@
 test_that("what is marked runs on the chief alone, one worker stops all, and warnings are given once", {
   notes <- withr::local_tempdir()
   digits <- some_digits()
-  model <- function() {
-    keras <- reticulate::import("keras")
-    layers <- keras$layers
-    norm <- layers$BatchNormalization(name = "norm")
-    model <- keras$Sequential(list(layers$Flatten(), norm, layers$Dense(10L)))
-    model$compile("sgd", keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE))
-    model
-  }
   callbacks <- function() {
     keras <- reticulate::import("keras")
     index <- reticulate::import("tensorflow")$distribute$get_strategy()$worker_index
@@ -23,7 +15,7 @@ test_that("what is marked runs on the chief alone, one worker stops all, and war
     list(chief_only(keras$callbacks$LambdaCallback(on_epoch_end = note)), stops())
   }
   given <- warnings_of(fit <- distributed_fit(
-    model, digits$x, digits$y,
+    normalizing_model, digits$x, digits$y,
     cluster = local_cluster(workers = 2), epochs = 5, seed = 1, callbacks = callbacks, verbose = 0
   ))
   expect_identical(lengths(fit$history), c(loss = 2L))

@@ -1,13 +1,4 @@
-# The model whose layer warns on workers, and callbacks that warn on worker 1.
-normalizing_model <- function() {
-  keras <- reticulate::import("keras")
-  layers <- keras$layers
-  norm <- layers$BatchNormalization(name = "norm")
-  model <- keras$Sequential(list(layers$Flatten(), norm, layers$Dense(10L)))
-  model$compile("sgd", keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE))
-  model
-}
-
+# Callbacks that warn on worker 1.
 warning_callbacks <- function() {
   index <- worker_index()
   warns <- function(epoch, logs) if (index == max(num_workers() - 1, 0)) warning("it rains")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import time
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr._utils.as_json import as_json
+from tfdistr._utils.describe import describe
 from tfdistr._utils.trusted_files import create_private
+from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
-from tfdistr.data.source import Arrays
+from tfdistr.data.source import describe_source
 from tfdistr.schemas import schema_id
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ JOB = "job.json"
 
 #: Documents of a run directory whose version only ``job.json`` says.
 _WITHOUT_VERSION = ("event", "checkpoint")
-_PACKAGES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "keras": ("keras",), "numpy": ("numpy",)}
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
@@ -48,6 +48,17 @@ def plain_class_weight(job: Job) -> dict[str, float]:
     return {str(label): weight for label, weight in (job.class_weight or {}).items()}
 
 
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a strategy as documents have them. A list of one is its element, as in R."""
+    return {name: _plain(option) for name, option in options.items()}
+
+
+def _plain(option: Any) -> Any:
+    if isinstance(option, list | tuple):
+        return _plain(option[0]) if len(option) == 1 else list(map(_plain, option))
+    return option if option is None or isinstance(option, bool | int | float | str) else describe(option)
+
+
 def write_job(job: Job, run_dir: Path, workers: int) -> None:
     """Write ``job.json``: what the job is, without data, functions and environment variables.
 
@@ -64,8 +75,8 @@ def write_job(job: Job, run_dir: Path, workers: int) -> None:
         "versions": _versions(),
         "task": job.task,
         "workers": workers,
-        "data": _source(job.data),
-        "validation": None if job.validation is None else _source(job.validation),
+        "data": describe_source(job.data),
+        "validation": describe_source(job.validation),
         "arguments": {
             **plain_params(job.params),
             "class_weight": plain_class_weight(job),
@@ -76,24 +87,11 @@ def write_job(job: Job, run_dir: Path, workers: int) -> None:
             "max_restarts": recovery.max_restarts,
             "min_workers": recovery.min_workers,
         },
-        "options": {name: v for name, v in job.options.items() if isinstance(v, str | bool | int | float)},
+        "options": plain_options(job.options),
     }
     write_document(run_dir / JOB, document)
 
 
-def _source(source: Any) -> dict[str, Any]:
-    examples = source.examples if isinstance(source, Arrays) else None
-    return {"kind": type(source).__name__, "examples": examples}
-
-
 def _versions() -> dict[str, str | None]:
-    """The versions on this machine. TensorFlow is not imported."""
-    found = {name: next(filter(None, map(_version, others)), None) for name, others in _PACKAGES.items()}
-    return {"tfdistr": __version__, "python": platform.python_version(), **found}
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    packages = {name: version_of(*distributions) for name, distributions in PACKAGES.items()}
+    return {"tfdistr": __version__, "python": platform.python_version(), **packages}

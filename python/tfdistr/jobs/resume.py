@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr._utils.describe import describe
 from tfdistr.checkpoint.folder import DESCRIPTION, STOP, Position, checkpoint_folder, checkpoints
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.documents import plain_class_weight, plain_params, write_document
+from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_params, write_document
 from tfdistr.schemas import normalise, read, schema_id
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
     fields["class_weight"] = plain_class_weight(job)
     # With virtual workers, any number of workers continues the run with the same bits.
     fields["workers"] = workers if job.virtual_workers is None else "any"
-    fields["options"] = {name: _plain(value) for name, value in job.options.items()}
+    fields["options"] = plain_options(job.options)
     return {"schema": schema_id("run"), "id": id, "job": fields}
 
 
@@ -136,13 +135,6 @@ def _flat(run: dict[str, Any]) -> dict[str, Any]:
     fields = dict(run["job"])
     options = fields.pop("options")
     return {**fields, **options}
-
-
-def _plain(option: Any) -> Any:
-    """An option as JSON has it. A list of one is its element: R knows no difference."""
-    if isinstance(option, list | tuple):
-        return _plain(option[0]) if len(option) == 1 else list(map(_plain, option))
-    return option if option is None or isinstance(option, bool | int | float | str) else describe(option)
 
 
 # The length of the training, the communication, and how often checkpoints are written.

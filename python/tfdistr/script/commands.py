@@ -6,8 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-import attrs
-
 from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.script.config_file import read_config, write_config
 from tfdistr.script.options import Script, Workers
@@ -153,7 +151,7 @@ def _config(parsed: argparse.Namespace) -> int:
     if sys.stdin.isatty() and sys.stdout.isatty():
         options = ask(options)
     if "script" in options:
-        attrs.asdict(Script(**options))  # refuses what `tfdistr run` would refuse
+        Script(**options)  # refuses what `tfdistr run` would refuse
     write_config(parsed.output, options)
     print(f"Written: {parsed.output}. Run it with: tfdistr run --config {parsed.output}")
     return 0

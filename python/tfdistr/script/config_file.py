@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from tfdistr._utils.trusted_files import create_private
+from tfdistr._utils.user_files import read_text
 from tfdistr.errors import ArgumentError
 from tfdistr.script.options import Script
 
@@ -27,14 +28,13 @@ def read_config(path: str) -> dict[str, Any]:
     Raises:
         ArgumentError: The file cannot be read, is not TOML, or has an unknown option.
     """
+    text = read_text(
+        path,
+        rule="`--config` must name a file that can be read.",
+        fix="Write one with: tfdistr config --output job.toml",
+    )
     try:
-        options = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeError) as error:
-        raise ArgumentError(
-            "`--config` must name a file that can be read.",
-            received=f"{path}: {getattr(error, 'strerror', None) or error}",
-            fix="Write one with: tfdistr config --output job.toml",
-        ) from error
+        options = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ArgumentError(
             "The file of `--config` must be TOML.",

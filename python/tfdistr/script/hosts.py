@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfdistr._utils.arguments import whole
+from tfdistr._utils.user_files import read_text
 from tfdistr.errors import ArgumentError
 
 # As mpiexec and others write them: "node-1", "node-1:2", "node-1 slots=2".
@@ -45,12 +45,10 @@ class Hosts:
             )
         total = whole("workers", workers)
         if total % count or (self.each is not None and total != self.each * count):
-            has = "each" if self.each is None else f"with {self.each} workers each"
+            with_each = "" if self.each is None else f", with {self.each} workers each"
             raise ArgumentError(
                 "All hosts must have the same number of workers.",
-                received=f"{total} workers on {count} hosts, {has}"
-                if self.each
-                else f"{total} workers on {count} hosts",
+                received=f"{total} workers on {count} hosts{with_each}",
                 fix=f"Pass workers={count * (self.each or max(1, total // count))}, for example.",
             )
         return total // count
@@ -63,16 +61,13 @@ def read_hostfile(path: str) -> Hosts:
         ArgumentError: The file cannot be read, a line is of another form, or hosts have different numbers of
             workers.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise ArgumentError(
-            "`hostfile` must name a file that can be read.",
-            received=f"{path}: {getattr(error, 'strerror', None) or error}",
-            fix="Write a host on each line: node-1 slots=2",
-        ) from error
+    text_of_file = read_text(
+        path,
+        rule="`hostfile` must name a file that can be read.",
+        fix="Write a host on each line: node-1 slots=2",
+    )
     hosts: dict[str, int | None] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text_of_file.splitlines(), start=1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
@@ -89,7 +84,7 @@ def read_hostfile(path: str) -> Hosts:
     if len(numbers) != 1 or 0 in numbers:
         raise ArgumentError(
             "A hostfile must have at least one host, and the same number of workers for all.",
-            received=", ".join(f"{host}: {count or 'no number'}" for host, count in hosts.items())
+            received=", ".join(f"{host}: {'no number' if n is None else n}" for host, n in hosts.items())
             or f"{path} without a host",
             fix="Write a host on each line, each with the same slots=, or without it.",
         )

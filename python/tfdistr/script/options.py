@@ -8,7 +8,15 @@ from typing import Any
 
 import attrs
 
-from tfdistr._utils.arguments import COMMUNICATION, argument, one_of, optional_whole, seconds, whole
+from tfdistr._utils.arguments import (
+    COMMUNICATION,
+    argument,
+    one_of,
+    optional_path,
+    optional_whole,
+    seconds,
+    whole,
+)
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import LocalCluster, check_env, describe_local_cluster
 from tfdistr.launch.mpi_cluster import MpiCluster, mpi_cluster
@@ -16,14 +24,6 @@ from tfdistr.script.hosts import Hosts, read_hostfile
 
 #: The kinds of scripts, by the end of their names.
 LANGUAGES = {".py": "python", ".r": "r"}
-
-
-def _text(name: str, value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ArgumentError(
-            f"`{name}` must be text.", received=repr(value), fix=f'Pass {name}="...", or leave it out.'
-        )
-    return value
 
 
 def _arguments(value: Any) -> tuple[str, ...]:
@@ -55,12 +55,12 @@ class Workers:
 
     workers: int | str | None = None
     hosts: Sequence[str] | None = None
-    hostfile: str | None = argument(_text, "hostfile", default=None)
+    hostfile: str | None = argument(optional_path, "hostfile", default=None)
     cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
     communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
     env: Mapping[str, str] = attrs.field(factory=dict, converter=check_env, repr=False)
     start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
-    ssh: str | None = argument(_text, "ssh", default=None)
+    ssh: str | None = None
 
     def cluster(self, *, follow: bool, warm: bool) -> LocalCluster | MpiCluster:
         """The cluster of these workers.
@@ -104,10 +104,10 @@ class Script(Workers):
 
     script: str = attrs.field()
     arguments: tuple[str, ...] = attrs.field(default=(), converter=_arguments)
-    run_dir: str | None = argument(_text, "run_dir", default=None)
-    log_dir: str | None = argument(_text, "log_dir", default=None)
+    run_dir: str | None = argument(optional_path, "run_dir", default=None)
+    log_dir: str | None = argument(optional_path, "log_dir", default=None)
     max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
-    rscript: str | None = argument(_text, "rscript", default=None)
+    rscript: str | None = argument(optional_path, "rscript", default=None)
 
     @script.validator
     def _check_script(self, attribute: attrs.Attribute[str], value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -86,6 +87,9 @@ def _with_restarts(script: Script, backend: Backend, run_dir: Path, on_event: On
         for attempt in count(1):
             try:
                 return run_workers(cluster, command, run_dir, on_event)
+            except JobStoppedError as stopped:
+                fix = "Run it again: a distributed_fit() with resume=True goes on at its checkpoint."
+                raise JobStoppedError(stopped.message, fix=fix) from None
             except WorkerFailedError as error:
                 if preemption.signalled:
                     raise JobStoppedError(
@@ -133,9 +137,12 @@ class _Signalled:
     def pass_on_sigterm(self) -> None:
         """Send SIGTERM to each worker. On other hosts they are ended a little later."""
         for process in self._processes:
-            if process.exit_code is None and process.pid and process.host == socket.gethostname():
-                os.killpg(process.pid, signal.SIGTERM)
-            elif process.exit_code is None:
+            if process.exit_code is not None:
+                continue
+            if process.pid and process.host == socket.gethostname():
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.killpg(process.pid, signal.SIGTERM)
+            else:
                 process.signal_group(signal.SIGTERM)
 
 

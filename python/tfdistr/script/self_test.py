@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4
 """Of weights: the sums of several workers have another order, and training enlarges their rounding."""
-EPOCHS = 4
-BATCH = 64
+ARGUMENTS = {"batch_size": 64, "epochs": 4, "seed": 1, "verbose": 0}
+"""Of ``distributed_fit()``, for both trainings."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Training:
     Args:
         words: What is trained where, for the user.
         cluster: The cluster.
-        communication: What carries the gradients.
+        arguments: Other arguments of ``distributed_fit()``.
     """
 
     words: str
     cluster: Any
-    communication: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def plan(workers: Workers) -> list[Training]:
     here = workers.hosts is None and workers.hostfile is None
     count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
     return [
-        Training("Training on one worker of this machine ...", one, "auto"),
+        Training("Training on one worker of this machine ...", one, ARGUMENTS),
         Training(
             f"Training on {count} {'of this machine' if here else 'of the hosts'} ...",
             cluster,
-            workers.communication,
+            {**ARGUMENTS, "communication": workers.communication},
         ),
     ]
 
@@ -129,10 +129,8 @@ def _seconds(fit: FitResult) -> float:
 def _fit(training: Training) -> FitResult:
     from tfdistr.datasets import load_dataset
 
-    return distributed_fit(
-        _model, load_dataset("digits", "train"), cluster=training.cluster,
-        communication=training.communication, batch_size=BATCH, epochs=EPOCHS, seed=1, verbose=0,
-    )  # fmt: skip
+    data = load_dataset("digits", "train")
+    return distributed_fit(_model, data, cluster=training.cluster, **training.arguments)
 
 
 def _model() -> keras.Model:

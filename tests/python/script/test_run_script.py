@@ -137,7 +137,10 @@ def test_sigterm_reaches_the_script(start, tmp_path, communication):
     said, error = process.communicate(timeout=60)
     assert process.returncode == 75, error
     assert sorted(said.split("\n")[:2]) == ["[worker 0] saved", "[worker 1] saved"]
-    assert "The script was told to end (SIGTERM)." in error
+    assert error == (
+        "The script was told to end (SIGTERM).\n"
+        "Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.\n"
+    )
 
 
 @pytest.mark.slow

@@ -73,6 +73,12 @@ def test_a_hostfile(tmp_path, text, hosts, each):
             "Write a host on each line, each with the same slots=, or without it.",
         ),
         (
+            "a slots=0\nb slots=0\n",
+            "A hostfile must have at least one host, and the same number of workers for all.",
+            "a: 0, b: 0",
+            "Write a host on each line, each with the same slots=, or without it.",
+        ),
+        (
             "# nobody\n",
             "A hostfile must have at least one host, and the same number of workers for all.",
             "{file} without a host",
@@ -116,7 +122,7 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
             "no-such-file: No such file or directory",
             "Write a host on each line: node-1 slots=2",
         ),
-        ({"hostfile": 5}, "`hostfile` must be text.", "5", 'Pass hostfile="...", or leave it out.'),
+        ({"hostfile": 5}, "`hostfile` must be a path.", "5", 'Pass hostfile="results", for example.'),
     ],
 )
 def test_workers_that_are_refused(options, message, received, fix):

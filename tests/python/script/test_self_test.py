@@ -47,6 +47,6 @@ def test_the_verdict(weights, ok):
 
 def test_the_plan_of_a_test_on_hosts():
     one, many = plan(Workers(hosts=["a", "b"], communication="mpi"))
-    assert (one.cluster.workers, one.communication) == (1, "auto")
-    assert (many.cluster.workers, many.communication) == (2, "mpi")
+    assert (one.cluster.workers, one.arguments.get("communication")) == (1, None)
+    assert (many.cluster.workers, many.arguments) == (2, {**one.arguments, "communication": "mpi"})
     assert many.words == "Training on 2 workers of the hosts ..."

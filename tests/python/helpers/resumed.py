@@ -1,0 +1,38 @@
+"""Jobs with checkpoints in this process: their model, their data, and what is compared of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfdistr
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(90, 4)).astype("float32")  # of 8: twelve batches, the last with two examples
+Y = (X[:, 0] * X[:, 1] > 0).astype("int64")
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(),
+                             keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])  # fmt: skip
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
+def executes_three() -> keras.Model:
+    made = model()
+    made.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=3)
+    return made
+
+
+def train(run_dir: Any, make: Any = model, x: Any = X, y: Any = Y, **given: Any) -> tfdistr.FitResult:
+    defaults = {"batch_size": 8, "epochs": 4, "seed": 1, "verbose": 0, "checkpoint_every": "epoch"}
+    return tfdistr.distributed_fit(make, x, y, run_dir=run_dir, **defaults | given)
+
+
+def bits(fit: tfdistr.FitResult) -> list[bytes]:
+    values = [*fit.model.get_weights(), *fit.model.optimizer.variables]
+    return [json.dumps(fit.history).encode(), *(np.asarray(value).tobytes() for value in values)]
