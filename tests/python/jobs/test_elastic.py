@@ -86,6 +86,7 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path, commun
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two minutes on two idle cores: a dozen workers start, one after the other
 def test_kills_and_other_numbers_of_workers_change_no_bit():
     said: list[str] = []
     chaos = runpy.run_path(str(ROOT / "tests" / "chaos" / "chaos.py"))
