@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfdistr._utils.arguments import COMMUNICATION, one_of
 from tfdistr._utils.describe import describe
 from tfdistr._utils.mpi_ranks import ranks
-from tfdistr.cluster.config import ClusterConfig
+from tfdistr.cluster.config import ClusterConfig, cluster_from_env
 from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.mpi_world import chooses_mpi, world
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -188,7 +188,8 @@ class Kind:
         """Check the size of the cluster that this process joins; return its number of workers."""
         workers = config.num_workers if config else 1
         ps = len(config.jobs.get("ps", ())) if config else 0
-        where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
+        joins = "TF_CONFIG" if cluster_from_env() else "the step of Slurm"
+        where = joins if config else "no cluster and no TF_CONFIG"
         peers = config is not None and "chief" not in config.jobs
         self._check_fits(workers, ps, where, peers=peers)
         return workers
