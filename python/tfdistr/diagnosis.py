@@ -175,7 +175,8 @@ def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
         found = error.message + (f" Received: {error.received}" if error.received is not None else "")
         return [Row("TF_CONFIG", _BAD, found, error.fix or "")], None
     if cluster is None:
-        return [Row("TF_CONFIG", _NONE, "not set: one process, local_cluster() or mpi_cluster()")], None
+        found = "not set: one process, or a cluster such as local_cluster()"
+        return [Row("TF_CONFIG", _NONE, found)], None
     jobs = ", ".join(f"{len(members)} {job}" for job, members in cluster.jobs.items() if members)
     return [Row("TF_CONFIG", _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
 

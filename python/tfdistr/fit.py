@@ -14,6 +14,7 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.slurm_cluster import SlurmCluster
 
 if TYPE_CHECKING:
     import keras
@@ -24,7 +25,7 @@ def distributed_fit(
     x: Any,
     y: Any = None,
     *,
-    cluster: LocalCluster | MpiCluster | None = None,
+    cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
     strategy: str = "multi_worker_mirrored",
     batch_size: int | None = 32,
     per_worker_batch_size: int | None = None,

@@ -95,8 +95,8 @@ def cluster_to_join() -> ClusterConfig | None:
     """Return the cluster that TF_CONFIG describes, or else the cluster of the Slurm step of this process.
 
     Raises:
-        ClusterConfigError: TF_CONFIG, or what Slurm says, is not valid. This process tells the workers in it, because they may
-            wait for this process. A script ends with the error, so there it is raised only when one of the
+        ClusterConfigError: What Slurm says, or TF_CONFIG, is not valid. This process tells the workers in
+            TF_CONFIG, because they may wait for this process. A script ends with the error, so there it is raised only when one of the
             workers knows it, or when ``SEEKING`` seconds have passed.
     """
     try:

@@ -32,8 +32,8 @@ _ADDRESS = re.compile(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", re.MULTILINE)
 def is_slurm_task(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a process is one of several tasks of a Slurm step, each of them a worker.
 
-    A task may also be a rank of MPI (``srun --mpi=pmi2``). It is no worker if ``mpiexec`` runs in the task: its
-    ranks are others.
+    A task may also be a rank of MPI (``srun --mpi=pmi2``). It is no worker if ``mpiexec`` runs in the task:
+    its ranks are others.
     """
     told = launcher_of(environ)
     slurm = launcher_of({name: value for name, value in environ.items() if name.startswith("SLURM_")})

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tfdistr.launch.local import LocalCluster
     from tfdistr.launch.mpi_cluster import MpiCluster
+    from tfdistr.launch.slurm_cluster import SlurmCluster
     from tfdistr.training.trained_model import Training
 
 _STATE = "model.npz"
@@ -89,7 +90,7 @@ class FitResult:
         sample_weight: Any = None,
         batch_size: int | None = 32,
         steps: int | None = None,
-        cluster: LocalCluster | MpiCluster | None = None,
+        cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
     ) -> dict[str, float]:
         """Evaluate a trained model.
 
@@ -132,7 +133,7 @@ class FitResult:
         *,
         batch_size: int | None = 32,
         steps: int | None = None,
-        cluster: LocalCluster | MpiCluster | None = None,
+        cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
         output: str | os.PathLike[str] | None = None,
         output_format: str = "npy",
     ) -> Any:
