@@ -165,8 +165,8 @@ class Kind:
     def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
         if not isinstance(cluster, Startable):
             raise ArgumentError(
-                "`cluster` must be what local_cluster(), mpi_cluster() or slurm_cluster() returns, or be left "
-                "out.",
+                "`cluster` must be what local_cluster(), mpi_cluster() or slurm_cluster() returns, or be "
+                "left out.",
                 received=describe(cluster),
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )

@@ -134,8 +134,8 @@ class SlurmCluster(EqualWorkers):
             raise ClusterStartError(
                 "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
                 received=f"job {os.environ['SLURM_JOB_ID']} with {received}",
-                fix="Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as the "
-                "allocation says.",
+                fix="Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as "
+                "the allocation says.",
             )
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[SlurmRank]:
