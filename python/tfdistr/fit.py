@@ -86,7 +86,8 @@ def distributed_fit(
             function that makes it can go to workers. Each worker makes the whole batches of Python code, on
             the thread that trains, and takes its rows.
         y: Targets, if ``x`` is arrays.
-        cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
+        cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])`` or
+            ``slurm_cluster(nodes=2)``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
             workers of a cluster). "parameter_server" needs ``local_cluster(workers=2, ps=1)``, or a TF_CONFIG
@@ -135,7 +136,7 @@ def distributed_fit(
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless
-            the job failed. For ``mpi_cluster()`` it is in the working directory, which all hosts
+            the job failed. For clusters of several hosts it is in the working directory, which all hosts
             must see.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the

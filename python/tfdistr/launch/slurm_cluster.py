@@ -50,8 +50,10 @@ class SlurmCluster(EqualWorkers):
     )
     follow: bool = argument(flag, "follow", default=False)
     _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
-    mpi: str = "none"  # the option --mpi of srun
-    without_nodes: tuple[str, ...] = ()  # nodes of the allocation that were lost
+    #: The option --mpi of srun.
+    mpi: str = attrs.field(default="none", metadata={"hidden": True})
+    #: The nodes of the allocation that were lost.
+    without_nodes: tuple[str, ...] = attrs.field(default=(), metadata={"hidden": True})
 
     #: It has no parameter servers.
     ps: ClassVar[int] = 0
