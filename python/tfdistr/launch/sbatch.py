@@ -17,7 +17,7 @@ from tfdistr.launch.slurm_ranks import Ranks, lost_error, shell_line
 
 _LOOK = 1.0  # seconds between two questions to Slurm's controller
 _TO_END = 10.0  # seconds that a job has to end after its ranks
-_GONE = 60.0  # seconds that a cancelled job has to end
+_GONE = 20.0  # seconds that a cancelled job has to end: a node that is lost never says that it has
 #: Seconds that the last lines of a job may need to reach the shared file system.
 _SETTLE = 2.0
 SCRIPT = "job.sh"
@@ -140,7 +140,10 @@ class Batch(Ranks):
                 self.look()
                 time.sleep(0.1)
             if not self._over and limit == until:
+                self._asked = True
                 ask("scancel", self._job)
+        if not self._over:
+            self._lose(f"Slurm job {self._job} is {self._state}")
         self._canceller.kill()
         self._canceller.wait()
 
@@ -179,7 +182,8 @@ class Batch(Ranks):
         self._read(final=True)
         self._over = True
         what, fix = f"Slurm job {self._job} ended: {state}", _FIXES.get(state.name)
-        if self.failure is None and (self._by_others or state.name in _FIXES):
+        by_others = self._by_others or (state.name == "CANCELLED" and not self._asked)
+        if self.failure is None and (by_others or state.name in _FIXES):
             # Slurm has ended the workers: their own exit statuses only say that a signal came.
             ended = [rank for rank in self.ranks if rank.exit_code != 0]
             self.failure = lost_error(what, self._lines, self.ranks, ended, fix) if ended else None

@@ -135,19 +135,21 @@ class Lab:
             )  # fmt: skip
 
     def _pids_of(self, node: str) -> list[int]:
-        """The processes that a node has started for jobs of this Slurm."""
-        found = []
+        """The tasks that run on a node, and what has started them there."""
+        found: dict[int, int] = {}  # by process: its parent
+        stepds: set[int] = set()
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 pid = int(process.name)
-                environ = (process / "environ").read_bytes()
-                command = (process / "cmdline").read_bytes()
-                ours = f"SLURM_CONF={self.env['SLURM_CONF']}".encode() in environ
-                there = f"SLURMD_NODENAME={node}".encode() in environ.split(b"\0")
-                step = command.startswith(b"slurmstepd") and ours
-                if pid != os.getpid() and process_state(pid) != "Z" and ours and (there or step):
-                    found.append(pid)
-        return found
+                environ = (process / "environ").read_bytes().split(b"\0")
+                if f"SLURM_CONF={self.env['SLURM_CONF']}".encode() not in environ:
+                    continue
+                if (process / "cmdline").read_bytes().startswith(b"slurmstepd"):
+                    stepds.add(pid)
+                elif f"SLURMD_NODENAME={node}".encode() in environ and process_state(pid) != "Z":
+                    stat = (process / "stat").read_text().rpartition(")")[2].split()
+                    found[pid] = int(stat[1])
+        return [*found, *(stepds & set(found.values()))]
 
     def _settings(self) -> str:
         controller, *nodes = free_ports(1 + len(NODES))

@@ -1,4 +1,4 @@
-"""Workers that a real Slurm starts, on three nodes of this machine, and how it is told that they do not run."""
+"""Workers that a real Slurm starts on three nodes of this machine, and the errors if they do not run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def lab() -> Iterator[slurm_lab.Lab]:
     if reason:
         pytest.skip(f"no Slurm to test with: {reason}")
     with pytest.MonkeyPatch.context() as patch, slurm_lab.lab() as made:
-        for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "PMI", "TF_CONFIG"))]:
-            patch.delenv(name)
+        for name in list(os.environ):
+            if name.startswith(("SLURM_", "SBATCH_", "PMI", "TF_CONFIG")):
+                patch.delenv(name)
         for name, value in made.env.items():
             patch.setenv(name, value)
         yield made
@@ -141,7 +142,8 @@ def test_a_job_of_sbatch(job: Job) -> None:
     assert [(s.index, s.host, s.status, s.exit_code) for s in statuses] == [
         (0, "n9", "done", 0), (1, "n10", "done", 0),
     ]  # fmt: skip
-    assert {event["worker"]: event["pid"] for event in job.of("started")} == {s.index: s.pid for s in statuses}
+    pids = {event["worker"]: event["pid"] for event in job.of("started")}
+    assert pids == {status.index: status.pid for status in statuses}
     assert job.lines[0].startswith(f"Slurm job {job.number} waits in the queue: PENDING")
     assert job.lines[-1].startswith(f"Slurm job {job.number} runs, after ")
     assert (job.run_dir / "job.sh").read_text().splitlines()[:7] == [
@@ -229,10 +231,11 @@ def test_a_job_whose_script_fails(job: Job) -> None:
     error = job.fail("finish", nodes=2, setup=["echo no such module >&2", "exit 3"])
     assert str(error).splitlines() == [
         "Slurm must start all 2 workers, and the job must not end before they do.",
-        f"Received: Slurm job {job.number} ended: FAILED (NonZeroExitCode) without workers 0, 1. Its last lines:",
+        f"Received: Slurm job {job.number} ended: FAILED (NonZeroExitCode) without workers 0, 1. Its last "
+        "lines:",
         "  no such module",
-        "Fix: See in these lines what Slurm names. Each node must have this Python and tfdistr at the same path: "
-        f"{sys.executable}.",
+        "Fix: See in these lines what Slurm names. Each node must have this Python and tfdistr at the same "
+        f"path: {sys.executable}.",
     ]
 
 
@@ -288,7 +291,7 @@ def test_a_node_that_is_lost(job: Job, where: str, allocate: Callable[..., Alloc
         error = job.fail("wait", heartbeat=3 * SIGN_OF_LIFE, **options)
     finally:
         job.lab.start_node("n10")
-        assert wait_for(lambda: job.lab.states()["n10"] == "idle", 90)
+        assert wait_for(lambda: job.lab.states()["n10"] in ("idle", "mix", "alloc"), 90)
     assert isinstance(error, WorkerFailedError)
     assert (error.worker, error.host) == (1, "n10")
 
@@ -335,7 +338,9 @@ import sys
 from pathlib import Path
 from tfdistr.launch.slurm_cluster import slurm_cluster
 from tfdistr.launch.supervisor import run_workers
-say = lambda event: print(event["event"], flush=True) if event["event"] == "ready" or event["worker"] is None else 0
+def say(event):
+    if event["event"] == "ready" or event["worker"] is None:
+        print(event["event"], flush=True)
 run_workers(slurm_cluster(**eval(sys.argv[1])), sys.argv[3:], Path(sys.argv[2]), say)
 """
 
@@ -381,7 +386,7 @@ def test_mpi_of_an_allocation_is_tried_once(
     monkeypatch.setattr("tfdistr.launch.slurm_programs.ask", lambda *command, **options: pytest.fail("again"))
     assert choose_backend(slurm_cluster(), "mpi").reason == "the caller asked for it"
     began = time.monotonic()
-    assert str(choose_backend(slurm_cluster(), "ring")) == "communication: ring, because the caller asked for it"
+    assert choose_backend(slurm_cluster(), "ring").communication == "ring"
     assert time.monotonic() - began < 1
 
 
@@ -389,7 +394,8 @@ def test_mpi_of_an_allocation_is_tried_once(
 def test_ranks_of_mpi_print_nothing_of_slurm(lab: slurm_lab.Lab, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     script = tmp_path / "rank.py"
-    script.write_text("import tfdistr.communication.mpi_world as m; print(m.world().Get_size()); m.finish()\n")
+    program = "import tfdistr.communication.mpi_world as m; print(m.world().Get_size()); m.finish()\n"
+    script.write_text(program)
     ended = subprocess.run(
         ["srun", "--mpi=pmi2", "-N2", "-n2", sys.executable, str(script)],
         capture_output=True, text=True, timeout=120,
