@@ -63,8 +63,8 @@ def distributed_fit(
 
     The result is the same as with one worker. With ``cluster``, this call starts, watches and ends the
     workers. Without ``cluster``, the call joins the cluster that the environment variable TF_CONFIG
-    describes, as the task that it names, or the ranks that ``mpiexec`` has started. Make the same call in
-    every process of the cluster. Without any of these, this process trains the model.
+    describes, as the task that it names, or the processes that ``mpiexec`` or ``srun`` has started. Make the
+    same call in every process of the cluster. Without any of these, this process trains the model.
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every

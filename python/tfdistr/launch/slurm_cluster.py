@@ -144,7 +144,7 @@ class SlurmCluster(EqualWorkers):
         """Start every worker once; see `LocalCluster.start`."""
         counts = self.counts
         environments = [
-            {**worker_defaults(), **share_of(local, count, self.cores_per_worker), **(self.env or {})}
+            {**worker_defaults(), **self._share(local, count), **(self.env or {})}
             for count in counts
             for local in range(count)
         ]
@@ -154,6 +154,9 @@ class SlurmCluster(EqualWorkers):
             return Srun(command, run_dir, environments, line).ranks
         line = srun_line(counts, cores=self.cores_per_worker, mpi=self.mpi, local=False)
         return Batch(command, run_dir, environments, line, self._request()).ranks
+
+    def _share(self, local: int, count: int) -> dict[str, str]:
+        return share_of(local, count, self.cores_per_worker, by_slurm=True)
 
     def without(self, worker: int, min_workers: int) -> SlurmCluster | None:
         """This cluster without the node of a worker; None if fewer than ``min_workers`` would be left."""
