@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tfdistr._utils.processes import process_state
+from tfdistr.launch.local import BY_MEMORY
 from tfdistr.launch.ports import free_ports
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "squeue", "scancel")
@@ -43,7 +44,8 @@ class Lab:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: the path of a socket has a limit
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self.env = {"SLURM_CONF": str(self._folder / "slurm.conf")}
+        # Ranks of MPI talk by memory: interfaces of the network come and go with other tests.
+        self.env = {"SLURM_CONF": str(self._folder / "slurm.conf"), **BY_MEMORY}
 
     def start(self) -> None:
         """Start everything, and wait until all nodes are idle."""
