@@ -2,8 +2,8 @@
 #'
 #' The result is the same as with one worker. With `cluster`, the call starts, watches and ends the
 #' workers. Without `cluster`, it joins the cluster that the environment variable TF_CONFIG describes, as the
-#' task in TF_CONFIG, or the processes that `mpiexec` or `srun` has started: make the same call in every process
-#' of the cluster (see [tf_config()]). With neither, the model is trained in this process.
+#' task in TF_CONFIG, or the processes that `mpiexec` or `srun` has started: make the same call in every
+#' process of the cluster (see [tf_config()]). With neither, the model is trained in this process.
 #'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions

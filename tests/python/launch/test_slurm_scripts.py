@@ -198,9 +198,9 @@ def test_the_script_of_the_documentation_goes_on_after_its_time_limit(
     lab: slurm_lab.Lab, tmp_path: Path
 ) -> None:
     script, train = block("--signal=B:TERM@60"), block("resume=True")
-    # As it is, but shorter: some 80 s of training, of which Slurm allows 60 s in a run.
-    sleep = "keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: __import__('time').sleep(4))"
-    train, changed = re.subn(r"epochs=\d+", f"epochs=20, callbacks=lambda: [{sleep}]", train)
+    # As it is, but shorter: 70 s of training, of which a run may have 60 s.
+    sleep = "keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: __import__('time').sleep(5))"
+    train, changed = re.subn(r"epochs=\d+", f"epochs=14, callbacks=lambda: [{sleep}]", train)
     assert changed == 1
     (tmp_path / "train.py").write_text(train)
     script, changed = re.subn(r"--time=\S+", "--time=2", script)
@@ -208,13 +208,13 @@ def test_the_script_of_the_documentation_goes_on_after_its_time_limit(
     (tmp_path / "job.sh").write_text(script)
     number = lab.run("sbatch", "--parsable", f"--chdir={tmp_path}", f"{tmp_path}/job.sh").strip()
     output = tmp_path / f"slurm-{number}.out"
-    assert wait_for(lambda: output.exists() and "20 epochs" in output.read_text(), 400), output.read_text()
+    assert wait_for(lambda: output.exists() and "14 epochs" in output.read_text(), 400), output.read_text()
     said = output.read_text()
-    assert "JobStoppedError: The job was told to end (SIGTERM) and has saved what it has" in said
+    assert "The job was told to end (SIGTERM) and has saved what it has" in said
     restarts = lab.run("scontrol", "--oneliner", "show", "job", number)
-    assert " Restarts=1 " in restarts
+    assert int(re.findall(r" Restarts=(\d+) ", restarts)[0]) >= 1
     digits = tfdistr.load_dataset("digits")
-    one = tfdistr.distributed_fit(_model, digits, batch_size=64, epochs=20, seed=1, verbose=0)
+    one = tfdistr.distributed_fit(_model, digits, batch_size=64, epochs=14, seed=1, verbose=0)
     (loss,) = set(re.findall(r"last loss ([\d.]+)", said))
     np.testing.assert_allclose(float(loss), one.history["loss"][-1], rtol=1e-5)
 
