@@ -15,11 +15,14 @@ from tfdistr.launch import slurm_canceller
 from tfdistr.launch.slurm_programs import ENDED, WAITING, State, ask, state_of, without_ranks
 from tfdistr.launch.slurm_ranks import Ranks, lost_error, shell_line
 
-_LOOK = 1.0  # seconds between two questions to Slurm's controller
+# Seconds between two questions to Slurm's controller: at first and at the end, and during a long job.
+_LOOK, _LONGEST_LOOK = 1.0, 15.0
 _TO_END = 10.0  # seconds that a job has to end after its ranks
 _GONE = 20.0  # seconds that a cancelled job has to end: a node that is lost never says that it has
-#: Seconds that the last lines of a job may need to reach the shared file system.
-_SETTLE = 2.0
+# Seconds that the last lines of a job may need to reach this machine.
+_SETTLE = 5.0
+#: Seconds that a shared file system may need to show what a node has written.
+_LATE = 60.0
 SCRIPT = "job.sh"
 """The file of the run directory with the script of the job."""
 
@@ -76,25 +79,22 @@ class Batch(Ranks):
         request: Request,
     ) -> None:
         super().__init__(command, run_dir, environments, "slurm.log")
+        self.late = _LATE
         self._request = request
         script = self._folder / SCRIPT
         script.write_text(request.script([*line, *self.guard]))
         output = os.fspath(self._log).replace("%", "%%")  # for Slurm, "%" begins a pattern
-        said = ask("sbatch", "--parsable", f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script),
-                   env=without_ranks(os.environ))  # fmt: skip
-        if said.status != 0:
-            raise ClusterStartError(
-                "Slurm must accept the job.",
-                received=_refusal(said.error or said.output),
-                fix=f"Correct the arguments of slurm_cluster(). The script is {script}.",
-            )
-        self._job = said.output.strip().partition(";")[0]
+        self._job = _submit([f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script)])
         self._submitted = time.monotonic()
-        self._canceller = subprocess.Popen(
-            [sys.executable, "-I", "-S", slurm_canceller.__file__, str(os.getpid()), self._job],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
+        try:
+            self._canceller = subprocess.Popen(
+                [sys.executable, "-I", "-S", slurm_canceller.__file__, str(os.getpid()), self._job],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            ask("scancel", self._job)
+            raise
         self._state = State("", "")
         self._news: list[str] = []
         self._asked_at = 0.0
@@ -103,7 +103,7 @@ class Batch(Ranks):
     def look(self) -> None:
         """Read the output since the last call, and, from time to time, ask Slurm for the state."""
         self._read(final=self._over)
-        if self._over or time.monotonic() - self._asked_at < _LOOK:
+        if self._over or time.monotonic() - self._asked_at < self._pause():
             return
         state = state_of(self._job)
         self._asked_at = time.monotonic()
@@ -113,6 +113,12 @@ class Batch(Ranks):
             self._end_of_job(state)
         elif not self._runs and not self._asked:
             self._check_queue()
+
+    def _pause(self) -> float:
+        """Seconds between two questions to Slurm's controller, which has other users, too."""
+        if self._asked or any(rank.exit_code is not None for rank in self.ranks):
+            return _LOOK
+        return min(_LONGEST_LOOK, max(_LOOK, (time.monotonic() - self._submitted) / 20))
 
     def news(self) -> list[str]:
         """The states of the job since the last call, as text."""
@@ -196,6 +202,29 @@ _FIXES = {
     "PREEMPTED": "Pass max_restarts: the job is then submitted again, and goes on from its last checkpoint.",
     "OUT_OF_MEMORY": 'Ask for more memory, as in options={"mem-per-cpu": "8G"}, or pass smaller batches.',
 }
+
+
+def _submit(arguments: Sequence[str]) -> str:
+    """Submit a job, and return its number. A job whose submission is interrupted is cancelled."""
+    process = subprocess.Popen(
+        ["sbatch", "--parsable", *arguments], env=without_ranks(os.environ), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,  # Ctrl-C of a terminal does not reach it
+    )  # fmt: skip
+    try:
+        output, error = process.communicate()
+    except BaseException:
+        output, _ = process.communicate()
+        if process.returncode == 0:
+            ask("scancel", output.strip().partition(";")[0])
+        raise
+    if process.returncode != 0:
+        raise ClusterStartError(
+            "Slurm must accept the job.",
+            received=_refusal(error or output),
+            fix=f"Correct the arguments of slurm_cluster(). The script is {arguments[-1]}.",
+        )
+    return output.strip().partition(";")[0]
 
 
 def _refusal(text: str) -> str:

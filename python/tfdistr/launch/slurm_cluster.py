@@ -137,7 +137,7 @@ class SlurmCluster(EqualWorkers):
                 "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
                 received=f"job {os.environ['SLURM_JOB_ID']} with {received}",
                 fix="Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as "
-                "the allocation says.",
+                "the allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
             )
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[SlurmRank]:

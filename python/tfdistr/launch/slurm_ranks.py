@@ -50,6 +50,11 @@ class SlurmRank(Rank):
         self.step = str(message.get("step", self.step))
         super().take(message)
 
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its last sign of life, beyond those that signs may come late."""
+        return max(0.0, super().silent_for - self._ranks.late)
+
     def news(self) -> list[str]:
         """The news of its job, which no other rank tells again."""
         return self._ranks.news()
@@ -72,6 +77,7 @@ class Ranks:
         ranks: The workers.
         failure: The error of the launcher, if there is one.
         signs_of_life: Whether the ranks give signs of life: Slurm reports the loss of a node late.
+        late: Seconds that the signs of life may come late.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Ranks:
     ) -> None:
         self.failure: TfdistrError | None = None
         self.signs_of_life = True
+        self.late = 0.0
         self._folder = Path(run_dir).absolute()
         self.ranks = [SlurmRank(self, index, self._folder) for index in range(len(environments))]
         self._log = log_path(self._folder, 0).with_name(log)

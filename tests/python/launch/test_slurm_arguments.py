@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ class NoJob:
 
     failure: TfdistrError | None = None
     signs_of_life = False
+    late = 0.0
 
     def look(self) -> None: ...
     def end(self, *, kill: bool) -> None: ...
@@ -330,3 +334,57 @@ def test_the_canceller_waits_for_the_end_of_its_parent(tmp_path: Path) -> None:
     parent.communicate()
     assert wait_for(note.exists, 20)
     assert wait_for(lambda: note.read_text() == "12\n", 5)
+
+
+def programs(folder: Path, **scripts: str) -> None:
+    """Programs in the place of those of Slurm."""
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_a_job_whose_submission_is_interrupted_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs(tmp_path, sbatch="touch begun; sleep 1; echo 12", scancel='echo "$@" > cancelled')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+
+    def interrupt() -> None:
+        wait_for((tmp_path / "begun").exists, 20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        tfdistr.slurm_cluster(2).start(["true"], tmp_path / "run")
+    assert (tmp_path / "cancelled").read_text() == "12\n"
+
+
+def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs(
+        tmp_path, sbatch="echo 12", scancel="true", scontrol="echo JobState=PENDING Reason=X Dependency="
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    ranks = tfdistr.slurm_cluster(2).start(["true"], tmp_path / "run")
+    batch: Any = ranks[0]._job
+    assert batch._pause() == 1.0
+    batch._submitted -= 100
+    assert 5 <= batch._pause() < 6
+    batch._submitted -= 10_000
+    assert batch._pause() == 15.0
+    ranks[0].end(1)
+    assert batch._pause() == 1.0
+    batch._canceller.kill()
+    batch._canceller.wait()
+
+
+def test_signs_of_life_may_come_as_late_as_the_file_system_shows_them(tmp_path: Path) -> None:
+    job = NoJob()
+    job.signs_of_life = True
+    (rank,) = [SlurmRank(job, 0, tmp_path)]  # type: ignore[arg-type]
+    assert rank.silent_for == 0.0
+    rank.take({"pid": 1})
+    rank._heard = time.monotonic() - 70
+    assert 70 <= rank.silent_for < 75
+    job.late = 60.0
+    assert 10 <= rank.silent_for < 15

@@ -167,7 +167,7 @@ def test_workers_in_an_allocation_are_as_it_says(
         "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
         f"Received: job {allocation.env['SLURM_JOB_ID']} with 2 nodes, and 3 asked for",
         "Fix: Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as the "
-        "allocation says.",
+        "allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
     ]
     with pytest.raises(ClusterStartError) as caught:
         slurm_cluster(tasks_per_node=2, cores_per_worker=2).check()
@@ -284,7 +284,10 @@ def test_a_worker_that_is_killed(job: Job, where: str, allocate: Callable[..., A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["batch", "allocation"])
-def test_a_node_that_is_lost(job: Job, where: str, allocate: Callable[..., Allocation]) -> None:
+def test_a_node_that_is_lost(
+    job: Job, where: str, allocate: Callable[..., Allocation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfdistr.launch.sbatch._LATE", 0.0)  # here is one file system
     options = options_of(where, allocate)
     job.when_all_are_ready(lambda: job.lab.kill_node("n10"))
     try:
