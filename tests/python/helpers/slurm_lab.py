@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tfdistr._utils.processes import process_state
+from tfdistr._utils.processes import end_with_parent, process_state
 from tfdistr.launch.local import BY_MEMORY
 from tfdistr.launch.ports import free_ports
 
@@ -134,6 +134,7 @@ class Lab:
             self._daemons[name or program] = subprocess.Popen(
                 [path, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 env={**os.environ, **self.env}, start_new_session=True,
+                preexec_fn=lambda: end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - no threads here
             )  # fmt: skip
 
     def _pids_of(self, node: str) -> list[int]:
