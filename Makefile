@@ -53,6 +53,7 @@ lint: setup ## ruff, mypy, import-linter, lintr
 
 test-python: setup ## pytest; T=name runs the tests with that in their name, SLOW=1 the slow ones too
 	@tools/setup-hosts.sh
+	@tools/setup-slurm.sh
 	$(if $(T),$(PYTHON) -m pytest tests/python -k '$(T)',tools/test-python.sh)
 
 test-alone: setup ## the tests of pytest that measure time, for when no other test runs

@@ -1,5 +1,5 @@
 # Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
-# cluster/config.py, launch/local.py and launch/mpi_cluster.py.
+# cluster/config.py, launch/local.py, launch/mpi_cluster.py and launch/slurm_cluster.py.
 
 #' Build TF_CONFIG from addresses
 #'
@@ -172,6 +172,71 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
   )
 }
 
+#' Describe a cluster of workers that Slurm starts
+#'
+#' This call starts nothing. In an allocation of `salloc` or `sbatch`, [distributed_fit()] starts the workers
+#' by one `srun`. Elsewhere, on a login node for example, it submits a job by `sbatch`, shows the state of
+#' the job while it waits in the queue, and waits for its end. The job is cancelled when the call ends early:
+#' by Ctrl-C, by an error, or with the session. All nodes must see the run directory, this R, this Python and
+#' the packages at the same paths; by default the run directory is a new folder in the working directory.
+#'
+#' A script that `srun` itself starts (`srun Rscript train.R`) needs no cluster: its tasks train together.
+#'
+#' @param nodes Number of nodes, at least 1; by default all nodes of the allocation.
+#' @param tasks_per_node Number of workers on each node; by default as the allocation says, or 1.
+#' @param cores_per_worker Number of processors of each worker (`--cpus-per-task`); by default as the
+#'   allocation says, or the default of Slurm.
+#' @param partition String: the partition of the job. This argument and the next five are for `sbatch`, so
+#'   they are not used in an allocation.
+#' @param time String: the time limit of the job, as Slurm takes it: "30" are minutes, "2:30:00" hours,
+#'   "1-12" a day and 12 hours. A number means minutes.
+#' @param account String: the account that the job is charged to.
+#' @param options Named list: other options of `sbatch`, by their long names, such as
+#'   `list(mem = "8G", exclusive = TRUE)`.
+#' @param setup Character vector: lines for the shell of the job before the workers start, such as
+#'   `"module load cuda"`.
+#' @param template String: the text of the whole script of the job, with `{options}`, `{setup}` and
+#'   `{command}` where the lines `#SBATCH`, the lines of `setup` and the command of the workers belong.
+#' @param env Named character vector: environment variables for the workers, beside the variables of this
+#'   process.
+#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
+#' @param start_timeout Seconds that the job may wait in the queue (then it is cancelled), and seconds from
+#'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
+#'   the workers have 300 seconds.
+#' @return A list of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on all
+#'   nodes.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `nodes` is left out
+#'   outside an allocation.
+#' @seealso [local_cluster()], for workers on this machine.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' slurm_cluster(nodes = 2, tasks_per_node = 4, partition = "gpu", time = "1:00:00")
+#' @family clusters
+#' @export
+slurm_cluster <- function(nodes = NULL, tasks_per_node = NULL, cores_per_worker = NULL, partition = NULL,
+                          time = NULL, account = NULL, options = NULL, setup = NULL, template = NULL,
+                          env = NULL, follow = FALSE, start_timeout = NULL) {
+  given <- list(
+    nodes = nodes, tasks_per_node = tasks_per_node, cores_per_worker = cores_per_worker,
+    partition = partition, time = time, account = account, options = options, setup = setup,
+    template = template, env = env, follow = follow, start_timeout = start_timeout
+  )
+  made <- with_conditions(python_slurm_cluster(given))
+  structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_slurm_cluster")
+}
+
+python_slurm_cluster <- function(given) {
+  reload_environ()
+  as_mapping <- function(values) if (is.null(values) || is.null(names(values))) values else as.list(values)
+  core()$slurm_cluster(
+    given$nodes, given$tasks_per_node,
+    cores_per_worker = given$cores_per_worker, partition = given$partition, time = given$time,
+    account = given$account, options = as_mapping(given$options),
+    setup = if (is.character(given$setup)) as.list(unname(given$setup)) else given$setup,
+    template = given$template, env = if (length(given$env)) as.list(given$env), follow = given$follow,
+    start_timeout = given$start_timeout
+  )
+}
+
 python_mpi_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
                                warm) {
   core()$mpi_cluster(
@@ -306,6 +371,17 @@ format.tfdistr_mpi_cluster <- function(x, ...) {
 }
 
 #' @export
+format.tfdistr_slurm_cluster <- function(x, ...) {
+  c(
+    sprintf(
+      "%d %s by Slurm%s", x$workers, if (x$workers == 1L) "worker" else "workers",
+      if (is.null(x$nodes)) "" else sprintf(", on %d %s", x$nodes, if (x$nodes == 1) "node" else "nodes")
+    ),
+    if (length(x$env)) sprintf("  with %s", names(x$env))
+  )
+}
+
+#' @export
 print.tfdistr_cluster_config <- function(x, ...) print_lines(x)
 
 #' @export
@@ -316,6 +392,9 @@ print.tfdistr_local_cluster <- function(x, ...) print_lines(x)
 
 #' @export
 print.tfdistr_mpi_cluster <- function(x, ...) print_lines(x)
+
+#' @export
+print.tfdistr_slurm_cluster <- function(x, ...) print_lines(x)
 
 print_lines <- function(x) {
   cli::cat_line(format(x))

@@ -2,8 +2,8 @@
 #'
 #' The result is the same as with one worker. With `cluster`, the call starts, watches and ends the
 #' workers. Without `cluster`, it joins the cluster that the environment variable TF_CONFIG describes, as the
-#' task in TF_CONFIG, or the ranks that `mpiexec` has started: make the same call in every process of the
-#' cluster (see [tf_config()]). With neither, the model is trained in this process.
+#' task in TF_CONFIG, or the processes that `mpiexec` or `srun` has started: make the same call in every
+#' process of the cluster (see [tf_config()]). With neither, the model is trained in this process.
 #'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
@@ -46,7 +46,7 @@
 #'   `placement`, the place of each layer by its name: `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`,
 #'   or `c(dense_1 = "cpu:0")` for devices of this process. `placement` may be a function of a layer that
 #'   returns its place or `NULL`. A layer without a place has the place of the layer before it.
-#' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
+#' @param cluster Where to train: [local_cluster()], [mpi_cluster()] or [slurm_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
 #'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
 #'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the other tasks), or "model_parallel"
@@ -98,8 +98,8 @@
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
 #' @param run_dir String: new or empty folder for logs and for the files that the processes exchange; by
-#'   default a temporary folder (for [mpi_cluster()] in the working directory, because all hosts must see it).
-#'   A temporary folder is removed when R ends, unless the job failed.
+#'   default a temporary folder (for clusters of several hosts in the working directory, which all hosts must
+#'   see). A temporary folder is removed when R ends, unless the job failed.
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
 #'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
 #'   continues from it ends with the same bits. `NULL` for never, or, with `max_restarts` or `resume`, for
@@ -274,6 +274,8 @@ workers_cluster <- function(cluster) {
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
       cluster$start_timeout, cluster$ssh, cluster$warm
     )
+  } else if (inherits(cluster, "tfdistr_slurm_cluster")) {
+    python_slurm_cluster(unclass(cluster))
   } else {
     cluster
   }

@@ -8,8 +8,8 @@
 #' scope. Make the same calls on every worker, with batches of the global batch size. [distributed_fit()] does
 #' all this for you.
 #'
-#' The cluster is the tasks in the environment variable TF_CONFIG (see [tf_config()]), or the ranks that
-#' `mpiexec` has started. With neither, the strategy is for one worker.
+#' The cluster is the tasks in the environment variable TF_CONFIG (see [tf_config()]), or the
+#' processes that `mpiexec` or `srun` has started. With neither, the strategy is for one worker.
 #'
 #' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow, "mpi" for
 #'   ranks that `mpiexec` has started, or "auto": MPI for such ranks, else what TensorFlow chooses.

@@ -31,6 +31,7 @@ _MODULES = {
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
+    "SlurmCluster": "launch.slurm_cluster",
     "StepTimeoutError": "errors",
     "Task": "cluster.config",
     "TfdistrError": "errors",
@@ -55,6 +56,7 @@ _MODULES = {
     "r_function": "_utils.r_function",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
+    "slurm_cluster": "launch.slurm_cluster",
     "steps_per_epoch": "data.steps",
     "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster.config",
@@ -96,6 +98,8 @@ if TYPE_CHECKING:
     from tfdistr.launch.local import local_cluster as local_cluster
     from tfdistr.launch.mpi_cluster import MpiCluster as MpiCluster
     from tfdistr.launch.mpi_cluster import mpi_cluster as mpi_cluster
+    from tfdistr.launch.slurm_cluster import SlurmCluster as SlurmCluster
+    from tfdistr.launch.slurm_cluster import slurm_cluster as slurm_cluster
     from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.strategies.callbacks import chief_only as chief_only

@@ -24,6 +24,7 @@ from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env, parse_tf_config
 from tfdistr.cluster.rendezvous_protocol import absence, greeting_of, listening_socket, lookup, no_port
+from tfdistr.cluster.slurm import slurm_cluster_from_env
 from tfdistr.cluster.tf_config_json import split_address
 from tfdistr.communication.mpi_world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -169,15 +170,19 @@ def doctor(
 
 
 def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
+    by = "TF_CONFIG"
     try:
         cluster = cluster_from_env() if config is None else parse_tf_config(config)
+        if cluster is None:
+            by = "Slurm"
+            cluster = slurm_cluster_from_env()
     except ClusterConfigError as error:
         found = error.message + (f" Received: {error.received}" if error.received is not None else "")
-        return [Row("TF_CONFIG", _BAD, found, error.fix or "")], None
+        return [Row(by, _BAD, found, error.fix or "")], None
     if cluster is None:
-        return [Row("TF_CONFIG", _NONE, "not set: one process, local_cluster() or mpi_cluster()")], None
+        return [Row("TF_CONFIG", _NONE, "not set: one process, or a cluster such as local_cluster()")], None
     jobs = ", ".join(f"{len(members)} {job}" for job, members in cluster.jobs.items() if members)
-    return [Row("TF_CONFIG", _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
+    return [Row(by, _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
 
 
 def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:

@@ -14,6 +14,7 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.slurm_cluster import SlurmCluster
 
 if TYPE_CHECKING:
     import keras
@@ -24,7 +25,7 @@ def distributed_fit(
     x: Any,
     y: Any = None,
     *,
-    cluster: LocalCluster | MpiCluster | None = None,
+    cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
     strategy: str = "multi_worker_mirrored",
     batch_size: int | None = 32,
     per_worker_batch_size: int | None = None,
@@ -62,8 +63,8 @@ def distributed_fit(
 
     The result is the same as with one worker. With ``cluster``, this call starts, watches and ends the
     workers. Without ``cluster``, the call joins the cluster that the environment variable TF_CONFIG
-    describes, as the task that it names, or the ranks that ``mpiexec`` has started. Make the same call in
-    every process of the cluster. Without any of these, this process trains the model.
+    describes, as the task that it names, or the processes that ``mpiexec`` or ``srun`` has started. Make the
+    same call in every process of the cluster. Without any of these, this process trains the model.
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every
@@ -88,7 +89,8 @@ def distributed_fit(
             a matrix if all columns are numbers or logical values, else a dictionary of columns. Dates, masked
             values, missing text, and tensors that are ragged or sparse are errors.
         y: Targets, if ``x`` is arrays.
-        cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
+        cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])`` or
+            ``slurm_cluster(nodes=2)``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
             workers of a cluster). "parameter_server" needs ``local_cluster(workers=2, ps=1)``, or a TF_CONFIG
@@ -137,7 +139,7 @@ def distributed_fit(
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless
-            the job failed. For ``mpi_cluster()`` it is in the working directory, which all hosts
+            the job failed. For clusters of several hosts it is in the working directory, which all hosts
             must see.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the

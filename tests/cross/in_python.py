@@ -78,7 +78,8 @@ def see(value: Any, what: str) -> Any:
             tasks = value.tasks if hasattr(value, "tasks") else [value]
             return [task.to_json() for task in tasks]
         case "fields":
-            return {**attrs.asdict(value), "workers": value.workers}
+            shown = [field for field in attrs.fields(type(value)) if not field.metadata.get("hidden")]
+            return {**{field.alias: getattr(value, field.name) for field in shown}, "workers": value.workers}
         case "arrays":
             return list(value.arrays())
         case "fit":

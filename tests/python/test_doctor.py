@@ -145,6 +145,23 @@ def test_an_error_of_a_look_is_passed_on(of_cluster, monkeypatch):
         of_cluster(["127.0.0.1:2222"])
 
 
+def test_a_task_of_slurm_is_looked_at_as_one_of_its_step(of_cluster, monkeypatch):
+    task = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "1",
+            "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
+            "SLURM_STEP_NODELIST": "localhost"}  # fmt: skip
+    for name, value in task.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert doctor().rows[0] == Row("Slurm", "ok", "worker 1 of a cluster of 2 worker")
+    monkeypatch.delenv("SLURM_LOCALID")
+    assert doctor().rows[0] == Row(
+        "Slurm", "FAIL",
+        "A task of a Slurm step must have the environment variable SLURM_LOCALID. Received: a task without "
+        "it",
+        "Start the script by srun itself, without --export=NONE, or set TF_CONFIG.",
+    )  # fmt: skip
+
+
 def test_a_config_that_is_not_valid_is_a_row(monkeypatch, of_cluster):
     first = doctor('{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}').rows[0]
     assert (first.status, first.fix) == ("FAIL", 'Add the port that this task listens on, like "a:2222".')

@@ -156,6 +156,29 @@ test_that("mpi_cluster() describes workers on several hosts, and checks its argu
   )
 })
 
+test_that("slurm_cluster() describes workers that Slurm starts, and checks its arguments", {
+  withr::local_envvar(SLURM_JOB_ID = NA)
+  cluster <- slurm_cluster(2, 3, time = 30, options = list(mem = "8G", exclusive = TRUE), setup = c("a", "b"))
+  expect_s3_class(cluster, "tfdistr_slurm_cluster")
+  expect_identical(cluster$workers, 6L)
+  expect_identical(format(cluster), "6 workers by Slurm, on 2 nodes")
+  expect_output(print(slurm_cluster(1, env = c(A = "1"))), "1 worker by Slurm, on 1 node\n  with A")
+  core <- workers_cluster(cluster)
+  expect_identical(reticulate::py_to_r(core$options), list(mem = "8G", exclusive = TRUE))
+  expect_identical(reticulate::py_to_r(core$time), "30")
+  expect_identical(unlist(reticulate::py_to_r(core$setup)), c("a", "b"))
+  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
+  refused(slurm_cluster(), "Outside an allocation of Slurm, `nodes` must say")
+  refused(slurm_cluster(1, time = "soon"), "`time` must be a time limit as Slurm takes it")
+  refused(slurm_cluster(1, options = c("mem", "exclusive")), "`options` must map the long names")
+  withr::local_envvar(PATH = "/nowhere")
+  expect_error(
+    distributed_fit(small_model, matrix(1, 2), 1:2, cluster = slurm_cluster(2)),
+    "slurm_cluster\\(\\) needs the programs of Slurm",
+    class = "tfdistr_error_cluster_start"
+  )
+})
+
 test_that("workers find this package and this Python", {
   expect_identical(worker_env("/scratch"), list(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),

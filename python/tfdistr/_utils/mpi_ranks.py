@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+#: The variable of a task of Slurm. It is a rank of MPI only if there is a variable of MPI, too.
+SLURM_RANK = "SLURM_PROCID"
 #: The environment variables of MPICH, Open MPI, PMIx and Slurm: the rank, the number of ranks, and the
 #: number of ranks on its host, if there is one. The variable of a Slurm step comes before the job's.
 LAUNCHERS = (
     ("PMI_RANK", ("PMI_SIZE",), "MPI_LOCALNRANKS"),
     ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMIX_RANK", (), ""),
-    ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ""),
+    (SLURM_RANK, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ""),
 )
 #: The variables of the rank.
 RANKS = tuple(rank for rank, _, _ in LAUNCHERS)
-_SLURM = "SLURM_PROCID"
 _SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and salloc, which are not ranks
 
 
@@ -33,7 +34,7 @@ def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int,
         that the launcher does not say is 0. None if no launcher has started the process.
     """
     for rank, sizes, local in LAUNCHERS:
-        if environ.get(rank, "").isdigit() and (rank != _SLURM or _is_slurm_task(environ)):
+        if environ.get(rank, "").isdigit() and (rank != SLURM_RANK or _is_slurm_task(environ)):
             return rank, int(environ[rank]), _number(environ, sizes), _number(environ, (local,))
     return None
 
@@ -41,7 +42,7 @@ def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int,
 def ranks(environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of ranks that the launcher of a process says; 1 if there was no launcher."""
     for rank, sizes, _ in LAUNCHERS:
-        if any(environ.get(name) for name in sizes) and (rank != _SLURM or _is_slurm_task(environ)):
+        if any(environ.get(name) for name in sizes) and (rank != SLURM_RANK or _is_slurm_task(environ)):
             return _number(environ, sizes) or 1
     return 1
 
@@ -54,4 +55,4 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int:
 def _is_slurm_task(environ: Mapping[str, str]) -> bool:
     """Return whether the process is a task of a Slurm step: ``srun`` or one of its tasks has started it."""
     step = environ.get("SLURM_STEP_ID", "")
-    return _SLURM in environ and step.isdigit() and int(step) < _SLURM_SPECIAL_STEPS
+    return SLURM_RANK in environ and step.isdigit() and int(step) < _SLURM_SPECIAL_STEPS

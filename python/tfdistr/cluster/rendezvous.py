@@ -41,6 +41,7 @@ from tfdistr.cluster.rendezvous_protocol import (
     tell,
     this_process,
 )
+from tfdistr.cluster.slurm import slurm_cluster_from_env
 from tfdistr.cluster.tf_config_json import load_json, split_address
 from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
 
@@ -92,15 +93,15 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
 
 def cluster_to_join() -> ClusterConfig | None:
-    """Return the cluster that TF_CONFIG describes, as ``cluster_from_env`` does.
+    """Return the cluster that TF_CONFIG describes, or else the cluster of the Slurm step of this process.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is not valid. This process tells the workers in it, because they may
-            wait for this process. A script ends with the error, so there it is raised only when one of the
-            workers knows it, or when ``SEEKING`` seconds have passed.
+        ClusterConfigError: What Slurm says, or TF_CONFIG, is not valid. This process tells the workers in
+            TF_CONFIG, because they may wait for this process. A script ends with the error, so there it is
+            raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
     """
     try:
-        return cluster_from_env()
+        config = cluster_from_env()
     except ClusterConfigError as error:
         peers = _readable_workers(os.environ["TF_CONFIG"])
         if peers:
@@ -112,6 +113,7 @@ def cluster_to_join() -> ClusterConfig | None:
                     log.warning(text, extra=NOTE)
                 telling.join()
         raise
+    return slurm_cluster_from_env() if config is None else config
 
 
 def _readable_workers(text: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from tfdistr._utils.mpi_ranks import ranks
+from tfdistr._utils.mpi_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr._utils.processes import PARENT
 from tfdistr.cluster.config import cluster_from_env
 from tfdistr.communication.mpi_init_timeout import limit
@@ -25,8 +25,13 @@ PRINT_LIBRARY = (
 
 
 def launched_by_mpi() -> bool:
-    """Return whether an MPI launcher started this process as one of several ranks, and mpi4py exists."""
-    return ranks() > 1 and importlib.util.find_spec("mpi4py") is not None
+    """Return whether an MPI launcher started this process as one of several ranks, and mpi4py exists.
+
+    A plain ``srun`` is no MPI launcher: it starts tasks that are not ranks. ``srun --mpi=pmi2`` is one.
+    """
+    told = launcher_of()
+    by_slurm_alone = told is not None and told[0] == SLURM_RANK
+    return ranks() > 1 and not by_slurm_alone and importlib.util.find_spec("mpi4py") is not None
 
 
 def chooses_mpi(communication: str) -> bool:
@@ -80,7 +85,7 @@ def _other_mpi(received: str) -> ClusterStartError:
         f"The {ranks()} processes that the launcher has started must be the ranks of one MPI.",
         received=received,
         fix="Use the mpiexec of that library (python -m mpi4py --mpi-lib names it); with srun, pass "
-        "--mpi=pmi2 or --mpi=pmix, whichever the library speaks.",
+        "--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication=\"ring\".",
     )
 
 

@@ -12,7 +12,7 @@ from tfdistr._utils.arguments import COMMUNICATION, one_of
 from tfdistr._utils.describe import describe
 from tfdistr._utils.mpi_ranks import ranks
 from tfdistr._utils.uninterrupted import import_tensorflow
-from tfdistr.cluster.config import ClusterConfig
+from tfdistr.cluster.config import ClusterConfig, cluster_from_env
 from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.mpi_world import chooses_mpi, world
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -26,6 +26,7 @@ from tfdistr.launch.cores import take_cores
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.parameter_servers import LocalServers
+from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.parameter_server.chief import WorkerSteps, check_data, train_as_chief
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.servers.lost import lost_server
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfdistr")
 
+#: The clusters whose processes tfdistr starts.
+Startable = LocalCluster | MpiCluster | SlurmCluster
 OnEventOfJob = Callable[[dict[str, Any]], object]
 
 
@@ -161,17 +164,19 @@ class Kind:
         )
 
     def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
-        if not isinstance(cluster, LocalCluster | MpiCluster):
+        if not isinstance(cluster, Startable):
             raise ArgumentError(
-                "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
+                "`cluster` must be what local_cluster(), mpi_cluster() or slurm_cluster() returns, or be "
+                "left out.",
                 received=describe(cluster),
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )
-        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=isinstance(cluster, MpiCluster))
+        peers = not isinstance(cluster, LocalCluster)
+        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=peers)
         self._check_started(cluster, communication, options)
 
     def _check_started(
-        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+        self, cluster: Startable, communication: str, options: Mapping[str, Any]
     ) -> None:
         self.backend(cluster, communication)  # fails before anything is written or started
 
@@ -189,7 +194,8 @@ class Kind:
         """Check the size of the cluster that this process joins; return its number of workers."""
         workers = config.num_workers if config else 1
         ps = len(config.jobs.get("ps", ())) if config else 0
-        where = "TF_CONFIG" if config else "no cluster and no TF_CONFIG"
+        joins = "TF_CONFIG" if cluster_from_env() else "the step of Slurm"
+        where = joins if config else "no cluster and no TF_CONFIG"
         peers = config is not None and "chief" not in config.jobs
         self._check_fits(workers, ps, where, peers=peers)
         return workers
@@ -199,7 +205,7 @@ class Kind:
 
     # --- How jobs are trained
 
-    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    def backend(self, cluster: Startable, communication: str) -> Backend:
         """The backend that starts the processes of ``cluster`` and carries their exchange."""
         return choose_backend(cluster, communication)
 
@@ -302,7 +308,7 @@ class ParameterServer(Kind):
         return f"The strategy {self.name!r} needs parameter servers."
 
     def _check_started(
-        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+        self, cluster: Startable, communication: str, options: Mapping[str, Any]
     ) -> None:
         ServerOptions(**options).check_workers(cluster.workers)
 
@@ -311,7 +317,7 @@ class ParameterServer(Kind):
         ServerOptions(**options).check_workers(workers)
         return workers
 
-    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    def backend(self, cluster: Startable, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 
@@ -355,7 +361,7 @@ class ModelParallel(Kind):
         return f"The strategy {self.name!r} trains in one process; ranks of MPI cannot compute for it."
 
     def _check_started(
-        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+        self, cluster: Startable, communication: str, options: Mapping[str, Any]
     ) -> None:
         check_placement(options.get("placement"), cluster.workers)
 
@@ -366,7 +372,7 @@ class ModelParallel(Kind):
     def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
         return 1
 
-    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    def backend(self, cluster: Startable, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 

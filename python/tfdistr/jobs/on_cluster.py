@@ -25,6 +25,7 @@ from tfdistr.jobs.trained import Trained
 from tfdistr.launch.backend import Backend, backend_path
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 
@@ -69,7 +70,7 @@ class PlainSummary:
 
 
 def fit_on_cluster(
-    job: Job, kind: Kind, cluster: LocalCluster | MpiCluster, caller: Caller, run_dir: Path
+    job: Job, kind: Kind, cluster: LocalCluster | MpiCluster | SlurmCluster, caller: Caller, run_dir: Path
 ) -> FitResult:
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
@@ -119,7 +120,7 @@ def fit_on_cluster(
 def _result(
     job: Job,
     rows: list[dict[str, Any]],
-    cluster: LocalCluster | MpiCluster,
+    cluster: LocalCluster | MpiCluster | SlurmCluster,
     summary: Summary,
     caller: Caller,
     run_dir: Path,

@@ -14,6 +14,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.process import log_path
+from tfdistr.launch.slurm_cluster import SlurmCluster
 
 _temporary: set[Path] = set()
 
@@ -31,7 +32,7 @@ def make_run_dir(
         ArgumentError: ``run_dir`` exists and is not empty, or others can write to it.
     """
     if run_dir is None:
-        parent = os.getcwd() if isinstance(cluster, MpiCluster) else None
+        parent = os.getcwd() if isinstance(cluster, MpiCluster | SlurmCluster) else None
         folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
         _temporary.add(folder)
         return folder

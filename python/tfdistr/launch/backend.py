@@ -10,6 +10,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import attrs
+
 from tfdistr.communication.mpi_world import PRINT_LIBRARY, no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch.cluster import Cluster
@@ -17,6 +19,8 @@ from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
 from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
+from tfdistr.launch.slurm_cluster import SlurmCluster
+from tfdistr.launch.slurm_programs import has_mpi4py, mpi_of_srun
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Backend:
         return f"communication: {name}, because {self.reason}"
 
 
-def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+def choose_backend(cluster: LocalCluster | MpiCluster | SlurmCluster, communication: str) -> Backend:
     """Choose the backend of ``cluster`` for the ``communication`` that the user has passed.
 
     "auto" chooses MPI if mpi4py, its library and mpiexec are there, and the workers see no GPU: NCCL is
@@ -46,8 +50,10 @@ def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Ba
 
     Raises:
         ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi".
-        ClusterStartError: MPI is needed, and is not there.
+        ClusterStartError: MPI is needed, and is not there; or the allocation of Slurm is too small.
     """
+    if isinstance(cluster, SlurmCluster):
+        return _choose_of_slurm(cluster, communication)
     if isinstance(cluster, MpiCluster):
         if communication not in ("auto", "mpi"):
             raise ArgumentError(
@@ -73,6 +79,32 @@ def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Ba
     asked = communication == "mpi"
     reason = "the caller asked for it" if asked else "MPI is here, and the workers see no GPU"
     return Backend("mpi", LocalMpi(cluster), reason)
+
+
+def _choose_of_slurm(cluster: SlurmCluster, communication: str) -> Backend:
+    cluster.check()
+    if cluster.workers == 1 and communication in ("auto", "mpi"):
+        return Backend("auto", cluster, "one worker has none to talk to")
+    if communication not in ("auto", "mpi"):
+        return Backend(communication, cluster, "the caller asked for it")
+    if communication == "auto" and cluster.sees_gpus:
+        return Backend("auto", cluster, "the workers see a GPU")
+    library, error = _library(sys.executable) if has_mpi4py() else ("", "no mpi4py")
+    option, why = (None, error) if error is not None else mpi_of_srun(library, len(cluster.counts))
+    if option is not None:
+        asked = communication == "mpi"
+        reason = (
+            "the caller asked for it" if asked else f"srun --mpi={option} starts MPI, and there is no GPU"
+        )
+        return Backend("mpi", attrs.evolve(cluster, mpi=option), reason)
+    if communication == "mpi":
+        raise ClusterStartError(
+            'communication="mpi" needs an MPI library that mpi4py and srun can use.',
+            received=why,
+            fix='Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
+            "(srun --mpi=list).",
+        )
+    return Backend("auto", cluster, f"MPI cannot be used here: {why}")
 
 
 def backend_path(run_dir: str | os.PathLike[str]) -> Path:

@@ -16,6 +16,7 @@ from tfdistr._utils.processes import usable_cores
 from tfdistr.errors import ArgumentError
 
 _SHARE = "TFDISTR_CORES"
+_BY_SLURM = "slurm"
 # TensorFlow's own variables for the threads within one operation, and for operations side by side.
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
@@ -40,24 +41,40 @@ def _check_enough(workers: int, each: int, available: int) -> None:
         )
 
 
-def share_of(index: int, workers: int, cores_per_worker: int | None) -> dict[str, str]:
-    """The environment variable with the share of the cores of worker ``index`` on a machine."""
-    return {_SHARE: f"{index} {workers} {cores_per_worker or 0}"}
+def share_of(
+    index: int, workers: int, cores_per_worker: int | None, *, by_slurm: bool = False
+) -> dict[str, str]:
+    """The environment variable with the share of the cores of worker ``index`` on a machine.
+
+    Args:
+        index: The index of the worker among the workers of its machine.
+        workers: The number of workers of the machine.
+        cores_per_worker: The number of cores of each; None for a fair share.
+        by_slurm: Whether Slurm starts the worker. Most Slurms bind each task to its own cores.
+    """
+    return {_SHARE: f"{index} {workers} {cores_per_worker or 0}" + f" {_BY_SLURM}" * by_slurm}
+
+
+def _is_bound(words: list[str], usable: int) -> bool:
+    """Return whether Slurm has bound this worker to its own cores, so that there are none to share."""
+    cores = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return words[3:] == [_BY_SLURM] and cores.isdecimal() and usable <= max(1, int(cores) // int(words[1]))
 
 
 def take_cores() -> list[int]:
     """Bind this worker to its share of the cores, with as many threads, before TensorFlow starts.
 
     Returns:
-        The cores; all usable cores if no launcher has set a share.
+        The cores; all usable cores if no launcher has set a share, or if Slurm has bound this task to them.
 
     Raises:
         ArgumentError: This machine has too few cores.
     """
     usable = usable_cores()
-    if _SHARE not in os.environ:
+    words = os.environ.get(_SHARE, "").split()
+    if not words or _is_bound(words, len(usable)):
         return usable
-    index, workers, each = map(int, os.environ[_SHARE].split())
+    index, workers, each = map(int, words[:3])
     _check_enough(workers, each, len(usable))
     each = each or max(1, len(usable) // workers)
     own = [usable[(index * each + core) % len(usable)] for core in range(each)]

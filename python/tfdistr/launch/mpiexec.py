@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tfdistr._utils.log_tail import Tail
 from tfdistr._utils.trusted_files import create_private
@@ -108,17 +108,34 @@ def version_of(mpiexec: str) -> str:
     return said.stdout + said.stderr
 
 
+class JobOfRanks(Protocol):
+    """What starts ranks, as a rank sees it: mpiexec, or srun.
+
+    Attributes:
+        failure: The error of the launcher, if there is one.
+        signs_of_life: Whether ranks give signs of life.
+    """
+
+    failure: TfdistrError | None
+    signs_of_life: bool
+
+    def look(self) -> None: ...
+    def end(self, *, kill: bool) -> None: ...
+    def reap(self) -> None: ...
+    def error(self) -> TfdistrError | None: ...
+
+
 class Rank:
     """A worker that mpiexec has started, on this machine or another, with the interface of `Worker`.
 
     Args:
-        job: The mpiexec.
+        job: The mpiexec, or the srun.
         index: The index of the worker, which is its rank.
         host: The machine on which the worker runs.
         run_dir: The directory of the run.
     """
 
-    def __init__(self, job: Mpiexec, index: int, host: str, run_dir: Path) -> None:
+    def __init__(self, job: JobOfRanks, index: int, host: str, run_dir: Path) -> None:
         self.index = index
         self.host = host
         self.log = log_path(run_dir, index)

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
 from tfdistr._utils.processes import process_state
 from tfdistr._utils.uninterrupted import uninterrupted
@@ -45,6 +45,14 @@ class Worker(Protocol):
     def signal_group(self, number: signal.Signals) -> None: ...
     def reap(self) -> None: ...
     def launch_error(self) -> TfdistrError | None: ...
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A worker whose launcher has news for the user."""
+
+    def news(self) -> list[str]:
+        """What the user should know since the last call."""
 
 
 class WorkerProcess:

@@ -39,6 +39,8 @@ _UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "_u
 _MPI_NAMES = os.path.join(_UTILS, "mpi_names.py")
 _MPI_RANKS = os.path.join(_UTILS, "mpi_ranks.py")
 _CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm", "client.py")
+# The variables in which MPICH and Slurm tell a rank the name of its host.
+_HOST = ("PMI_HOSTNAME", "SLURMD_NODENAME")
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 end_with_parent = runpy.run_path(os.path.join(_UTILS, "processes.py"))["end_with_parent"]
 
@@ -187,7 +189,7 @@ def rank(run_dir: str) -> int:
     """Run the worker for the rank of this process."""
     variables = runpy.run_path(_MPI_RANKS)["RANKS"]
     index = next((os.environ[name] for name in variables if os.environ.get(name)), None)
-    host = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
+    host = next(filter(None, map(os.environ.get, _HOST)), socket.gethostname())
     if index is None:
         none = ", ".join(variables)
         print(f"mpiexec does not tell a process its rank, in none of {none}.", file=sys.stderr)
@@ -213,7 +215,7 @@ def rank(run_dir: str) -> int:
         say(failed=str(error), missing=missing)
         _linger()
         return 1
-    say(pid=child.pid)
+    say(pid=child.pid, step=os.environ.get("SLURM_STEP_ID", ""))
     if spec["signs_of_life"]:
         threading.Thread(target=_live, args=(say,), daemon=True).start()
     watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process

@@ -23,7 +23,7 @@ from tfdistr.errors import (
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.events import EventReader, events_path
 from tfdistr.launch.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
-from tfdistr.launch.process import GRACE, Worker, log_path, scratch_path, stop
+from tfdistr.launch.process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.launch.rank_guard import SIGN_OF_LIFE
 
 POLL = 0.05
@@ -174,6 +174,7 @@ class _Generation:
         for event in self._events.poll():
             self._take(event)
         self._follow()
+        self._show_news()
         for process in self._processes:
             code = process.exit_code
             well = STOPPED_STATUS if self.stopped else 0
@@ -291,6 +292,12 @@ class _Generation:
                 fix="See in the log what it waits for, or pass a larger `start_timeout`.",
             )
             raise _without(error, late, self._processes)
+
+    def _show_news(self) -> None:
+        """Show what the launcher of the workers says of itself, such as the state of its queue."""
+        for process in self._processes:
+            for line in process.news() if isinstance(process, Announcing) else ():
+                self._notify({"worker": None, "event": "log", "time": time.time(), "line": line})
 
     def _follow(self, final: bool = False) -> None:
         for worker, output in self._outputs.items():

@@ -57,7 +57,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     TensorFlow, build and compile the model inside ``strategy.scope()``, and call ``fit``, ``evaluate``
     and ``predict`` on every worker with the same arguments and the same dataset (batched with the global
     batch size). Each worker then takes its rows of each batch, and the weights, the metrics and the
-    predictions equal the results of one worker. With no TF_CONFIG it is a strategy for one worker.
+    predictions equal the results of one worker. Without TF_CONFIG, the processes that
+    ``mpiexec`` or ``srun`` has started are the workers; without these, it is a strategy for one worker.
 
     Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with or without
     a ``seed`` argument. Without a global seed, several workers draw a common one, which enters every order.

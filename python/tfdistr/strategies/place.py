@@ -5,19 +5,23 @@ The first of these sources that knows the place answers:
 1. the strategy in whose scope the call is;
 2. the cluster in TF_CONFIG;
 3. the last strategy for several workers that this process has made;
-4. the launcher that has started this process as a rank: ``mpiexec``, or ``srun``.
+4. the launcher that has started this process: ``mpiexec`` as a rank, ``srun`` as a rank or a task.
 
 If no source knows it, the process is alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from typing import Any, NamedTuple
 
 from tfdistr._utils.mpi_ranks import launcher_of, ranks
 from tfdistr.cluster.config import cluster_from_env
+from tfdistr.cluster.slurm import place_in_step
+from tfdistr.communication.mpi_world import launched_by_mpi
+from tfdistr.errors import ClusterConfigError
 
 
 class Place(NamedTuple):
@@ -122,7 +126,12 @@ def _of_strategy(strategy: Any, by: str) -> Place | None:
 
 
 def _of_launcher() -> Place | None:
+    by = "the launcher of this process"
+    with contextlib.suppress(ClusterConfigError):  # the error of who joins says more
+        step = None if launched_by_mpi() else place_in_step()
+        if step is not None:
+            return Place(*step, step[0] == 0, by)
     told, workers = launcher_of(), ranks()
     if told is None or not told[1] < workers:
         return None
-    return Place(told[1], workers, told[1] == 0, "the launcher of this process")
+    return Place(told[1], workers, told[1] == 0, by)

@@ -168,7 +168,8 @@ SHELL = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
         ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}, 1),
         (SHELL | {"SLURM_STEP_ID": "0"}, 4),  # srun
         (SHELL | {"SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, 2),  # srun -n 2
-        (SHELL | {"SLURM_STEP_ID": "0", "PMI_SIZE": "3"}, 3),  # mpiexec in a task
+        (SHELL | {"SLURM_STEP_ID": "0", "PMI_RANK": "0", "PMI_SIZE": "4"}, 4),  # srun --mpi=pmi2
+        (SHELL | {"SLURM_STEP_ID": "0", "PMI_RANK": "0", "PMI_SIZE": "3"}, 3),  # mpiexec in a task
         ({"PMI_SIZE": "many"}, 1),
     ],
 )
@@ -181,7 +182,8 @@ def test_how_many_ranks_there_are(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert ranks_of_launcher() == number
-    assert chooses_mpi("auto") == (number > 1)
+    by_mpi = any(name.startswith("PMI_") for name in environment)  # a plain srun starts no ranks of MPI
+    assert chooses_mpi("auto") == (number > 1 and by_mpi)
 
 
 # --- Workers that distributed_fit() starts

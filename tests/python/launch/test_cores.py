@@ -53,6 +53,26 @@ class TestTake:
         workers = 2 * len(CORES)
         assert [taken(index, workers, None)[0] for index in range(workers)] == [[core] for core in CORES * 2]
 
+    def test_cores_to_which_slurm_has_bound_a_task_are_not_shared_again(self, monkeypatch):
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(2 * len(CORES)))
+        for name, value in share_of(1, 2, 2 * len(CORES), by_slurm=True).items():
+            monkeypatch.setenv(name, value)
+        assert take_cores() == CORES
+
+    @pytest.mark.skipif(len(CORES) < 2, reason="there is one core")
+    def test_cores_to_which_slurm_has_bound_nobody_are_shared(self, taken, monkeypatch):
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(len(CORES)))
+        for name, value in share_of(1, len(CORES), None, by_slurm=True).items():
+            monkeypatch.setenv(name, value)
+        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+            monkeypatch.setenv(name, "")
+            monkeypatch.delenv(name)
+        try:
+            assert take_cores() == [CORES[1]]
+        finally:
+            for thread in os.listdir("/proc/self/task"):
+                os.sched_setaffinity(int(thread), CORES)
+
     def test_so_many_as_asked_for(self, taken):
         assert taken(len(CORES) - 1, len(CORES), 1) == ([CORES[-1]], "1", "1")
 

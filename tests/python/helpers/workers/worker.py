@@ -200,7 +200,8 @@ def talk() -> None:
 
 def wait_for_all() -> None:
     """Wait until every worker is ready, however slow the machine is."""
-    ranks = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE")
+    sizes = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+    ranks = next(filter(None, map(os.environ.get, sizes)), None)
     workers = int(ranks) if ranks else len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
     reader, ready = EventReader(run_dir, workers), set()
     while len(ready) < workers:

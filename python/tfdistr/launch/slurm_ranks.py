@@ -1,0 +1,233 @@
+"""Workers that srun starts: what they report, how they end, and the error if they are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfdistr._utils.log_tail import Tail
+from tfdistr._utils.trusted_files import create_private
+from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.launch import rank_guard
+from tfdistr.launch.mpiexec import Rank
+from tfdistr.launch.process import log_path
+from tfdistr.launch.slurm_programs import names
+
+_LAST_LINES = 10
+# The line in which srun names a node that Slurm has lost.
+_LOST_NODE = re.compile(r"\s*srun: error: Node failure on (\S+)")
+# What MPICH and Slurm say of ranks that are ended, which says nothing of the reason.
+_NOISE = (
+    "srun: Job step aborted",
+    "srun: launch/slurm:",
+    "srun: got SIGCONT",
+    "srun: forcing job termination",
+)
+
+
+class SlurmRank(Rank):
+    """A task of srun that is a worker. Its guard names its node, and its step."""
+
+    step = ""
+
+    def __init__(self, job: Ranks, index: int, run_dir: Path) -> None:
+        super().__init__(job, index, "a node of Slurm", run_dir)
+        self._ranks = job
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Process a message of its guard."""
+        self.host = str(message.get("host", self.host))
+        self.step = str(message.get("step", self.step))
+        super().take(message)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its last sign of life, beyond those that signs may come late."""
+        return max(0.0, super().silent_for - self._ranks.late)
+
+    def news(self) -> list[str]:
+        """The news of its job, which no other rank tells again."""
+        return self._ranks.news()
+
+    def begin(self) -> None:
+        """Count its seconds from now: before, its job was in the queue."""
+        self._started = time.monotonic()
+
+
+class Ranks:
+    """The tasks of one srun, as their launcher sees them. The base of `Srun` and of `Batch`.
+
+    Args:
+        command: The command of a worker; the run directory and the index are added.
+        run_dir: The directory of the run, which all nodes see.
+        environments: Environment variables for each worker.
+        log: The name of the file with the output of srun, in the folder of the logs.
+
+    Attributes:
+        ranks: The workers.
+        failure: The error of the launcher, if there is one.
+        signs_of_life: Whether the ranks give signs of life: Slurm reports the loss of a node late.
+        late: Seconds that the signs of life may come late.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        run_dir: str | os.PathLike[str],
+        environments: Sequence[Mapping[str, str]],
+        log: str,
+    ) -> None:
+        self.failure: TfdistrError | None = None
+        self.signs_of_life = True
+        self.late = 0.0
+        self._folder = Path(run_dir).absolute()
+        self.ranks = [SlurmRank(self, index, self._folder) for index in range(len(environments))]
+        self._log = log_path(self._folder, 0).with_name(log)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._log.write_bytes(b"")
+        for rank in self.ranks:
+            rank.log.write_bytes(b"")  # removes the log of an earlier run
+        # The values may be secret: neither a script nor a command line, which others see, has them.
+        spec = {"command": list(command), "environments": [dict(env) for env in environments],
+                "signs_of_life": True, "warm": [None] * len(environments)}  # fmt: skip
+        with create_private(self._folder / rank_guard.SPEC, "w") as file:
+            json.dump(spec, file)
+        self._output = Tail(self._log)
+        self._lines: list[str] = []
+
+    @property
+    def guard(self) -> list[str]:
+        """The command of a task."""
+        return [sys.executable, "-I", "-S", rank_guard.__file__, "rank", os.fspath(self._folder)]
+
+    def look(self) -> None:
+        """Look at the ranks; a subclass reads their output."""
+        raise NotImplementedError
+
+    def end(self, *, kill: bool) -> None:
+        """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
+        raise NotImplementedError
+
+    def reap(self) -> None:
+        """Wait until nothing of the ranks is left."""
+        raise NotImplementedError
+
+    def error(self) -> TfdistrError | None:
+        """The error if a worker could not be started, or was lost."""
+        return self.failure
+
+    def news(self) -> list[str]:
+        """What the user should know of the queue since the last call."""
+        return []
+
+    def _read(self, *, final: bool) -> None:
+        """Read the output since the last call."""
+        for line in self._output.lines(final=final):
+            if line.startswith(rank_guard.MARK):
+                with contextlib.suppress(ValueError, KeyError, IndexError):
+                    message = json.loads(line.removeprefix(rank_guard.MARK))
+                    self.ranks[message["rank"]].take(message)
+            elif line.strip():
+                self._lines.append(line)
+
+    def _lose(self, what: str, fix: str | None = None) -> None:
+        """Note that the ranks that have not ended are lost; ``what`` has ended, and says how."""
+        lost = [rank for rank in self.ranks if rank.exit_code is None]
+        if self.failure is None and lost:
+            self.failure = lost_error(what, self._lines, self.ranks, lost, fix)
+        for rank in lost:
+            rank.end(1)
+
+
+def lost_error(
+    what: str, lines: Sequence[str], ranks: Sequence[Rank], lost: Sequence[Rank], fix: str | None = None
+) -> ClusterStartError | WorkerFailedError:
+    """The error for ranks that were lost.
+
+    Args:
+        what: What has ended, and how: "srun ended with status 1".
+        lines: The lines that srun has printed.
+        ranks: All ranks.
+        lost: The ranks that had not ended.
+        fix: What the user can do.
+    """
+    never = [rank for rank in lost if not rank.pid]
+    said = "\n".join(f"  {line}" for line in _telling(lines)) or "  (nothing)"
+    if never:
+        return ClusterStartError(
+            f"Slurm must start all {len(ranks)} workers, and the job must not end before they do.",
+            received=f"{what} without workers {', '.join(str(rank.index) for rank in never)}. "
+            f"Its last lines:\n{said}",
+            fix=fix
+            or "See in these lines what Slurm names. Each node must have this Python and tfdistr at the same "
+            f"path: {sys.executable}.",
+        )
+    nodes = [match[1] for line in lines if (match := _LOST_NODE.match(line))]
+    silent = max(lost, key=lambda rank: rank.silent_for)
+    if silent.silent_for > 3 * rank_guard.SIGN_OF_LIFE:
+        nodes.append(silent.host)
+    there = [rank for rank in lost if rank.host in nodes]
+    first = there[0] if there else None
+    who = f"Worker{'s' * (len(lost) > 1)} {', '.join(f'{rank.index} on {rank.host}' for rank in lost)}"
+    node = f", after the loss of node {names(nodes)}" if there else ""
+    return WorkerFailedError(
+        f"{who} {'were' if len(lost) > 1 else 'was'} lost: {what}{node}.\n\nIts last lines:\n{said}",
+        worker=first.index if first else None,
+        host=first.host if first else "unknown",
+        pid=first.pid if first else None,
+        log=str(first.log) if first else None,
+        fix=fix or "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
+    )
+
+
+def _telling(lines: Sequence[str]) -> list[str]:
+    plain = [line for line in lines if not line.startswith(_NOISE)] or list(lines)
+    return plain[-_LAST_LINES:]
+
+
+def srun_line(
+    counts: Sequence[int], *, cores: int | None, mpi: str, exclude: Sequence[str] = (), local: bool = True
+) -> list[str]:
+    """The command by which srun starts the ranks; the program of a rank follows.
+
+    Args:
+        counts: The number of workers on each node.
+        cores: The number of cores of each worker; None for the number that Slurm gives.
+        mpi: What starts MPI: "pmi2", "pmix" or "none".
+        exclude: Nodes of the allocation that get no worker.
+        local: Whether srun runs in an allocation in which other steps may run.
+    """
+    line = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--distribution=block", "--export=ALL",
+            f"--mpi={mpi}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]  # fmt: skip
+    if len(set(counts)) == 1:
+        line.append(f"--ntasks-per-node={counts[0]}")
+    if cores is not None:
+        line.append(f"--cpus-per-task={cores}")
+    if exclude:
+        line.append(f"--exclude={','.join(exclude)}")
+    if local:
+        line.append("--overlap")  # the step of a shell has the cores otherwise
+    return line
+
+
+def how_ended(status: int) -> str:
+    """How a program ended, as a shell writes its status."""
+    number = -status if status < 0 else status - 128
+    if number in set(signal.Signals):
+        return f"on {socket.gethostname()} was killed by {signal.Signals(number).name}"
+    return f"ended with status {status}"
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """A command as a line of a shell script."""
+    return shlex.join(words)

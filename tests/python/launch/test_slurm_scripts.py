@@ -1,0 +1,227 @@
+"""Scripts that train by Slurm: the numbers are those of one process, also after the job was queued again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import slurm_lab
+from launched import wait_for
+
+import tfdistr
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+
+DOCS = Path(__file__).parents[3] / "docs" / "engines" / "slurm.md"
+#: The model and the call of all scripts here.
+SCRIPT = """
+import json, sys
+import numpy as np
+import tfdistr
+
+def model():
+    import keras
+    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+if __name__ == "__main__":
+    options = eval(sys.argv[2])
+    fit = tfdistr.distributed_fit(
+        model, tfdistr.load_dataset("digits"), batch_size=64, epochs=2, seed=1, verbose=0, **options
+    )
+    if tfdistr.is_chief():
+        weights = [weight.tolist() for weight in fit.model.get_weights()]
+        with open(sys.argv[1], "w") as file:
+            hosts = [worker["host"] for worker in fit.workers]
+            json.dump({"weights": weights, "loss": fit.history["loss"], "hosts": hosts,
+                       "communication": fit.params["communication"], "workers": fit.params["workers"]}, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[slurm_lab.Lab]:
+    reason = slurm_lab.missing()
+    if reason:
+        pytest.skip(f"no Slurm to test with: {reason}")
+    with pytest.MonkeyPatch.context() as patch, slurm_lab.lab() as made:
+        for name in list(os.environ):
+            if name.startswith(("SLURM_", "SBATCH_", "PMI", "TF_CONFIG")):
+                patch.delenv(name)
+        for name, value in made.env.items():
+            patch.setenv(name, value)
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one process gives."""
+    return run(tmp_path_factory.mktemp("one"))
+
+
+def run(folder: Path, *before: str, options: str = "{}") -> dict[str, Any]:
+    """Run the script after the words ``before``, and return what it wrote."""
+    script, result = folder / "train.py", folder / "result.json"
+    script.write_text(SCRIPT)
+    ended = subprocess.run(
+        [*before, sys.executable, str(script), str(result), options],
+        capture_output=True, text=True, timeout=400, cwd=folder,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "slurmstepd" not in ended.stderr
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
+    for one, other in zip(found["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+# --- srun itself
+
+
+@pytest.mark.parametrize(
+    ("line", "communication"),
+    [
+        ("srun -N3 -n3", "ring"),
+        ("srun -N2 -n3 -m cyclic", "ring"),
+        ("srun -N2 -n4 --ntasks-per-node=2 -m plane=1", "ring"),
+        ("srun -N2 -n2 --mpi=pmi2", "mpi"),
+    ],
+)
+def test_tasks_of_srun_train_together(
+    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any], line: str, communication: str
+) -> None:
+    found = run(tmp_path, *line.split())
+    assert (found["workers"], found["communication"]) == (int(line.split("-n")[1].split()[0]), communication)
+    assert_same(found, expected)
+
+
+def test_two_steps_of_a_job_train_at_the_same_time(
+    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    step = "srun --exact -N2 -n2 {python} train.py {result} '{{}}' &"
+    lines = [step.format(python=sys.executable, result=tmp_path / name) for name in ("one", "two")]
+    both = f"cd {tmp_path}; {' '.join(lines)} wait"
+    lab.run("salloc", "-N2", "-n4", "--ntasks-per-node=2", "sh", "-c", both)
+    for name in ("one", "two"):
+        assert_same(json.loads((tmp_path / name).read_text()), expected)
+
+
+# --- slurm_cluster()
+
+
+@pytest.mark.parametrize("where", ["batch", "allocation"])
+@pytest.mark.parametrize("communication", ["mpi", "ring"])
+def test_workers_of_a_cluster(
+    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any], where: str, communication: str
+) -> None:
+    before = ["salloc", "-Q", "-N2"] if where == "allocation" else []
+    cluster = "tfdistr.slurm_cluster(nodes=2)"
+    found = run(tmp_path, *before, options=f"dict(cluster={cluster}, communication={communication!r})")
+    assert (found["hosts"], found["communication"]) == (["n9", "n10"], communication)
+    assert_same(found, expected)
+
+
+def test_a_failed_job_is_submitted_again_and_goes_on(
+    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]
+) -> None:
+    """A worker is killed after the first epoch, once."""
+    kill = (
+        "__import__('keras').callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epoch == 1 "
+        "and not __import__('os').path.exists('once') and (open('once', 'w').close(), "
+        "__import__('os').kill(__import__('os').getpid(), 9)))"
+    )
+    cluster = "tfdistr.slurm_cluster(nodes=2)"
+    found = run(
+        tmp_path,
+        options=f"dict(cluster={cluster}, max_restarts=1, callbacks=lambda: [tfdistr.chief_only({kill})])",
+    )
+    assert (tmp_path / "once").exists()
+    assert_same(found, expected)
+
+
+# --- R
+
+
+def test_r_workers(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]) -> None:
+    rscript = shutil.which("Rscript")
+    if rscript is None:
+        pytest.skip("no Rscript")
+    code = """
+    library(tfdistr)
+    model <- function() {
+      keras <- reticulate::import("keras")
+      made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
+      made$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+      made
+    }
+    fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, epochs = 2, seed = 1, verbose = 0,
+                           cluster = slurm_cluster(nodes = 2))
+    cat(sprintf("%.9g", fit$history$loss), fit$workers$host, "\\n")
+    """
+    ended = subprocess.run(
+        [rscript, "-e", code], capture_output=True, text=True, timeout=500, cwd=tmp_path,
+        env={**os.environ, "RETICULATE_PYTHON": os.environ.get("RETICULATE_PYTHON", sys.executable)},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    *losses, first, second = ended.stdout.split("\n")[-2].split()
+    assert (first, second) == ("n9", "n10")
+    np.testing.assert_allclose([float(loss) for loss in losses], expected["loss"], rtol=1e-6)
+
+
+# --- A job that Slurm ends and queues again
+
+
+def block(name: str) -> str:
+    """A block of the documentation whose first lines have ``name``."""
+    found = re.findall(r"```\w+\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (one,) = [text for text in found if name in text]
+    return str(one)
+
+
+def test_the_script_of_the_documentation_goes_on_after_its_time_limit(
+    lab: slurm_lab.Lab, tmp_path: Path
+) -> None:
+    script, train = block("--signal=B:TERM@60"), block("resume=True")
+    # As it is, but shorter: 70 s of training, of which a run may have 60 s.
+    sleep = "keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: __import__('time').sleep(5))"
+    train, changed = re.subn(r"epochs=\d+", f"epochs=14, callbacks=lambda: [{sleep}]", train)
+    assert changed == 1
+    (tmp_path / "train.py").write_text(train)
+    script, changed = re.subn(r"--time=\S+", "--time=2", script)
+    assert changed == 1
+    (tmp_path / "job.sh").write_text(script)
+    number = lab.run("sbatch", "--parsable", f"--chdir={tmp_path}", f"{tmp_path}/job.sh").strip()
+    output = tmp_path / f"slurm-{number}.out"
+    assert wait_for(lambda: output.exists() and "14 epochs" in output.read_text(), 400), output.read_text()
+    said = output.read_text()
+    assert "The job was told to end (SIGTERM) and has saved what it has" in said
+    restarts = lab.run("scontrol", "--oneliner", "show", "job", number)
+    assert int(re.findall(r" Restarts=(\d+) ", restarts)[0]) >= 1
+    digits = tfdistr.load_dataset("digits")
+    one = tfdistr.distributed_fit(_model, digits, batch_size=64, epochs=14, seed=1, verbose=0)
+    (loss,) = set(re.findall(r"last loss ([\d.]+)", said))
+    np.testing.assert_allclose(float(loss), one.history["loss"][-1], rtol=1e-5)
+
+
+def _model() -> Any:
+    import keras
+
+    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
