@@ -30,6 +30,7 @@ _MODULES = {
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
+    "SshCluster": "launch.ssh_cluster",
     "StepTimeoutError": "errors",
     "Task": "cluster.config",
     "TfdistrError": "errors",
@@ -53,6 +54,7 @@ _MODULES = {
     "r_function": "_utils.r_function",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
+    "ssh_cluster": "launch.ssh_cluster",
     "steps_per_epoch": "data.steps",
     "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster.config",
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     from tfdistr.launch.local import local_cluster as local_cluster
     from tfdistr.launch.mpi_cluster import MpiCluster as MpiCluster
     from tfdistr.launch.mpi_cluster import mpi_cluster as mpi_cluster
+    from tfdistr.launch.ssh_cluster import SshCluster as SshCluster
+    from tfdistr.launch.ssh_cluster import ssh_cluster as ssh_cluster
     from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.strategies.callbacks import chief_only as chief_only

@@ -30,6 +30,7 @@ NAMES = {
     "python_function": "_utils.function_files",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
+    "ssh_cluster": "launch.ssh_cluster",
     "steps_per_epoch": "data.steps",
     "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster.config",

@@ -28,7 +28,7 @@ from tfdistr.cluster.tf_config_json import split_address
 from tfdistr.communication.mpi_world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.launch.gpus import visible_gpus
-from tfdistr.launch.mpi_cluster import check_hosts
+from tfdistr.launch.hosts import check_hosts
 from tfdistr.launch.mpiexec import find_mpiexec
 
 #: Clocks may differ by this many seconds. With a larger difference, logs of several workers do not compare.

@@ -14,6 +14,7 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.ssh_cluster import SshCluster
 
 if TYPE_CHECKING:
     import keras
@@ -24,7 +25,7 @@ def distributed_fit(
     x: Any,
     y: Any = None,
     *,
-    cluster: LocalCluster | MpiCluster | None = None,
+    cluster: LocalCluster | MpiCluster | SshCluster | None = None,
     strategy: str = "multi_worker_mirrored",
     batch_size: int | None = 32,
     per_worker_batch_size: int | None = None,
@@ -85,7 +86,8 @@ def distributed_fit(
             function that makes it can go to workers. Each worker makes the whole batches of Python code, on
             the thread that trains, and takes its rows.
         y: Targets, if ``x`` is arrays.
-        cluster: Where to train: ``local_cluster(workers=4)`` or ``mpi_cluster(["a", "b"])``.
+        cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])`` or
+            ``ssh_cluster(["a", "b"])``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
             workers of a cluster). "parameter_server" needs ``local_cluster(workers=2, ps=1)``, or a TF_CONFIG
@@ -134,8 +136,8 @@ def distributed_fit(
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless
-            the job failed. For ``mpi_cluster()`` it is in the working directory, which all hosts
-            must see.
+            the job failed. For ``mpi_cluster()`` and ``ssh_cluster()`` it is in the working directory, which
+            all hosts must see.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the
             same bits. None means never; with ``max_restarts`` or ``resume`` it means "epoch".

@@ -22,8 +22,8 @@ from tfdistr.jobs.on_cluster import PlainSummary, Summary
 from tfdistr.jobs.result import FitResult
 from tfdistr.launch.backend import Backend, backend_path, choose_backend
 from tfdistr.launch.cores import take_cores
+from tfdistr.launch.hosts import WorkersOnHosts
 from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.parameter_servers import LocalServers
 from tfdistr.parameter_server.chief import WorkerSteps, check_data, train_as_chief
 from tfdistr.parameter_server.options import ServerOptions
@@ -160,17 +160,19 @@ class Kind:
         )
 
     def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
-        if not isinstance(cluster, LocalCluster | MpiCluster):
+        if not isinstance(cluster, LocalCluster | WorkersOnHosts):
             raise ArgumentError(
-                "`cluster` must be what local_cluster() or mpi_cluster() returns, or be left out.",
+                "`cluster` must be what local_cluster(), mpi_cluster() or ssh_cluster() returns, or be left "
+                "out.",
                 received=describe(cluster),
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )
-        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=isinstance(cluster, MpiCluster))
+        peers = isinstance(cluster, WorkersOnHosts)
+        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=peers)
         self._check_started(cluster, communication, options)
 
     def _check_started(
-        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+        self, cluster: LocalCluster | WorkersOnHosts, communication: str, options: Mapping[str, Any]
     ) -> None:
         self.backend(cluster, communication)  # fails before anything is written or started
 
@@ -198,7 +200,7 @@ class Kind:
 
     # --- How jobs are trained
 
-    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    def backend(self, cluster: LocalCluster | WorkersOnHosts, communication: str) -> Backend:
         """The backend that starts the processes of ``cluster`` and carries their exchange."""
         return choose_backend(cluster, communication)
 
@@ -300,7 +302,7 @@ class ParameterServer(Kind):
         return f"The strategy {self.name!r} needs parameter servers."
 
     def _check_started(
-        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+        self, cluster: LocalCluster | WorkersOnHosts, communication: str, options: Mapping[str, Any]
     ) -> None:
         ServerOptions(**options).check_workers(cluster.workers)
 
@@ -309,7 +311,7 @@ class ParameterServer(Kind):
         ServerOptions(**options).check_workers(workers)
         return workers
 
-    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    def backend(self, cluster: LocalCluster | WorkersOnHosts, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 
@@ -353,7 +355,7 @@ class ModelParallel(Kind):
         return f"The strategy {self.name!r} trains in one process; ranks of MPI cannot compute for it."
 
     def _check_started(
-        self, cluster: LocalCluster | MpiCluster, communication: str, options: Mapping[str, Any]
+        self, cluster: LocalCluster | WorkersOnHosts, communication: str, options: Mapping[str, Any]
     ) -> None:
         check_placement(options.get("placement"), cluster.workers)
 
@@ -364,7 +366,7 @@ class ModelParallel(Kind):
     def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
         return 1
 
-    def backend(self, cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+    def backend(self, cluster: LocalCluster | WorkersOnHosts, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 

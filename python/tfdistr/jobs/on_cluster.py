@@ -22,9 +22,10 @@ from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
 from tfdistr.jobs.run_dir import keep_run_dir
 from tfdistr.jobs.trained import Trained
 from tfdistr.launch.backend import Backend, backend_path
+from tfdistr.launch.hosts import WorkersOnHosts
 from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.process import log_path
+from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 
@@ -69,7 +70,7 @@ class PlainSummary:
 
 
 def fit_on_cluster(
-    job: Job, kind: Kind, cluster: LocalCluster | MpiCluster, caller: Caller, run_dir: Path
+    job: Job, kind: Kind, cluster: LocalCluster | WorkersOnHosts, caller: Caller, run_dir: Path
 ) -> FitResult:
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
@@ -83,6 +84,8 @@ def fit_on_cluster(
     caller = caller.for_job(job)
     env = caller.before_start(job.seed, str(run_dir))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
+    if isinstance(cluster, SshCluster):
+        cluster = attrs.evolve(cluster, silence=job.heartbeat_timeout)
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)
@@ -119,7 +122,7 @@ def fit_on_cluster(
 def _result(
     job: Job,
     rows: list[dict[str, Any]],
-    cluster: LocalCluster | MpiCluster,
+    cluster: LocalCluster | WorkersOnHosts,
     summary: Summary,
     caller: Caller,
     run_dir: Path,

@@ -14,9 +14,11 @@ from tfdistr.communication.mpi_world import PRINT_LIBRARY, no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.gpus import visible_gpus
+from tfdistr.launch.hosts import WorkersOnHosts
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
 from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
+from tfdistr.launch.ssh_cluster import SshCluster
 
 
 @dataclass(frozen=True)
@@ -38,25 +40,19 @@ class Backend:
         return f"communication: {name}, because {self.reason}"
 
 
-def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Backend:
+def choose_backend(cluster: LocalCluster | WorkersOnHosts, communication: str) -> Backend:
     """Choose the backend of ``cluster`` for the ``communication`` that the user has passed.
 
     "auto" chooses MPI if mpi4py, its library and mpiexec are there, and the workers see no GPU: NCCL is
     faster between GPUs.
 
     Raises:
-        ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi".
+        ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi". Or
+            it is an `SshCluster`, and ``communication`` is "mpi".
         ClusterStartError: MPI is needed, and is not there.
     """
-    if isinstance(cluster, MpiCluster):
-        if communication not in ("auto", "mpi"):
-            raise ArgumentError(
-                "The workers of mpi_cluster() communicate by MPI.",
-                received=f"communication={communication!r}",
-                fix='Pass communication="mpi", or leave it out.',
-            )
-        _check_mpi()
-        return Backend("mpi", cluster, "mpiexec starts the workers")
+    if isinstance(cluster, WorkersOnHosts):
+        return _on_hosts(cluster, communication)
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")
     if communication == "mpi":
@@ -73,6 +69,26 @@ def choose_backend(cluster: LocalCluster | MpiCluster, communication: str) -> Ba
     asked = communication == "mpi"
     reason = "the caller asked for it" if asked else "MPI is here, and the workers see no GPU"
     return Backend("mpi", LocalMpi(cluster), reason)
+
+
+def _on_hosts(cluster: WorkersOnHosts, communication: str) -> Backend:
+    if isinstance(cluster, MpiCluster):
+        if communication not in ("auto", "mpi"):
+            raise ArgumentError(
+                "The workers of mpi_cluster() communicate by MPI.",
+                received=f"communication={communication!r}",
+                fix='Pass communication="mpi", or leave it out.',
+            )
+        _check_mpi()
+        return Backend("mpi", cluster, "mpiexec starts the workers")
+    assert isinstance(cluster, SshCluster)
+    if communication == "mpi":
+        raise ArgumentError(
+            "The workers of ssh_cluster() communicate without MPI.",
+            received=f"communication={communication!r}",
+            fix="Leave it out, or pass cluster=mpi_cluster(hosts).",
+        )
+    return Backend(communication, cluster, "ssh starts the workers")
 
 
 def backend_path(run_dir: str | os.PathLike[str]) -> Path:

@@ -261,6 +261,8 @@ class _Generation:
         for process in self._processes:
             if root.cause is Cause.PEER and process.is_stopped:
                 self._fail(Failure.halted(process.index, time.time()))
+            elif root.cause is Cause.PEER and process.silent_for > 2 * SIGN_OF_LIFE:
+                self._fail(Failure.silent(process.index, time.time(), process.silent_for))
         return False
 
     def _look_for_halted(self, running: Sequence[Worker]) -> None:
