@@ -42,7 +42,7 @@
 #'   `placement`, the place of each layer by its name: `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`,
 #'   or `c(dense_1 = "cpu:0")` for devices of this process. `placement` may be a function of a layer that
 #'   returns its place or `NULL`. A layer without a place has the place of the layer before it.
-#' @param cluster Where to train: [local_cluster()] or [mpi_cluster()].
+#' @param cluster Where to train: [local_cluster()], [mpi_cluster()] or [ssh_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
 #'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
 #'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the other tasks), or "model_parallel"
@@ -94,8 +94,8 @@
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
 #' @param run_dir String: new or empty folder for logs and for the files that the processes exchange; by
-#'   default a temporary folder (for [mpi_cluster()] in the working directory, because all hosts must see it).
-#'   A temporary folder is removed when R ends, unless the job failed.
+#'   default a temporary folder (for [mpi_cluster()] and [ssh_cluster()] in the working directory, because all
+#'   hosts must see it). A temporary folder is removed when R ends, unless the job failed.
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
 #'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
 #'   continues from it ends with the same bits. `NULL` for never, or, with `max_restarts` or `resume`, for
@@ -253,8 +253,9 @@ workers_cluster <- function(cluster) {
     python_local_cluster(
       workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm
     )
-  } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
-    python_mpi_cluster(
+  } else if (inherits(cluster, c("tfdistr_mpi_cluster", "tfdistr_ssh_cluster"))) {
+    describe <- if (inherits(cluster, "tfdistr_ssh_cluster")) python_ssh_cluster else python_mpi_cluster
+    describe(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
       cluster$start_timeout, cluster$ssh, cluster$warm
     )

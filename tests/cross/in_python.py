@@ -76,7 +76,8 @@ def see(value: Any, what: str) -> Any:
             tasks = value.tasks if hasattr(value, "tasks") else [value]
             return [task.to_json() for task in tasks]
         case "fields":
-            return {**attrs.asdict(value), "workers": value.workers}
+            public = attrs.asdict(value, filter=lambda field, _: not field.name.startswith("_"))
+            return {**public, "workers": value.workers}
         case "arrays":
             return list(value.arrays())
         case "fit":

@@ -60,10 +60,9 @@ def findings(
     apart = {host: f"{each.ahead:+.1f} s" for host, each in there.items() if abs(each.ahead) > CLOCKS}
     clocks = _by_value(apart) if apart else f"at most {max(abs(e.ahead) for e in there.values()):.1f} s apart"
     rows.append(Finding("clocks", BAD if apart else OK, clocks, _BY_NTP if apart else ""))
-    unknown = {host: _list(each.facts["unresolved"]) for host, each in there.items()}
-    unknown = {host: names for host, names in unknown.items() if names}
-    found = _by_value(unknown, "{} do not resolve on {}") if unknown else "resolve on each host"
-    rows.append(Finding("names of the hosts", BAD if unknown else OK, found, _NAMES if unknown else ""))
+    unknown = _unknown_names(answers)
+    names = ("names of the hosts", BAD if unknown else OK, unknown or "known on each host")
+    rows.append(Finding(*names, _NAMES if unknown else ""))
     none = [host for host, each in there.items() if not each.facts["ports"]]
     fix = "Let tfdistr be there, and end programs that listen on many ports." if none else ""
     ports = f"none found on {_list(none)}" if none else "found on each host"
@@ -104,11 +103,10 @@ def refuse(
             unseen = unseen_run_dir(run_dir, each.host, place[each.host])
             unseen.worker, unseen.host = place[each.host], each.host
             return unseen
-    unknown = {each.host: _list(each.facts["unresolved"]) for each in answers if each.facts["unresolved"]}
-    if unknown:
+    if unknown := _unknown_names(answers):
         return ClusterStartError(
             "Each host must be able to look up the names of all hosts: the workers connect to them.",
-            received=_by_value(unknown, "{}, not known on {}"),
+            received=unknown,
             fix=_NAMES,
         )
     apart = {each.host: f"{each.ahead:+.1f} s" for each in answers if abs(each.ahead) > CLOCKS}
@@ -119,6 +117,11 @@ def refuse(
 
 def _silent(answers: Sequence[Answer]) -> list[Answer]:
     return [each for each in answers if not each.facts]
+
+
+def _unknown_names(answers: Sequence[Answer]) -> str:
+    unknown = {each.host: each.facts["unresolved"] for each in answers if each.facts}
+    return "; ".join(f"{host} does not know {_list(names)}" for host, names in unknown.items() if names)
 
 
 def _version(name: str, here: str | None, there: Mapping[str, Answer]) -> Finding:
@@ -145,12 +148,12 @@ def _gib(memory: int | None) -> str:
     return "not known" if memory is None else f"{memory / _GIB:.1f} GiB"
 
 
-def _by_value(values: Mapping[str, str], form: str = "{} on {}") -> str:
+def _by_value(values: Mapping[str, str]) -> str:
     """Each value with the hosts that have it, in the order of the hosts."""
     places: dict[str, list[str]] = {}
     for place, value in values.items():
         places.setdefault(value, []).append(place)
-    return ", ".join(form.format(value, _list(which)) for value, which in places.items())
+    return ", ".join(f"{value} on {_list(which)}" for value, which in places.items())
 
 
 def _list(names: Sequence[str]) -> str:
