@@ -23,7 +23,8 @@ PUBLIC = {
     "is_chief",
     "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "num_workers", "r_function",
     "regularization_loss",
-    "scaled_learning_rate", "ssh_cluster", "steps_per_epoch", "stop_warm_workers", "tf_config", "worker_index",
+    "scaled_learning_rate", "ssh_cluster",
+    "steps_per_epoch", "stop_warm_workers", "tf_config", "worker_index",
 }  # fmt: skip
 
 
