@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import re
 import signal
@@ -171,36 +171,37 @@ def test_more_workers_of_a_host_than_sshd_lets_log_in_at_once(job: Job) -> None:
     assert [status.status for status in job.run("finish", "a", each=18)] == ["done"] * 18
 
 
+LISTEN = """
+import socket, sys
+server = socket.create_server(('', int(sys.argv[1])))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.mark.slow
 def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = tfdistr.launch.ssh_cluster.ask, []
 
-    def ask(*arguments: Any, **options: Any) -> Any:
-        answers = real(*arguments, **options)
-        if not asked:  # both workers get a port, which only one of them can have
-            answers[0].facts["ports"][1] = answers[0].facts["ports"][0]
-        asked.append(answers)
-        return answers
+    with contextlib.ExitStack() as held:
 
-    monkeypatch.setattr("tfdistr.launch.ssh_cluster.tf_config", Plan)
-    monkeypatch.setattr("tfdistr.launch.ssh_cluster.ask", ask)
-    job.run("listen,listen", "a", each=2)
-    assert len(asked) == 2
+        def ask(*arguments: Any, **options: Any) -> Any:
+            answers = real(*arguments, **options)
+            asked.append(answers[1].facts["ports"][0])
+            if len(asked) == 1:
+                there = ["ip", "netns", "exec", job.net.namespace("b"), sys.executable, "-c", LISTEN]
+                listens = held.enter_context(
+                    subprocess.Popen([*there, str(asked[0])], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                )
+                assert listens.stdout.readline() == b"\n"
+                held.callback(listens.stdin.close)
+            return answers
+
+        monkeypatch.setattr("tfdistr.launch.ssh_cluster.ask", ask)
+        job.run("listen,listen")
+    assert len(set(asked)) == len(asked) == 2
     assert [event["reason"] for event in job.events if event["event"] == "restart"] == ["port in use"]
-    assert (job.run_dir / "logs" / "worker-0.log.1").exists()
-
-
-class Plan:
-    """A TF_CONFIG for each worker, which may have the same address twice."""
-
-    def __init__(self, worker: list[str]) -> None:
-        self._worker = worker
-
-    def __getitem__(self, index: int) -> Plan:
-        return self
-
-    def to_env(self) -> dict[str, str]:
-        return {"TF_CONFIG": json.dumps({"cluster": {"worker": self._worker}})}
+    assert (job.run_dir / "logs" / "worker-1.log.1").exists()
 
 
 # --- Hosts and connections that are lost
