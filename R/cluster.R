@@ -184,6 +184,9 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #'   `"ssh -F my_config"`. By default `ssh`.
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
+#' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
+#'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers start
+#'   cold, and listen on the loopback interface of their host only, if it has a C compiler.
 #' @return A list of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [mpi_cluster()], for hosts with MPI; [doctor()], which looks at hosts.
@@ -192,15 +195,19 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #' @family clusters
 #' @export
 ssh_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL, warm = TRUE) {
-  made <- with_conditions(
-    python_ssh_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm)
+                        start_timeout = 300, ssh = NULL, warm = TRUE, tunnels = FALSE) {
+  made <- with_conditions(python_ssh_cluster(
+    hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm,
+    tunnels = tunnels
+  ))
+  cluster_on_hosts(
+    "tfdistr_ssh_cluster", made, hosts, follow, start_timeout, ssh, warm,
+    tunnels = tunnels
   )
-  cluster_on_hosts("tfdistr_ssh_cluster", made, hosts, follow, start_timeout, ssh, warm)
 }
 
 # The S3 object of a cluster on several hosts.
-cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, warm) {
+cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, warm, ...) {
   structure(
     list(
       hosts = hosts,
@@ -211,7 +218,8 @@ cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, war
       follow = follow,
       start_timeout = start_timeout,
       ssh = ssh,
-      warm = warm
+      warm = warm,
+      ...
     ),
     class = class
   )
@@ -222,12 +230,12 @@ python_mpi_cluster <- function(...) python_on_hosts(core()$mpi_cluster, ...)
 python_ssh_cluster <- function(...) python_on_hosts(core()$ssh_cluster, ...)
 
 python_on_hosts <- function(make, hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
-                            warm) {
+                            warm, ...) {
   make(
     if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
     cores_per_worker = cores_per_worker,
     env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
-    warm = warm
+    warm = warm, ...
   )
 }
 

@@ -253,9 +253,14 @@ workers_cluster <- function(cluster) {
     python_local_cluster(
       workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm
     )
-  } else if (inherits(cluster, c("tfdistr_mpi_cluster", "tfdistr_ssh_cluster"))) {
-    describe <- if (inherits(cluster, "tfdistr_ssh_cluster")) python_ssh_cluster else python_mpi_cluster
-    describe(
+  } else if (inherits(cluster, "tfdistr_ssh_cluster")) {
+    python_ssh_cluster(
+      cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
+      cluster$start_timeout, cluster$ssh, cluster$warm,
+      tunnels = cluster$tunnels
+    )
+  } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
+    python_mpi_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
       cluster$start_timeout, cluster$ssh, cluster$warm
     )

@@ -161,10 +161,12 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   expect_s3_class(cluster, "tfdistr_ssh_cluster")
   expect_identical(unclass(cluster), list(
     hosts = c("me@a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
-    env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config", warm = FALSE
+    env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config", warm = FALSE,
+    tunnels = FALSE
   ))
   expect_snapshot(cluster)
   core <- workers_cluster(cluster)
+  expect_true(reticulate::py_to_r(workers_cluster(ssh_cluster("a", tunnels = TRUE))$tunnels))
   expect_identical(reticulate::py_to_r(core$`__class__`$`__name__`), "SshCluster")
   expect_identical(reticulate::py_to_r(core$env), list(A = "1"))
   expect_identical(reticulate::py_to_r(core$ssh), "ssh -F config")

@@ -29,7 +29,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     Args:
         request: "path": folders with Python packages. "core": the folder of tfdistr on the machine that asks.
             "marker": a file that each host must see, or None. "names": names of hosts. "ports": the number
-            of free ports to find. "r": "command" and "env" of an R program that prints versions, or None.
+            of free ports to find. "wanted": ports that should be free. "r": "command" and "env" of an R
+            program that prints versions, or None.
     """
     began = time.time()
     sys.path[:0] = [*request["path"], os.path.dirname(request["core"])]
@@ -40,6 +41,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "sees_marker": os.path.exists(request["marker"]) if request["marker"] else None,
         "unresolved": [name for name in request["names"] if not _resolves(name)],
         "ports": _ports(request["ports"]),
+        "busy": _busy(request["wanted"]),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": _memory(),
     }
@@ -105,6 +107,15 @@ def _ports(count: int) -> list[int]:
         return free_ports(count)
     except Exception:  # no tfdistr, or another version, or too few ports: the version says more
         return []
+
+
+def _busy(ports: list[int]) -> list[int]:
+    """The ports that are not free."""
+    if not ports:
+        return []
+    from tfdistr.launch.ports import is_free
+
+    return [port for port in ports if not is_free(port)]
 
 
 def _memory() -> int | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 
+from tfdistr._utils.arguments import argument, flag
 from tfdistr.cluster.config import split_address, tf_config
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.launch import ssh_guard
@@ -21,6 +22,8 @@ from tfdistr.launch.hosts import WorkersOnHosts, name_of_host, words_of_ssh
 from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.process import stop
 from tfdistr.launch.rank_guard import SIGN_OF_LIFE
+from tfdistr.launch.ssh_tunnels import HOST as LOOPBACK_ADDRESS
+from tfdistr.launch.ssh_tunnels import Tunnels
 from tfdistr.launch.ssh_workers import Remote, SshWorker
 from tfdistr.launch.survey import CONNECT, Answer, ask, marker_in, r_request, ssh_command
 from tfdistr.launch.warm.servers import Place, WarmStart, warm_starts
@@ -34,6 +37,7 @@ _NOT_FOR_HOSTS = re.compile(
 )
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
+_TRIES = 5  # surveys, each with other ports, until tunnels can be made
 _ALIVE = 15  # seconds between two looks of ssh at its connection
 
 
@@ -41,6 +45,7 @@ _ALIVE = 15  # seconds between two looks of ssh at its connection
 class SshCluster(WorkersOnHosts):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
+    tunnels: bool = argument(flag, "tunnels", default=False)
     #: Seconds without a sign of life from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False)
 
@@ -64,65 +69,76 @@ class SshCluster(WorkersOnHosts):
             JobMismatchError: The hosts have different versions.
         """
         environments = [{**_of_this_process(), **own} for own in self.environments()]
-        answers = self._survey(command, run_dir, environments[0])
+        answers, tunnels = self._survey(command, run_dir, environments[0])
         each = self.workers_per_host
-        plan = tf_config(worker=[_address(e.host, port) for e in answers for port in e.facts["ports"][:each]])
+        addresses = [_address(e.host, port) for e in answers for port in e.facts["ports"][:each]]
+        if tunnels is not None:
+            addresses = [f"{LOOPBACK_ADDRESS}:{port}" for port in tunnels.ports]
+        plan = tf_config(worker=addresses)
         warm: list[WarmStart | None] = [None] * len(self.hosts)
-        if self.warm:
+        if self.warm and tunnels is None:  # a fork server does not keep its forks to the loopback interface
             places = [Place(host, tuple(words_of_ssh(self.ssh))) for host in self.hosts]
             warm = warm_starts(command, environments[0], Loopback("none"), places)
+        silence = max(self._silence, 3 * SIGN_OF_LIFE)
         remotes = []
         for index in range(self.workers):
-            host = index // each
-            env = {**environments[index], **plan[index].to_env()}
+            host, start = answers[index // each], warm[index // each]
             words = [os.fspath(run_dir), str(index)]
-            remotes.append(self._remote(index, answers[host], command, words, env, warm[host]))
+            spec = {
+                "index": index, "host": host.host, "folder": os.getcwd(), "command": [*command, *words],
+                "env": {**environments[index], **plan[index].to_env()}, "silence": silence,
+                "warm": start and {"server": start.server, "argv": [*start.argv, *words]},
+                "loopback": host.facts["core"] if tunnels else None,
+            }  # fmt: skip
+            options = tunnels.options(index) if tunnels else []
+            remotes.append(Remote(host.host, self._command(host, silence, options), spec))
         return self._start_all(remotes, run_dir)
 
-    def _remote(
-        self, index: int, host: Answer, command: Sequence[str], words: Sequence[str], env: Mapping[str, str],
-        warm: WarmStart | None,
-    ) -> Remote:  # fmt: skip
-        """What ssh starts for a worker."""
+    def _command(self, host: Answer, silence: float, options: Sequence[str]) -> list[str]:
+        """The command that starts the guard of a worker on a host."""
         guard = str(Path(host.facts["core"], "launch", Path(ssh_guard.__file__).name))
-        silence = max(self._silence, 3 * SIGN_OF_LIFE)
         # If the network is cut and this process is gone, only this ends ssh.
-        options = [f"-oConnectTimeout={int(CONNECT)}", f"-oServerAliveInterval={_ALIVE}",
-                   f"-oServerAliveCountMax={math.ceil(silence / _ALIVE) + 1}"]  # fmt: skip
-        line = ssh_command(words_of_ssh(self.ssh), host.host, [sys.executable, "-I", "-S", guard], *options)
-        forks = warm and {"server": warm.server, "argv": [*warm.argv, *words]}
-        return Remote(host.host, line, {
-            "index": index, "host": host.host, "folder": os.getcwd(), "command": [*command, *words],
-            "env": env, "silence": silence, "warm": forks,
-        })  # fmt: skip
+        alive = [f"-oConnectTimeout={int(CONNECT)}", f"-oServerAliveInterval={_ALIVE}",
+                 f"-oServerAliveCountMax={math.ceil(silence / _ALIVE) + 1}"]  # fmt: skip
+        command = [sys.executable, "-I", "-S", guard]
+        return ssh_command(words_of_ssh(self.ssh), host.host, command, *alive, *options)
 
     def _survey(
         self, command: Sequence[str], run_dir: str | os.PathLike[str], env: Mapping[str, str]
-    ) -> list[Answer]:
+    ) -> tuple[list[Answer], Tunnels | None]:
         """Ask all hosts what they have, and refuse hosts on which workers cannot train together."""
         # The flags of Rscript, and not the program of a worker.
         rscript = [w for place, w in enumerate(command) if not place or w.startswith("--")]
         r = r_request(rscript, env) if command[0] != sys.executable else None
-        with marker_in(run_dir) as marker:
-            answers = ask(
-                self.hosts, ssh=words_of_ssh(self.ssh), timeout=min(self.start_timeout, 3 * CONNECT),
-                ports=self.workers_per_host, env=env, marker=marker, r=r,
-            )  # fmt: skip
-        found = refuse(
-            answers, versions(r), run_dir=os.fspath(run_dir), workers_per_host=self.workers_per_host
+        here, each = versions(r), self.workers_per_host
+        for _ in range(_TRIES):
+            tunnels = Tunnels.new(self.workers, each) if self.tunnels else None
+            with marker_in(run_dir) as marker:
+                answers = ask(
+                    self.hosts, ssh=words_of_ssh(self.ssh), timeout=min(self.start_timeout, 3 * CONNECT),
+                    ports=each, wanted=tunnels.ports if tunnels else (), names=() if tunnels else None,
+                    env=env, marker=marker, r=r,
+                )  # fmt: skip
+            found = refuse(answers, here, run_dir=os.fspath(run_dir), workers_per_host=each)
+            if found is not None:
+                raise found
+            scarce = [place for place, answer in enumerate(answers) if self._lacks_ports(answer)]
+            if not scarce:
+                return answers, tunnels
+            if not self.tunnels:
+                break
+        error = ClusterStartError(
+            f"{each} workers need {each} free ports on each host.",
+            received=f"too few on {answers[scarce[0]].host}",
+            fix="Start fewer workers there, or end programs that listen on many ports.",
         )
-        if found is not None:
-            raise found
-        for place, answer in enumerate(answers):
-            if len(answer.facts["ports"]) < self.workers_per_host:
-                error = ClusterStartError(
-                    f"{self.workers_per_host} workers need {self.workers_per_host} free ports on each host.",
-                    received=f"too few on {answer.host}",
-                    fix="Start fewer workers there, or end programs that listen on many ports.",
-                )
-                error.worker, error.host = place * self.workers_per_host, answer.host
-                raise error
-        return answers
+        error.worker, error.host = scarce[0] * each, answers[scarce[0]].host
+        raise error
+
+    def _lacks_ports(self, answer: Answer) -> bool:
+        if self.tunnels:  # the ports must be free on all hosts
+            return bool(answer.facts["busy"])
+        return len(answer.facts["ports"]) < self.workers_per_host
 
     def _start_all(self, remotes: Sequence[Remote], run_dir: str | os.PathLike[str]) -> list[SshWorker]:
         """Start all workers, or none."""
@@ -176,6 +192,7 @@ def ssh_cluster(
     start_timeout: float = 300.0,
     ssh: str | None = None,
     warm: bool = True,
+    tunnels: bool = False,
 ) -> SshCluster:
     """Describe a cluster of workers on several hosts that are reached by ssh.
 
@@ -202,6 +219,10 @@ def ssh_cluster(
             example. By default ``ssh``.
         warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
             server on each host, by ssh.
+        tunnels: Whether the workers connect to each other through ssh, for hosts that only this machine
+            reaches. All they send is then encrypted and goes through this machine, which is slower. The
+            workers start cold, and listen on the loopback interface of their host only, if it has a C
+            compiler.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -213,4 +234,6 @@ def ssh_cluster(
         >>> ssh_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    return SshCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm)
+    return SshCluster(
+        hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm, tunnels
+    )

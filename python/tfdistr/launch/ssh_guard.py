@@ -19,6 +19,7 @@ import os
 import runpy
 import select
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -61,18 +62,38 @@ def obey(group: int, said: Iterator[str | None]) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
+def kept_to_loopback(env: dict[str, str], core: str) -> dict[str, str]:
+    """The variables with which TensorFlow's server listens on the loopback interface only, if possible.
+
+    This process must live as long as the worker.
+    """
+    sys.path.insert(0, os.path.dirname(core))
+    from tfdistr.errors import TfdistrError
+    from tfdistr.launch.loopback import LOOPBACK, keep_to_loopback
+
+    try:
+        return keep_to_loopback({LOOPBACK: "preload", **env}).environment(env)
+    except TfdistrError as error:
+        text = f"tfdistr: this worker listens on all interfaces of its host: {error.received}.\n"
+        os.write(2, text.encode())
+        return env
+
+
 def run(spec: dict[str, Any], said: Iterator[str | None]) -> int:
     """Run the worker that ``spec`` describes, and return its exit status, as a shell does.
 
     Args:
-        spec: "command", "env", "folder" (the working directory, if the host has it), "host", "index", and
-            "warm": how a fork server starts the worker, or None.
+        spec: "command", "env", "folder" (the working directory, if the host has it), "host", "index",
+            "warm" (how a fork server starts the worker, or None), and "loopback" (the folder with tfdistr if
+            the worker should listen on the loopback interface only, or None).
         said: What the launcher says from now on.
     """
     say = functools.partial(_GUARD["_say"], rank=spec["index"], host=spec["host"])
     with contextlib.suppress(OSError):
         os.chdir(spec["folder"])
     env = {**os.environ, **spec["env"], "TFDISTR_PARENT_PID": str(os.getpid())}
+    if spec["loopback"]:
+        env = kept_to_loopback(env, spec["loopback"])
     output = open(2, "wb", buffering=0, closefd=False)  # noqa: SIM115 - as long as this process
     try:
         forked = _GUARD["fork"](spec["warm"], env, output) if spec["warm"] else None

@@ -72,6 +72,8 @@ def ask(
     ssh: Sequence[str] = (),
     timeout: float,
     ports: int = 1,
+    wanted: Sequence[int] = (),
+    names: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
     marker: str | None = None,
     r: dict[str, Any] | None = None,
@@ -83,6 +85,8 @@ def ask(
         ssh: The program that reaches them, and its options; by default ``ssh``.
         timeout: Seconds to wait for the answers.
         ports: The number of free ports that each host must find.
+        wanted: Ports that should be free on each host.
+        names: Names that each host should know; by default the names of all hosts.
         env: Environment variables of the workers.
         marker: A file that each host must see.
         r: What `r_request` returns, if the workers use R.
@@ -95,8 +99,9 @@ def ask(
         "path": list(filter(None, env.get("PYTHONPATH", "").split(os.pathsep))),
         "core": str(Path(__file__).parents[1]),
         "marker": marker,
-        "names": list(map(name_of_host, hosts)),
+        "names": list(map(name_of_host, hosts) if names is None else names),
         "ports": ports,
+        "wanted": list(wanted),
         "r": r,
     }
     # Python reads the script from its input: a host without tfdistr answers, too.

@@ -173,10 +173,20 @@ def test_more_workers_of_a_host_than_sshd_lets_log_in_at_once(job: Job) -> None:
 
 LISTEN = """
 import socket, sys
-server = socket.create_server(('', int(sys.argv[1])))
+server = socket.create_server(('::', int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
 print(flush=True)
 sys.stdin.read()
 """
+
+
+@contextlib.contextmanager
+def listening(net: hosts.Hosts, name: str, port: int) -> Iterator[None]:
+    """A process on a host has a port."""
+    command = ["ip", "netns", "exec", net.namespace(name), sys.executable, "-c", LISTEN, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"\n"
+        yield
+        process.stdin.close()
 
 
 @pytest.mark.slow
@@ -189,12 +199,7 @@ def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatc
             answers = real(*arguments, **options)
             asked.append(answers[1].facts["ports"][0])
             if len(asked) == 1:
-                there = ["ip", "netns", "exec", job.net.namespace("b"), sys.executable, "-c", LISTEN]
-                listens = held.enter_context(
-                    subprocess.Popen([*there, str(asked[0])], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-                )
-                assert listens.stdout.readline() == b"\n"
-                held.callback(listens.stdin.close)
+                held.enter_context(listening(job.net, "b", asked[0]))
             return answers
 
         monkeypatch.setattr("tfdistr.launch.ssh_cluster.ask", ask)
@@ -346,6 +351,46 @@ def test_versions_that_differ_are_named_before_a_worker_starts(job: Job, tmp_pat
     assert not (job.run_dir / "logs").exists()
 
 
+# --- Tunnels
+
+
+@pytest.fixture
+def apart(net: hosts.Hosts) -> Iterator[None]:
+    """The hosts a and b do not reach each other."""
+    for name in "ab":
+        net.isolate(name)
+    yield
+    for name in "ab":
+        net.isolate(name, False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("apart")
+def test_workers_that_reach_each_other_through_ssh_only(job: Job) -> None:
+    job.run("meet_peers", each=2, tunnels=True)
+    met = [event for event in job.events if event["event"] == "met"]
+    assert [event["listens"] for event in met] == ["127.0.0.1"] * 4
+    (tasks,) = {tuple(event["tasks"]) for event in met}
+    assert [address.rpartition(":")[0] for address in tasks] == ["127.0.0.1"] * 4
+
+
+@pytest.mark.slow
+def test_a_host_that_makes_no_tunnels(job: Job) -> None:
+    with listening(job.net, "b", 40_000), pytest.raises(ClusterStartError) as caught:
+        job.run("finish", "b", tunnels=True, ssh=f"{job.net.ssh} -R 40000:127.0.0.1:1")
+    b = job.net.address("b")
+    assert caught.value.message == "ssh must start each worker on its host."
+    assert caught.value.received.splitlines() == [
+        f"ssh ended with status 255 without worker 0 on {b}. Its last lines:",
+        "  Error: remote port forwarding failed for listen port 40000",
+    ]
+    assert caught.value.fix == (
+        f"Each host must let you in by ssh without a password, and have this Python and tfdistr: "
+        f"{sys.executable}."
+    )
+    assert (caught.value.worker, caught.value.host) == (0, b)
+
+
 # --- Training
 
 
@@ -381,6 +426,17 @@ def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     assert bool(job.net.fork_servers()) == warm
     tfdistr.stop_warm_workers()
     assert wait_for(lambda: not job.net.fork_servers(), 10)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("apart")
+def test_distributed_fit_through_tunnels_gives_the_numbers_of_one_worker(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    many, one = fit(model, job.cluster("ab", tunnels=True)), fit(model, tfdistr.local_cluster(1))
+    for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):
+        np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,9 @@ from tfdistr.launch.backend import choose_backend
 from tfdistr.launch.host_checks import refuse
 from tfdistr.launch.host_facts import versions
 from tfdistr.launch.hosts import name_of_host
+from tfdistr.launch.ports import free_ports
 from tfdistr.launch.ssh_cluster import SshCluster, ssh_cluster
+from tfdistr.launch.ssh_tunnels import Tunnels
 from tfdistr.launch.survey import Answer, ask, marker_in
 
 pytestmark = pytest.mark.timeout(120)
@@ -32,7 +35,7 @@ def test_the_defaults() -> None:
     cluster = ssh_cluster(["a", "me@b"])
     assert (cluster.hosts, cluster.workers_per_host, cluster.workers) == (("a", "me@b"), 1, 2)
     assert (cluster.env, cluster.follow, cluster.start_timeout, cluster.ssh) == ({}, False, 300.0, None)
-    assert (cluster.cores_per_worker, cluster.warm) == (None, True)
+    assert (cluster.cores_per_worker, cluster.warm, cluster.tunnels) == (None, True, False)
     assert hash(cluster) == hash(ssh_cluster(["a", "me@b"]))
     assert [name_of_host(host) for host in ("a", "me@b", "me@fe80::1")] == ["a", "b", "fe80::1"]
 
@@ -59,6 +62,7 @@ def test_hosts_are_addresses_by_which_hosts_reach_each_other(host: str) -> None:
         ({"start_timeout": 0}, "`start_timeout` must be a number of seconds above 0."),
         ({"ssh": "ssh -F 'x"}, "`ssh` must be a program and its options, written as for a shell."),
         ({"warm": 1}, "`warm` must be true or false."),
+        ({"tunnels": 1}, "`tunnels` must be true or false."),
     ],
 )
 def test_other_arguments(arguments: dict[str, Any], rule: str) -> None:
@@ -200,6 +204,43 @@ def test_too_few_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "Fix: Start fewer workers there, or end programs that listen on many ports.",
     ]
     assert (caught.value.worker, caught.value.host) == (0, "localhost")
+
+
+def test_tunnels_need_ports_that_are_free_on_all_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1]}
+    asked = []
+
+    def ask(hosts: Any, *, wanted: Any, **_: Any) -> list[Answer]:
+        asked.append(tuple(wanted))
+        return [Answer("a", {**facts, "busy": []}), Answer("b", {**facts, "busy": [wanted[0]]})]
+
+    monkeypatch.setattr(ssh_cluster_module, "ask", ask)
+    with pytest.raises(ClusterStartError) as caught:
+        ssh_cluster(["a", "b"], tunnels=True).start([sys.executable], tmp_path)
+    assert str(caught.value).startswith("1 workers need 1 free ports on each host.\nReceived: too few on b\n")
+    assert len(set(asked)) == len(asked) == 5
+
+
+def test_the_ways_of_tunnels() -> None:
+    tunnels = Tunnels(ports=[1, 2, 3, 4], doors=[11, 12, 13, 14], workers_per_host=2)
+    ways = [[word for word in tunnels.options(index) if word[:2] in ("-L", "-R")] for index in range(4)]
+    here = "127.0.0.1"
+    assert ways == [
+        [f"-L{here}:11:{here}:1", f"-R{here}:3:{here}:13", f"-R{here}:4:{here}:14"],
+        [f"-L{here}:12:{here}:2"],
+        [f"-L{here}:13:{here}:3", f"-R{here}:1:{here}:11", f"-R{here}:2:{here}:12"],
+        [f"-L{here}:14:{here}:4"],
+    ]
+    assert len({*(new := Tunnels.new(3, 1)).ports, *new.doors}) == 6
+
+
+def test_busy_ports_are_found(tmp_path: Path) -> None:
+    free, taken = free_ports(2)
+    with socket.create_server(("", taken)):
+        (answer,) = ask(["localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, wanted=[free, taken])
+    assert answer.facts["busy"] == [taken]
 
 
 # --- What hosts answer
