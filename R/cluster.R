@@ -162,11 +162,11 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 
 #' Describe a cluster of workers on several hosts that are reached by ssh
 #'
-#' This call starts nothing. Pass its result to [distributed_fit()], which starts an R process for each worker,
-#' by its own ssh. The hosts need no MPI: the workers connect to each other by TensorFlow's ring. Each host
-#' must let this user in without a password, and have the same R and Python at the same paths, and the same
-#' versions of the packages, as this machine. Before a job starts, all hosts are asked for their versions.
-#' Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory
+#' This call starts nothing. Pass its result to [distributed_fit()], which starts an R process for each
+#' worker, by its own ssh. The hosts need no MPI: the workers connect to each other by TensorFlow's ring. Each
+#' host must let this user in without a password, and have the same R and Python at the same paths, and the
+#' same versions of the packages, as this machine. Before a job starts, all hosts are asked for their
+#' versions. Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory
 #' under the same path; by default it is a new folder in the working directory. All workers end when the
 #' process that started them ends, even if it is killed, and when its network is cut.
 #'
@@ -185,8 +185,8 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
 #' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
-#'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers start
-#'   cold, and listen on the loopback interface of their host only, if it has a C compiler.
+#'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers
+#'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
 #' @return A list of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [mpi_cluster()], for hosts with MPI; [doctor()], which looks at hosts.

@@ -10,14 +10,14 @@
 #' `tfdistr doctor` does the same; its exit status is 1 if a check has failed.
 #'
 #' With `hosts`, it looks at these hosts, all at once by ssh, and compares them with each other and with this
-#' machine: the versions of R, Python and the packages that matter, the clocks, whether each knows the names of
-#' all, free ports, cores and free memory. It makes an empty file in `run_dir`, looks whether each host sees it,
-#' and removes it.
+#' machine: the versions of R, Python and the packages that matter, the clocks, whether each knows the names
+#' of all, free ports, cores and free memory. It makes an empty file in `run_dir`, looks whether each host
+#' sees it, and removes it.
 #'
 #' @param config The cluster: TF_CONFIG as JSON text or as an object of [tf_config()]; by default the
 #'   environment variable.
-#' @param hosts Character vector: instead of `config`, hosts for [ssh_cluster()] or [mpi_cluster()], which this
-#'   user reaches by ssh.
+#' @param hosts Character vector: instead of `config`, hosts for [ssh_cluster()] or [mpi_cluster()], which
+#'   this user reaches by ssh.
 #' @param timeout Number of seconds that each check may take.
 #' @param ssh String: the program that reaches the hosts, and its options; see [ssh_cluster()].
 #' @param run_dir String: the folder that all hosts must see; by default the working directory.
