@@ -166,9 +166,9 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #' worker, by its own ssh. The hosts need no MPI: the workers connect to each other by TensorFlow's ring. Each
 #' host must let this user in without a password, and have the same R and Python at the same paths, and the
 #' same versions of the packages, as this machine. Before a job starts, all hosts are asked for their
-#' versions. Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory
-#' under the same path; by default it is a new folder in the working directory. All workers end when the
-#' process that started them ends, even if it is killed, and when its network is cut.
+#' versions. Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run
+#' directory under the same path; by default it is a new folder in the working directory. All workers end when
+#' the process that started them ends, even if it is killed, and when its network is cut.
 #'
 #' @param hosts Character vector: names or addresses of the hosts, each once, by which ssh reaches them and by
 #'   which they reach each other. "user@" may be before them. This machine can be one of them.
