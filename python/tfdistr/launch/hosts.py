@@ -28,9 +28,7 @@ def check_hosts(hosts: Any) -> tuple[str, ...]:
     elif len(set(hosts)) < len(hosts):
         rule = "`hosts` must name each host once; `workers_per_host` says how many workers run there."
     if rule:
-        raise ArgumentError(
-            rule, received=show(hosts), fix='Pass hosts=["a", "b"], for example.'
-        )
+        raise ArgumentError(rule, received=show(hosts), fix='Pass hosts=["a", "b"], for example.')
     return tuple(hosts)
 
 

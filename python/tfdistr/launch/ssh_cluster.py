@@ -128,7 +128,7 @@ class SshCluster(WorkersOnHosts):
             if not self.tunnels:
                 break
         error = ClusterStartError(
-            f"{each} workers need {each} free ports on each host.",
+            "Each host must have a free port for each worker.",
             received=f"too few on {answers[scarce[0]].host}",
             fix="Start fewer workers there, or end programs that listen on many ports.",
         )

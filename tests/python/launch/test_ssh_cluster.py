@@ -28,6 +28,7 @@ from tfdistr.launch.supervisor import WorkerStatus, run_workers
 
 pytestmark = pytest.mark.timeout(240)
 
+
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Hosts]:
     """Hosts a, b, c and d, of which c does not see ``net.own`` and d no Python of this environment."""
@@ -405,7 +406,7 @@ def model() -> Any:
 def fit(build: Callable[[], Any], cluster: Any, **options: Any) -> tfdistr.FitResult:
     digits = tfdistr.load_dataset("digits")
     return tfdistr.distributed_fit(
-        build, digits, cluster=cluster, batch_size=64, epochs=2, seed=1, verbose=0, **options
+        build, digits, cluster=cluster, **{"batch_size": 64, "epochs": 2, "seed": 1, "verbose": 0, **options}
     )
 
 
@@ -486,6 +487,42 @@ def test_a_job_goes_on_from_its_checkpoint_after_a_worker_was_killed(
     one = fit(model, tfdistr.local_cluster(1))
     for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):
         np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_while_it_trains_is_named(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def callbacks() -> list[Any]:
+        import time
+
+        import keras
+
+        class Slow(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                (tmp_path / f"epoch-{epoch}").touch()
+                time.sleep(0.3)
+
+        return [Slow()]
+
+    def cut() -> None:
+        if wait_for((tmp_path / "epoch-2").exists, 120):
+            job.net.cut("b")
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        with pytest.raises(WorkerFailedError) as caught:
+            fit(model, job.cluster("ab"), callbacks=callbacks, epochs=1000, heartbeat_timeout=10)
+        assert wait_for(lambda: not job.net.processes(), 40)
+    finally:
+        thread.join()
+        job.net.mend("b")
+    b = job.net.address("b")
+    assert str(caught.value).startswith(f"Worker 1 of 2 on {b} gave no sign of life for ")
+    assert (caught.value.worker, caught.value.host) == (1, b)
 
 
 R_JOB = """

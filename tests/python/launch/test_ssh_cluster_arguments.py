@@ -83,9 +83,7 @@ def test_the_workers_communicate_without_mpi() -> None:
         "Fix: Leave it out, or pass cluster=mpi_cluster(hosts).",
     ]
     with pytest.raises(ArgumentError, match="needs parameter servers"):
-        tfdistr.distributed_fit(
-            lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server"
-        )
+        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")
 
 
 def test_the_run_directory_is_where_other_hosts_may_see_it(
@@ -199,11 +197,23 @@ def test_too_few_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ClusterStartError) as caught:
         cluster.start([sys.executable], tmp_path)
     assert str(caught.value).splitlines() == [
-        "2 workers need 2 free ports on each host.",
+        "Each host must have a free port for each worker.",
         "Received: too few on localhost",
         "Fix: Start fewer workers there, or end programs that listen on many ports.",
     ]
     assert (caught.value.worker, caught.value.host) == (0, "localhost")
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1], "core": "/core"}
+    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: [Answer("localhost", facts)])
+    with pytest.raises(ClusterStartError) as caught:
+        ssh_cluster(["localhost"], ssh=str(tmp_path), warm=False).start([sys.executable], tmp_path)
+    assert str(caught.value).splitlines() == [
+        "ssh must be a program that this machine can run.",
+        f"Received: [Errno 13] Permission denied: '{tmp_path}'",
+        "Fix: Install ssh, or pass `ssh`, its path.",
+    ]
 
 
 def test_tunnels_need_ports_that_are_free_on_all_hosts(
@@ -219,7 +229,7 @@ def test_tunnels_need_ports_that_are_free_on_all_hosts(
     monkeypatch.setattr(ssh_cluster_module, "ask", ask)
     with pytest.raises(ClusterStartError) as caught:
         ssh_cluster(["a", "b"], tunnels=True).start([sys.executable], tmp_path)
-    assert str(caught.value).startswith("1 workers need 1 free ports on each host.\nReceived: too few on b\n")
+    assert (caught.value.received, caught.value.worker, caught.value.host) == ("too few on b", 1, "b")
     assert len(set(asked)) == len(asked) == 5
 
 
