@@ -11,8 +11,7 @@
 #' @param ... Not used.
 #' @param batch_size Number of examples in a batch; `NULL` if `newdata` is a function that gives batches.
 #' @param steps Number of batches; by default all.
-#' @param cluster Where to compute: [local_cluster()], [mpi_cluster()] or [slurm_cluster()]; by default this
-#'   process.
+#' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process.
 #' @param output String: a new or empty folder. The outputs are written there, in files of some 64 MiB each,
 #'   and are never in memory together.
 #' @param output_format Format of these files: `"npy"` (of NumPy), or `"parquet"` (needs Python's pyarrow; R
@@ -69,8 +68,8 @@ paths <- function(found) {
 #' @param sample_weight Numeric vector: the weight of each example, where `x` is arrays.
 #' @param batch_size Number of examples in a global batch; `NULL` if `x` is a function that gives batches.
 #' @param steps Number of batches; by default all.
-#' @param cluster Where to compute: [local_cluster()], [mpi_cluster()] or [slurm_cluster()]; by default this
-#'   process, or the cluster that it has joined.
+#' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process, or the
+#'   cluster that it has joined.
 #' @return A named list of numbers.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model, or has no targets;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if the workers

@@ -9,11 +9,18 @@
 #' minutes. Call it on each machine. Workers that wait for their peers answer, too. In a shell,
 #' `tfdistr doctor` does the same; its exit status is 1 if a check has failed.
 #'
+#' With `hosts`, it looks at these hosts, all at once by ssh, and compares them with each other and with this
+#' machine: the versions of R, Python and the packages that matter, the clocks, whether each knows the names
+#' of all, free ports, cores and free memory. It makes an empty file in `run_dir`, looks whether each host
+#' sees it, and removes it.
+#'
 #' @param config The cluster: TF_CONFIG as JSON text or as an object of [tf_config()]; by default the
 #'   environment variable.
-#' @param hosts Character vector: instead of `config`, hosts for [mpi_cluster()], which this user reaches by
-#'   ssh.
+#' @param hosts Character vector: instead of `config`, hosts for [ssh_cluster()] or [mpi_cluster()], which
+#'   this user reaches by ssh.
 #' @param timeout Number of seconds that each check may take.
+#' @param ssh String: the program that reaches the hosts, and its options; see [ssh_cluster()].
+#' @param run_dir String: the folder that all hosts must see; by default the working directory.
 #' @return A data frame of class `tfdistr_doctor`, with one row for each check and the character columns
 #'   `check` (what), `status` ("ok", "FAIL", or "-" where it could not be checked or does not matter), `found`
 #'   and `fix` (what to do; "" if nothing). `print()` shows a table.
@@ -24,13 +31,17 @@
 #' doctor(tf_config(worker = c("127.0.0.1:2222", "127.0.0.1:2223"), type = "worker", index = 0))
 #' @family clusters
 #' @export
-doctor <- function(config = NULL, hosts = NULL, timeout = 20) {
+doctor <- function(config = NULL, hosts = NULL, timeout = 20, ssh = NULL, run_dir = NULL) {
+  withr::local_envvar(R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep)) # as workers have it
   reload_environ()
   if (inherits(config, "tfdistr_cluster_config")) config <- as.character(config)
   hosts <- if (is.character(hosts)) as.list(unname(hosts)) else hosts
   rscript <- file.path(R.home("bin"), "Rscript")
   found <- with_conditions(
-    core()$doctor(config, hosts = hosts, timeout = timeout, rscript = rscript)
+    core()$doctor(
+      config,
+      hosts = hosts, timeout = timeout, ssh = ssh, run_dir = run_dir, rscript = rscript
+    )
   )
   frame <- as.data.frame(lapply(reticulate::py_to_r(found$columns()), unlist))
   structure(frame, class = c("tfdistr_doctor", "data.frame"), table = reticulate::py_str(found))

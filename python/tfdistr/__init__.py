@@ -32,6 +32,7 @@ _MODULES = {
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
     "SlurmCluster": "launch.slurm_cluster",
+    "SshCluster": "launch.ssh_cluster",
     "StepTimeoutError": "errors",
     "Task": "cluster.config",
     "TfdistrError": "errors",
@@ -57,6 +58,7 @@ _MODULES = {
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
     "slurm_cluster": "launch.slurm_cluster",
+    "ssh_cluster": "launch.ssh_cluster",
     "steps_per_epoch": "data.steps",
     "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster.config",
@@ -100,6 +102,8 @@ if TYPE_CHECKING:
     from tfdistr.launch.mpi_cluster import mpi_cluster as mpi_cluster
     from tfdistr.launch.slurm_cluster import SlurmCluster as SlurmCluster
     from tfdistr.launch.slurm_cluster import slurm_cluster as slurm_cluster
+    from tfdistr.launch.ssh_cluster import SshCluster as SshCluster
+    from tfdistr.launch.ssh_cluster import ssh_cluster as ssh_cluster
     from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.strategies.callbacks import chief_only as chief_only

@@ -31,6 +31,7 @@ NAMES = {
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
     "slurm_cluster": "launch.slurm_cluster",
+    "ssh_cluster": "launch.ssh_cluster",
     "steps_per_epoch": "data.steps",
     "stop_warm_workers": "launch.warm.servers",
     "tf_config": "cluster.config",

@@ -36,7 +36,7 @@ are wrong.
 
   tfdistr doctor                        # the TF_CONFIG of the environment, if there is one
   tfdistr doctor tf_config.json
-  tfdistr doctor --hosts a,b            # for mpi_cluster(["a", "b"])
+  tfdistr doctor --hosts a,b            # for ssh_cluster(["a", "b"]) or mpi_cluster(["a", "b"])
 """
 
 
@@ -101,7 +101,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=_examine)
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a file with TF_CONFIG")
-    doctor.add_argument("--hosts", metavar="HOST,...", help="hosts for mpi_cluster(), instead of a TF_CONFIG")
+    doctor.add_argument(
+        "--hosts", metavar="HOST,...", help="hosts for ssh_cluster() or mpi_cluster(), instead of a TF_CONFIG"
+    )
+    doctor.add_argument("--ssh", metavar="COMMAND", help="what reaches the hosts: a program and its options")
+    doctor.add_argument(
+        "--run-dir", "--run_dir", metavar="FOLDER",
+        help="the folder that all hosts must see (default: the working directory)",
+    )  # fmt: skip
     doctor.add_argument(
         "--timeout", type=float, default=20.0, metavar="SECONDS",
         help="how long a check may take (default: %(default)g)",
@@ -116,7 +123,7 @@ def _examine(parsed: argparse.Namespace) -> int:
 
     config = read_config(parsed.file) if parsed.file is not None else None
     hosts = parsed.hosts.split(",") if parsed.hosts is not None else None
-    found = doctor(config, hosts=hosts, timeout=parsed.timeout)
+    found = doctor(config, hosts=hosts, timeout=parsed.timeout, ssh=parsed.ssh, run_dir=parsed.run_dir)
     rows = [row._asdict() for row in found.rows]
     print(json.dumps(rows) if parsed.json else found.table(color=sys.stdout.isatty()))
     return 0 if found.ok else 1

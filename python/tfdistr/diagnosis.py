@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._utils.arguments import positive
@@ -29,25 +29,18 @@ from tfdistr.cluster.tf_config_json import split_address
 from tfdistr.communication.mpi_world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.launch.gpus import visible_gpus
-from tfdistr.launch.mpi_cluster import check_hosts
+from tfdistr.launch.host_checks import BAD, CLOCKS, NONE, OK, findings
+from tfdistr.launch.host_facts import versions
+from tfdistr.launch.hosts import check_hosts, words_of_ssh
 from tfdistr.launch.mpiexec import find_mpiexec
+from tfdistr.launch.survey import VERSIONS_OF_R, ask, marker_in, r_request
 
-#: Clocks may differ by this many seconds. With a larger difference, logs of several workers do not compare.
-CLOCKS = 2.0
-_OK, _BAD, _NONE = "ok", "FAIL", "-"
+_OK, _BAD, _NONE = OK, BAD, NONE
 _RETICULATE = (1, 41)
 _COLUMNS = ["check", "status", "found", "fix"]
 _TENSORFLOW = (
     "import json, os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'; import tensorflow as tf; "
     "print(json.dumps([d.name for d in tf.config.list_physical_devices('GPU')]))"
-)
-_R = 'v <- function(p) tryCatch(as.character(packageVersion(p)), error = function(e) ""); cat(as.character(' \
-     'getRversion()), v("reticulate"), v("tfdistr"), sep = "\\n")'  # fmt: skip
-
-
-_THERE = (
-    "import json, time; from importlib.metadata import distributions as d; "
-    'print(json.dumps([time.time(), next((p.version for p in d() if p.name == "tfdistr"), "")]))'
 )
 #: Seconds that the import of TensorFlow may take, also from a slow disk.
 _IMPORT = 120.0
@@ -118,6 +111,8 @@ def doctor(
     *,
     hosts: Sequence[str] | None = None,
     timeout: float = 20.0,
+    ssh: str | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
     rscript: str | None = None,
 ) -> Diagnosis:
     """Look for problems that keep a cluster from starting.
@@ -128,11 +123,19 @@ def doctor(
     this process. No check takes longer than ``timeout``, except the import of TensorFlow in a separate
     process (at most 2 minutes). Run it on each machine. Workers that wait for their peers answer it, too.
 
+    With ``hosts``, it looks at these hosts, all at once by ssh, and compares them with each other and with
+    this machine: the versions of Python, tfdistr, TensorFlow and Keras, the clocks, whether each knows the
+    names of all, free ports, cores and free memory. It makes an empty file in ``run_dir``, looks whether each
+    host sees it, and removes it.
+
     Args:
         config: The cluster: TF_CONFIG as text, as a mapping or as a ``ClusterConfig``; by default, the
             environment variable TF_CONFIG.
-        hosts: Hosts for ``mpi_cluster()``, instead of ``config``. They must let this user in by ssh.
+        hosts: Hosts for ``ssh_cluster()`` or ``mpi_cluster()``, instead of ``config``. They must let this
+            user in by ssh.
         timeout: Seconds that each check may take.
+        ssh: The program that reaches the hosts, and its options; see ``ssh_cluster()``.
+        run_dir: The folder that all hosts must see; by default the working directory.
         rscript: The path of Rscript; by default the one on PATH.
 
     Returns:
@@ -154,8 +157,17 @@ def doctor(
             "Give `config` or `hosts`, not both.", received="config and hosts", fix="Leave one of them out."
         )
     checks: list[Callable[[], list[Row]]] = []
+    given = [name for name, value in (("ssh", ssh), ("run_dir", run_dir)) if value is not None]
+    if hosts is None and given:
+        raise ArgumentError(
+            "`ssh` and `run_dir` are for `hosts`.",
+            received=f"{' and '.join(given)}, and no hosts",
+            fix='Pass hosts=["a", "b"], for example, or leave them out.',
+        )
     if hosts is not None:
-        checks = [partial(_host, host, seconds) for host in check_hosts(hosts)]
+        check_hosts(hosts)
+        words_of_ssh(ssh)
+        checks = [lambda: _hosts(hosts, ssh, run_dir, rscript, seconds)]
     else:
         rows, cluster = _syntax(config)
         checks.append(lambda: rows)
@@ -276,32 +288,25 @@ def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return pool.submit(asyncio.run, work()).result()
 
 
-def _host(host: str, timeout: float) -> list[Row]:
-    """Check a host of mpi_cluster(): whether ssh lets this user in, and whether this Python is there."""
-    check = f"host {host}"
-    began = time.time()
-    said = _run(
-        ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout))}", host,
-         f"{sys.executable} -c '{_THERE}'"], timeout,
-    )  # fmt: skip
-    try:
-        there, version = json.loads(said.output.splitlines()[-1])
-    except (ValueError, IndexError, TypeError):
-        what = said.failure or "ssh says nothing"
-        fix = (
-            f"The same Python must be at this path on that host: {sys.executable}."
-            if said.status in (1, 126, 127) and said.started
-            else f"Let this user in without a password: ssh {host} true."
+def _hosts(
+    hosts: Sequence[str],
+    ssh: Any,
+    run_dir: str | os.PathLike[str] | None,
+    rscript: str | None,
+    timeout: float,
+) -> list[Row]:
+    """Compare the hosts of a cluster with each other and with this machine, all at once by ssh."""
+    r = r_request([rscript, "--no-init-file"], os.environ) if rscript is not None else None
+    folder = os.path.abspath(os.getcwd() if run_dir is None else Path(run_dir).expanduser())
+    with contextlib.ExitStack() as stack:
+        marker = None
+        with contextlib.suppress(OSError):  # this user cannot write there
+            marker = stack.enter_context(marker_in(folder))
+        answers = ask(
+            check_hosts(hosts), ssh=words_of_ssh(ssh), timeout=timeout, env=os.environ, marker=marker, r=r
         )
-        return [Row(check, _BAD, what, fix)]
-    rows = [Row(check, _OK, f"ssh lets this user in; tfdistr {version or 'not installed in Python'}")]
-    if version not in ("", __version__):
-        found = f"tfdistr {version}, here {__version__}"
-        rows = [Row(check, _BAD, found, "Install the same version.")]
-    apart = there - (began + time.time()) / 2
-    slack = CLOCKS + (time.time() - began) / 2
-    fix = "Set the clocks by NTP: logs could not be compared." if abs(apart) > slack else ""
-    return [*rows, Row(f"clock of {host}", _BAD if fix else _OK, f"{apart:+.1f} s apart", fix)]
+    found = findings(answers, versions(r), folder, sees_folder=marker is not None)
+    return [Row(*each) for each in found]
 
 
 # --- What is installed
@@ -357,7 +362,7 @@ def _r(rscript: str | None, timeout: float) -> list[Row]:
     program = rscript or shutil.which("Rscript")
     if program is None:
         return [Row("R", _NONE, "no Rscript on PATH; needed for R only")]
-    said = _run([program, "--no-init-file", "-e", _R], timeout)
+    said = _run([program, "--no-init-file", "-e", VERSIONS_OF_R], timeout)
     lines = said.output.splitlines()
     if said.failure or len(lines) < 1:
         return [Row("R", _BAD, said.failure or "says nothing", f"See: {program} --version")]

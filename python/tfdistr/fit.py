@@ -12,9 +12,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.progress import make_display
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
-from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
-from tfdistr.launch.slurm_cluster import SlurmCluster
+from tfdistr.launch.any_cluster import AnyCluster
 
 if TYPE_CHECKING:
     import keras
@@ -25,7 +23,7 @@ def distributed_fit(
     x: Any,
     y: Any = None,
     *,
-    cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
+    cluster: AnyCluster | None = None,
     strategy: str = "multi_worker_mirrored",
     batch_size: int | None = 32,
     per_worker_batch_size: int | None = None,
@@ -89,8 +87,8 @@ def distributed_fit(
             a matrix if all columns are numbers or logical values, else a dictionary of columns. Dates, masked
             values, missing text, and tensors that are ragged or sparse are errors.
         y: Targets, if ``x`` is arrays.
-        cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])`` or
-            ``slurm_cluster(nodes=2)``.
+        cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
+            ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
             workers of a cluster). "parameter_server" needs ``local_cluster(workers=2, ps=1)``, or a TF_CONFIG

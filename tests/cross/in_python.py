@@ -78,7 +78,11 @@ def see(value: Any, what: str) -> Any:
             tasks = value.tasks if hasattr(value, "tasks") else [value]
             return [task.to_json() for task in tasks]
         case "fields":
-            shown = [field for field in attrs.fields(type(value)) if not field.metadata.get("hidden")]
+            shown = [
+                field
+                for field in attrs.fields(type(value))
+                if not field.metadata.get("hidden") and not field.name.startswith("_")
+            ]
             return {**{field.alias: getattr(value, field.name) for field in shown}, "workers": value.workers}
         case "arrays":
             return list(value.arrays())
@@ -182,7 +186,8 @@ def error(caught: BaseException) -> dict[str, Any]:
             "exit_code": caught.exit_code,
         }  # fmt: skip
     return {
-        "class": type(caught).__name__, "cause": cause(caught),
+        "class": type(caught).__name__,
+        "cause": cause(caught),
         **{
             name: None if part is None else in_r(str(part))
             for name, part in zip(("message", "received", "fix"), parts, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from tfdistr import diagnosis
 from tfdistr.cli import run
 from tfdistr.diagnosis import Diagnosis, Row, doctor
 from tfdistr.errors import ArgumentError
+from tfdistr.launch.host_facts import versions
 from tfdistr.launch.ports import free_ports
+from tfdistr.launch.survey import Answer
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -177,6 +180,8 @@ def test_a_config_that_is_not_valid_is_a_row(monkeypatch, of_cluster):
         ({"hosts": []}, "`hosts` must be a list of at least one host."),
         ({"hosts": ["-oProxyCommand=x"]}, "Each host must be a name or an address"),
         ({"hosts": ["a"], "config": "{}"}, "Give `config` or `hosts`, not both."),
+        ({"hosts": ["a"], "ssh": "'"}, "`ssh` must be a program and its options, written as for a shell."),
+        ({"ssh": "ssh"}, "`ssh` and `run_dir` are for `hosts`."),
     ],
 )
 def test_arguments(arguments, rule):
@@ -194,19 +199,80 @@ def fake_ssh(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_hosts_are_reached_by_ssh(tmp_path, monkeypatch, of_cluster):
     # As the real one, it hands its last argument to a shell.
     fake_ssh(tmp_path, 'for last; do :; done; exec sh -c "$last"', monkeypatch)
-    rows = doctor(hosts=["a"]).rows
-    assert [(row.check, row.status) for row in rows] == [("host a", "ok"), ("clock of a", "ok")]
-    assert rows[0].found == f"ssh lets this user in; tfdistr {tfdistr.__version__}"
+    monkeypatch.chdir(tmp_path)
+    rows = {row.check: row for row in doctor(hosts=["localhost", "me@127.0.0.1"]).rows}
+    assert set(rows) == {
+        "hosts", "version of Python", "version of tfdistr", "version of TensorFlow", "version of Keras",
+        "clocks", "names of the hosts", "free ports", "cores", "free memory", "run directory",
+    }  # fmt: skip
+    assert {row.status for row in rows.values()} == {"ok"}
+    assert rows["hosts"].found == "localhost and me@127.0.0.1: ssh lets this user in, and Python is there"
+    assert rows["version of tfdistr"].found == f"{tfdistr.__version__} on this machine and on each host"
+    assert rows["cores"].found == f"{len(os.sched_getaffinity(0))} on localhost and me@127.0.0.1"
+    assert rows["run directory"].found == f"each host sees {tmp_path}"
+    assert [path.name for path in tmp_path.iterdir()] == ["ssh"]
     for script, found, fix in (
         ("echo denied >&2; exit 255", "denied", "Let this user in without a password: ssh a true."),
         ("echo not found >&2; exit 127", "not found", f"The same Python must be at this path on that host: "
                                                       f"{sys.executable}."),
-        ('echo \'[0, "0.0.9"]\'', f"tfdistr 0.0.9, here {tfdistr.__version__}", "Install the same version."),
         ("exec sleep 60", "no answer within 1 s", "Let this user in without a password: ssh a true."),
     ):  # fmt: skip
         fake_ssh(tmp_path, script, monkeypatch)
-        row = doctor(hosts=["a"], timeout=1 if "sleep" in script else 20).rows[0]
+        (row,) = doctor(hosts=["a"], timeout=1 if "sleep" in script else 20).rows
         assert row == ("host a", "FAIL", found, fix)
+
+
+def test_the_versions_of_r_are_compared_in_r(tmp_path, monkeypatch, of_cluster):
+    fake_ssh(tmp_path, 'for last; do :; done; FAR=1 exec sh -c "$last"', monkeypatch)
+    rscript = tmp_path / "Rscript"
+    rscript.write_text('#!/bin/sh\nprintf "4.$((2 + ${FAR:-0})).0\\n1.41\\n"\n')
+    rscript.chmod(0o700)
+    rows = {row.check: row for row in doctor(hosts=["localhost"], rscript=str(rscript)).rows}
+    assert (rows["version of R"].status, rows["version of R"].found) == (
+        "FAIL", "4.2.0 on this machine, 4.3.0 on localhost",
+    )  # fmt: skip
+    assert rows["version of reticulate"].status == "ok"
+    package = rows["version of the R package tfdistr"]
+    assert (package.status, package.found) == ("FAIL", "not installed on this machine and localhost")
+
+
+def test_hosts_that_differ(tmp_path, monkeypatch, of_cluster):
+    here = versions(None)
+    other = here | {"version of Keras": "3.0.0"}
+    alike = {"versions": here, "sees_marker": True, "unresolved": [], "ports": [1]}
+    alike |= {"cores": 8, "memory": 1 << 33}
+    answers = [
+        Answer("a", alike),
+        Answer("b", alike | {"versions": other, "sees_marker": False}, ahead=-9.0),
+        Answer("c", alike | {"unresolved": ["a", "b"], "ports": [], "cores": 4, "memory": None}, ahead=5.0),
+        Answer("d", failure="denied", fix="Let me in."),
+    ]
+    monkeypatch.setattr(diagnosis, "ask", lambda hosts, **_: answers)
+    found = doctor(hosts=["a", "b", "c", "d"], run_dir=tmp_path)
+    rows = {row.check: row for row in found.rows}
+    keras = here["version of Keras"]
+    same = "Install the same version on every host and on this machine."
+    expected = {
+        "host d": ("FAIL", "denied", "Let me in."),
+        "hosts": ("ok", "a, b and c: ssh lets this user in, and Python is there", ""),
+        "version of Keras": ("FAIL", f"{keras} on this machine, a and c, 3.0.0 on b", same),
+        "clocks": ("FAIL", "-9.0 s on b, +5.0 s on c", "Set the clocks by NTP: logs could not be compared."),
+        "names of the hosts": (
+            "FAIL", "c does not know a and b",
+            'Pass addresses, like hosts=["10.0.0.1", "10.0.0.2"], or make the names known there (DNS, '
+            "/etc/hosts). mpi_cluster() does not need them.",
+        ),
+        "free ports": ("FAIL", "none found on c",
+                       "Let tfdistr be there, and end programs that listen on many ports."),
+        "cores": ("ok", "8 on a and b, 4 on c", ""),
+        "free memory": ("ok", "8.0 GiB on a and b, not known on c", ""),
+        "run directory": ("FAIL", f"{tmp_path} is not there on b",
+                          "Pass `run_dir`, a folder of a file system that the hosts share."),
+    }  # fmt: skip
+    assert {name: rows[name][1:] for name in expected} == expected
+    assert not found.ok
+    none = {row.check: row for row in doctor(hosts=["a"], run_dir=tmp_path / "none").rows}["run directory"]
+    assert (none.status, none.found) == ("-", f"{tmp_path / 'none'}: this user cannot write there")
 
 
 def test_what_is_installed(monkeypatch):

@@ -16,14 +16,14 @@ PUBLIC = {
     "MirroredStrategy",
     "ModelParallelStrategy",
     "MpiCluster", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding",
-    "SlurmCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning", "WarmUp", "WorkerContext",
-    "WorkerFailedError", "auto_shard", "average_loss",
+    "SlurmCluster", "SshCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning", "WarmUp",
+    "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
     "is_chief",
     "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "num_workers", "r_function",
     "regularization_loss",
-    "scaled_learning_rate", "slurm_cluster", "steps_per_epoch", "stop_warm_workers", "tf_config",
-    "worker_index",
+    "scaled_learning_rate", "slurm_cluster", "ssh_cluster", "steps_per_epoch", "stop_warm_workers",
+    "tf_config", "worker_index",
 }  # fmt: skip
 
 

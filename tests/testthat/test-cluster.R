@@ -179,6 +179,30 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
   )
 })
 
+test_that("ssh_cluster() describes workers on several hosts, and checks its arguments", {
+  cluster <- ssh_cluster(c("me@a", "10.0.0.2"), 2, env = c(A = "1"), ssh = "ssh -F config", warm = FALSE)
+  expect_s3_class(cluster, "tfdistr_ssh_cluster")
+  expect_identical(unclass(cluster), list(
+    hosts = c("me@a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
+    env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config", warm = FALSE,
+    tunnels = FALSE
+  ))
+  expect_snapshot(cluster)
+  core <- workers_cluster(cluster)
+  expect_true(reticulate::py_to_r(workers_cluster(ssh_cluster("a", tunnels = TRUE))$tunnels))
+  expect_identical(reticulate::py_to_r(core$`__class__`$`__name__`), "SshCluster")
+  expect_identical(reticulate::py_to_r(core$env), list(A = "1"))
+  expect_identical(reticulate::py_to_r(core$ssh), "ssh -F config")
+  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
+  refused(ssh_cluster(character()), "`hosts` must be a list of at least one host")
+  refused(ssh_cluster("a", 0), "`workers_per_host` must be a whole number")
+  refused(ssh_cluster("ssh://a"), "Each host of ssh_cluster\\(\\) must be a name or an address")
+  refused(
+    distributed_fit(small_model, matrix(1, 2), 1:2, cluster = ssh_cluster("a"), communication = "mpi"),
+    "The workers of ssh_cluster\\(\\) communicate without MPI"
+  )
+})
+
 test_that("workers find this package and this Python", {
   expect_identical(worker_env("/scratch"), list(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),

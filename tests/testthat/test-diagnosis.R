@@ -22,3 +22,19 @@ test_that("TF_CONFIG is that of this session, and arguments are checked", {
   expect_error(doctor(timeout = 0), "`timeout` must be a number of seconds", class = "tfdistr_error_argument")
   expect_error(doctor(hosts = "-x"), "no \"-\" before it", class = "tfdistr_error_argument", fixed = TRUE)
 })
+
+test_that("hosts are compared with each other and with this machine, R included", {
+  # It hands its last argument to a shell, as ssh does.
+  ssh <- withr::local_tempfile(lines = c("#!/bin/sh", "for last; do :; done", 'exec sh -c "$last"'))
+  Sys.chmod(ssh, "0700")
+  folder <- withr::local_tempdir()
+  rows <- doctor(hosts = c("localhost", "127.0.0.1"), ssh = ssh, run_dir = folder, timeout = 60)
+  status <- rlang::set_names(rows$status, rows$check)
+  expect_identical(unname(status[["hosts"]]), "ok")
+  expect_identical(unname(status[["version of the R package tfdistr"]]), "ok")
+  found <- rlang::set_names(rows$found, rows$check)
+  expect_identical(found[["version of R"]], paste(getRversion(), "on this machine and on each host"))
+  expect_match(found[["run directory"]], "^each host sees ")
+  expect_length(list.files(folder, all.files = TRUE, no.. = TRUE), 0L)
+  expect_error(doctor(ssh = ssh), "`ssh` and `run_dir` are for `hosts`", class = "tfdistr_error_argument")
+})

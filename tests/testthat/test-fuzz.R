@@ -34,6 +34,9 @@ test_that("clusters are made or refused as in Python", {
   expect_as_in_python("mpi_cluster", function(case) {
     do.call(mpi_cluster, utils::modifyList(list(hosts = "a"), case$arguments))
   })
+  expect_as_in_python("ssh_cluster", function(case) {
+    do.call(ssh_cluster, utils::modifyList(list(hosts = "a"), case$arguments))
+  })
 })
 
 test_that("a TF_CONFIG is read or refused as in Python", {

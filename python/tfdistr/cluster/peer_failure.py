@@ -18,6 +18,8 @@ _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
 # Tasks that TensorFlow could not reach, or that stopped their heartbeats.
 _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
 _SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
+# The error of a worker whose own heartbeats do not arrive: the leader is gone, or the network is cut.
+_UNHEARD = "RPC: /tensorflow.CoordinationService/Heartbeat"
 # The ways to lose a worker, and a hint for the user.
 _SILENT_NOW = "does not answer any more: it was killed or halted, or its machine or network has failed."
 _ENDED = "has ended without saying why: it was killed, or it crashed."
@@ -43,7 +45,9 @@ def is_peer_failure(error: BaseException) -> bool:
         return False
     chain: BaseException | None = error
     while chain is not None:
-        if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError) or PEER_MARK in str(chain):
+        if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError):
+            return True
+        if PEER_MARK in str(chain) or _UNHEARD in str(chain):
             return True
         chain = chain.__cause__ or chain.__context__
     return False

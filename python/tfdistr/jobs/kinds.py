@@ -21,12 +21,11 @@ from tfdistr.jobs.in_process import train_as_chief_here, train_here
 from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.on_cluster import PlainSummary, Summary
 from tfdistr.jobs.result import FitResult
+from tfdistr.launch.any_cluster import AnyCluster
 from tfdistr.launch.backend import Backend, backend_path, choose_backend
 from tfdistr.launch.cores import take_cores
 from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.parameter_servers import LocalServers
-from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.parameter_server.chief import WorkerSteps, check_data, train_as_chief
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.servers.lost import lost_server
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfdistr")
 
 #: The clusters whose processes tfdistr starts.
-Startable = LocalCluster | MpiCluster | SlurmCluster
 OnEventOfJob = Callable[[dict[str, Any]], object]
 
 
@@ -164,10 +162,10 @@ class Kind:
         )
 
     def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
-        if not isinstance(cluster, Startable):
+        if not isinstance(cluster, AnyCluster):
             raise ArgumentError(
-                "`cluster` must be what local_cluster(), mpi_cluster() or slurm_cluster() returns, or be "
-                "left out.",
+                "`cluster` must be what local_cluster() or another function of clusters returns, or be left "
+                "out.",
                 received=describe(cluster),
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )
@@ -175,9 +173,7 @@ class Kind:
         self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=peers)
         self._check_started(cluster, communication, options)
 
-    def _check_started(
-        self, cluster: Startable, communication: str, options: Mapping[str, Any]
-    ) -> None:
+    def _check_started(self, cluster: AnyCluster, communication: str, options: Mapping[str, Any]) -> None:
         self.backend(cluster, communication)  # fails before anything is written or started
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
@@ -205,7 +201,7 @@ class Kind:
 
     # --- How jobs are trained
 
-    def backend(self, cluster: Startable, communication: str) -> Backend:
+    def backend(self, cluster: AnyCluster, communication: str) -> Backend:
         """The backend that starts the processes of ``cluster`` and carries their exchange."""
         return choose_backend(cluster, communication)
 
@@ -307,9 +303,7 @@ class ParameterServer(Kind):
     def _misfit(self, ps: int) -> str:
         return f"The strategy {self.name!r} needs parameter servers."
 
-    def _check_started(
-        self, cluster: Startable, communication: str, options: Mapping[str, Any]
-    ) -> None:
+    def _check_started(self, cluster: AnyCluster, communication: str, options: Mapping[str, Any]) -> None:
         ServerOptions(**options).check_workers(cluster.workers)
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
@@ -317,7 +311,7 @@ class ParameterServer(Kind):
         ServerOptions(**options).check_workers(workers)
         return workers
 
-    def backend(self, cluster: Startable, communication: str) -> Backend:
+    def backend(self, cluster: AnyCluster, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 
@@ -360,9 +354,7 @@ class ModelParallel(Kind):
             return super()._misfit(ps)
         return f"The strategy {self.name!r} trains in one process; ranks of MPI cannot compute for it."
 
-    def _check_started(
-        self, cluster: Startable, communication: str, options: Mapping[str, Any]
-    ) -> None:
+    def _check_started(self, cluster: AnyCluster, communication: str, options: Mapping[str, Any]) -> None:
         check_placement(options.get("placement"), cluster.workers)
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
@@ -372,7 +364,7 @@ class ModelParallel(Kind):
     def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
         return 1
 
-    def backend(self, cluster: Startable, communication: str) -> Backend:
+    def backend(self, cluster: AnyCluster, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 

@@ -22,10 +22,9 @@ from tfdistr.jobs.result import FitResult, builder, load_communication, load_his
 from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.jobs.trained import Trained
+from tfdistr.launch.any_cluster import AnyCluster
 from tfdistr.launch.backend import Backend, backend_path
-from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
-from tfdistr.launch.slurm_cluster import SlurmCluster
+from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 
@@ -69,9 +68,7 @@ class PlainSummary:
         return dict(row)
 
 
-def fit_on_cluster(
-    job: Job, kind: Kind, cluster: LocalCluster | MpiCluster | SlurmCluster, caller: Caller, run_dir: Path
-) -> FitResult:
+def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, run_dir: Path) -> FitResult:
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
@@ -84,6 +81,8 @@ def fit_on_cluster(
     caller = caller.for_job(job)
     env = caller.before_start(for_r(job.seed), str(run_dir))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
+    if isinstance(cluster, SshCluster):
+        cluster = attrs.evolve(cluster, silence=job.heartbeat_timeout)
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)
@@ -120,7 +119,7 @@ def fit_on_cluster(
 def _result(
     job: Job,
     rows: list[dict[str, Any]],
-    cluster: LocalCluster | MpiCluster | SlurmCluster,
+    cluster: AnyCluster,
     summary: Summary,
     caller: Caller,
     run_dir: Path,

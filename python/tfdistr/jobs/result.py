@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from tfdistr.launch.local import LocalCluster
-    from tfdistr.launch.mpi_cluster import MpiCluster
-    from tfdistr.launch.slurm_cluster import SlurmCluster
+    from tfdistr.launch.any_cluster import AnyCluster
     from tfdistr.training.trained_model import Training
 
 _STATE = "model.npz"
@@ -90,7 +88,7 @@ class FitResult:
         sample_weight: Any = None,
         batch_size: int | None = 32,
         steps: int | None = None,
-        cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
+        cluster: AnyCluster | None = None,
     ) -> dict[str, float]:
         """Evaluate a trained model.
 
@@ -103,8 +101,9 @@ class FitResult:
             sample_weight: Weight of each example, if ``x`` is arrays.
             batch_size: Examples in a global batch; None if ``x`` gives batches.
             steps: Number of batches; by default all.
-            cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])`` or
-                ``slurm_cluster(nodes=2)``; by default this process, or the cluster that it has joined.
+            cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
+                ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default this process, or the
+                cluster that it has joined.
 
         Returns:
             The value of each metric by its name.
@@ -133,7 +132,7 @@ class FitResult:
         *,
         batch_size: int | None = 32,
         steps: int | None = None,
-        cluster: LocalCluster | MpiCluster | SlurmCluster | None = None,
+        cluster: AnyCluster | None = None,
         output: str | os.PathLike[str] | None = None,
         output_format: str = "npy",
     ) -> Any:
@@ -146,8 +145,8 @@ class FitResult:
             x: Inputs, in one of the forms that ``distributed_fit()`` takes. Targets are ignored.
             batch_size: Examples in a batch; None if ``x`` gives batches.
             steps: Number of batches; by default all.
-            cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])`` or
-                ``slurm_cluster(nodes=2)``; by default in this process.
+            cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
+                ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default in this process.
             output: A new or empty folder. The outputs are written there, in files of some 64 MiB each, and
                 are never in memory together.
             output_format: Format of these files: "npy" (``numpy.load()`` reads them), or "parquet" (needs

@@ -12,7 +12,7 @@ from tfdistr._utils import at_exit
 from tfdistr._utils.trusted_files import take_folder
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
-from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.hosts import WorkersOnHosts
 from tfdistr.launch.process import log_path
 from tfdistr.launch.slurm_cluster import SlurmCluster
 
@@ -32,7 +32,7 @@ def make_run_dir(
         ArgumentError: ``run_dir`` exists and is not empty, or others can write to it.
     """
     if run_dir is None:
-        parent = os.getcwd() if isinstance(cluster, MpiCluster | SlurmCluster) else None
+        parent = os.getcwd() if isinstance(cluster, WorkersOnHosts | SlurmCluster) else None
         folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
         _temporary.add(folder)
         return folder

@@ -14,13 +14,14 @@ import attrs
 
 from tfdistr.communication.mpi_world import PRINT_LIBRARY, no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.launch.any_cluster import AnyCluster
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.gpus import visible_gpus
-from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
 from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.slurm_programs import has_mpi4py, mpi_of_srun
+from tfdistr.launch.ssh_cluster import SshCluster
 
 
 @dataclass(frozen=True)
@@ -42,27 +43,23 @@ class Backend:
         return f"communication: {name}, because {self.reason}"
 
 
-def choose_backend(cluster: LocalCluster | MpiCluster | SlurmCluster, communication: str) -> Backend:
+def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
     """Choose the backend of ``cluster`` for the ``communication`` that the user has passed.
 
     "auto" chooses MPI if mpi4py, its library and mpiexec are there, and the workers see no GPU: NCCL is
     faster between GPUs.
 
     Raises:
-        ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi".
+        ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi". Or
+            it is an `SshCluster`, and ``communication`` is "mpi".
         ClusterStartError: MPI is needed, and is not there; or the allocation of Slurm is too small.
     """
     if isinstance(cluster, SlurmCluster):
-        return _choose_of_slurm(cluster, communication)
+        return _by_slurm(cluster, communication)
     if isinstance(cluster, MpiCluster):
-        if communication not in ("auto", "mpi"):
-            raise ArgumentError(
-                "The workers of mpi_cluster() communicate by MPI.",
-                received=f"communication={communication!r}",
-                fix='Pass communication="mpi", or leave it out.',
-            )
-        _check_mpi()
-        return Backend("mpi", cluster, "mpiexec starts the workers")
+        return _by_mpiexec(cluster, communication)
+    if isinstance(cluster, SshCluster):
+        return _by_ssh(cluster, communication)
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")
     if communication == "mpi":
@@ -81,7 +78,28 @@ def choose_backend(cluster: LocalCluster | MpiCluster | SlurmCluster, communicat
     return Backend("mpi", LocalMpi(cluster), reason)
 
 
-def _choose_of_slurm(cluster: SlurmCluster, communication: str) -> Backend:
+def _by_mpiexec(cluster: MpiCluster, communication: str) -> Backend:
+    if communication not in ("auto", "mpi"):
+        raise ArgumentError(
+            "The workers of mpi_cluster() communicate by MPI.",
+            received=f"communication={communication!r}",
+            fix='Pass communication="mpi", or leave it out.',
+        )
+    _check_mpi()
+    return Backend("mpi", cluster, "mpiexec starts the workers")
+
+
+def _by_ssh(cluster: SshCluster, communication: str) -> Backend:
+    if communication == "mpi":
+        raise ArgumentError(
+            "The workers of ssh_cluster() communicate without MPI.",
+            received=f"communication={communication!r}",
+            fix="Leave it out, or pass cluster=mpi_cluster(hosts).",
+        )
+    return Backend(communication, cluster, "ssh starts the workers")
+
+
+def _by_slurm(cluster: SlurmCluster, communication: str) -> Backend:
     cluster.check()
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")

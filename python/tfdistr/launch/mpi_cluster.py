@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
-from tfdistr.errors import ArgumentError
 from tfdistr.launch.cluster import EqualWorkers
-from tfdistr.launch.cores import share_of
-from tfdistr.launch.local import BY_MEMORY, LocalCluster, check_env, worker_defaults
+from tfdistr.launch.hosts import WorkersOnHosts, words_of_ssh
+from tfdistr.launch.local import BY_MEMORY, LocalCluster
 from tfdistr.launch.loopback import LOOPBACK, Loopback, keep_to_loopback
 from tfdistr.launch.mpiexec import Mpiexec, Rank
 from tfdistr.launch.ports import free_ports
 from tfdistr.launch.warm.servers import Place, WarmStart, warm_start, warm_starts
-from tfdistr.schemas.messages import show
 
 log = logging.getLogger("tfdistr")
 
@@ -29,81 +24,13 @@ _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 _PORTS = "MPIEXEC_PORT_RANGE"
 
 
-def check_hosts(hosts: Any) -> tuple[str, ...]:
-    """Check the form of ``hosts``: ssh must be able to take each as it is written."""
-    rule = None
-    if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
-        rule = "`hosts` must be a list of at least one host."
-    elif any(not isinstance(host, str) for host in hosts):
-        rule = "`hosts` must be names or addresses, as text."
-    elif any(not host or host.startswith("-") or any(c in " \t\n," for c in host) for host in hosts):
-        rule = 'Each host must be a name or an address, without spaces and commas and no "-" before it.'
-    elif len(set(hosts)) < len(hosts):
-        rule = "`hosts` must name each host once; `workers_per_host` says how many workers run there."
-    if rule:
-        raise ArgumentError(
-            rule, received=show(hosts), fix='Pass hosts=["a", "b"], for example.'
-        )
-    return tuple(hosts)
-
-
-def _words(ssh: Any) -> list[str]:
-    """The words of a command."""
-    try:
-        words = [] if ssh is None else shlex.split(ssh)
-        valid = ssh is None or bool(words)
-    except (ValueError, AttributeError, TypeError):
-        words, valid = [], False
-    if not valid:
-        raise ArgumentError(
-            "`ssh` must be a program and its options, written as for a shell.",
-            received=show(ssh),
-            fix='Pass ssh="ssh -p 2222", for example, or leave it out.',
-        )
-    return words
-
-
-def _check_ssh(ssh: Any) -> Any:
-    _words(ssh)
-    return ssh
-
-
 @attrs.frozen
-class MpiCluster(EqualWorkers):
+class MpiCluster(WorkersOnHosts):
     """Workers on several hosts, the ranks of one mpiexec. `mpi_cluster` describes the arguments."""
-
-    hosts: Sequence[str] = attrs.field(converter=check_hosts)
-    workers_per_host: int = argument(whole, "workers_per_host", default=1)
-    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
-        default=None, converter=check_env, hash=False, repr=False
-    )
-    follow: bool = argument(flag, "follow", default=False)
-    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
-    ssh: str | None = attrs.field(default=None, converter=_check_ssh)
-    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
-    warm: bool = argument(flag, "warm", default=True)
-
-    #: It has no parameter servers.
-    ps: ClassVar[int] = 0
-
-    @property
-    def workers(self) -> int:
-        """The number of workers on all hosts together."""
-        return len(self.hosts) * self.workers_per_host
-
-    def without(self, worker: int, min_workers: int) -> MpiCluster | None:
-        """This cluster without the host of a worker; None if fewer than ``min_workers`` would be left."""
-        lost = worker // self.workers_per_host
-        hosts = [host for place, host in enumerate(self.hosts) if place != lost]
-        enough = hosts and len(hosts) * self.workers_per_host >= min_workers
-        return attrs.evolve(self, hosts=hosts) if enough else None
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[Rank]:
         """Start every worker once; see `LocalCluster.start`."""
-        each = self.workers_per_host
-        shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
-        environments = [{**worker_defaults(), **share, **(self.env or {})} for share in shares]
-        ssh = _words(self.ssh)
+        environments, each, ssh = self.environments(), self.workers_per_host, words_of_ssh(self.ssh)
         starts: list[WarmStart | None] = []
         if self.warm:
             places = [Place(host, tuple(ssh)) for host in self.hosts]

@@ -22,6 +22,7 @@ from tfdistr._utils.trusted_files import create_private
 from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.launch import rank_guard
+from tfdistr.launch.hosts import not_started, unseen_run_dir
 from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.lost import Loss, reaching
 from tfdistr.launch.process import log_path, server_lost_error
@@ -337,13 +338,5 @@ def _one_program(command: Sequence[str], folder: Path) -> list[str]:
 def _not_started(rank: Rank, message: Mapping[str, Any]) -> ClusterStartError:
     host = message["host"]
     if message["missing"]:
-        return ClusterStartError(
-            "The run directory must be one that every host sees under the same path.",
-            received=f"{message['missing']}, which is not there on {host} (worker {rank.index})",
-            fix="Pass `run_dir`, a folder of a file system that the hosts share.",
-        )
-    return ClusterStartError(
-        f"Worker {rank.index} could not be started on {host}: {message['failed']}.",
-        fix="See what the system names: the program must exist and be executable, and the run directory be "
-        "writable.",
-    )
+        return unseen_run_dir(message["missing"], host, rank.index)
+    return not_started(rank.index, host, message["failed"])

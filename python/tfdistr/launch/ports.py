@@ -53,6 +53,15 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def is_free(port: int) -> bool:
+    """Whether no process listens on a port, on any interface of this machine."""
+    try:
+        _bind(port).close()
+    except OSError:
+        return False
+    return True
+
+
 def _candidates() -> list[int]:
     try:
         low, high = (int(number) for number in _EPHEMERAL.read_text().split())

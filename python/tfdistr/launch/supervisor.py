@@ -258,6 +258,10 @@ class _Generation:
 
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
+        if root.cause is Cause.PEER and (lost := self._longest_silent()) is not None:
+            # Its own report, if there is one, says only that it has lost the others.
+            self._failures[lost.index] = Failure.silent(lost.index, time.time(), lost.silent_for)
+            return False
         found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
         # The worker may write to its log until it has ended.
         if found and (root.exit_code is not None or root.silence is not None):
@@ -268,6 +272,11 @@ class _Generation:
             if root.cause is Cause.PEER and process.is_stopped:
                 self._fail(Failure.halted(process.index, time.time()))
         return False
+
+    def _longest_silent(self) -> Worker | None:
+        """The process with the longest silence, if one has missed signs of life."""
+        process = max(self._processes, key=lambda process: process.silent_for)
+        return process if process.silent_for > 2 * SIGN_OF_LIFE else None
 
     def _look_for_halted(self, running: Sequence[Worker]) -> None:
         """Record a halted or silent worker: the others may wait for ever, because MPI does not tell them."""

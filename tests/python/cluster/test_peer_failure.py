@@ -105,6 +105,12 @@ def test_the_worker_that_is_gone_is_found_in_what_tensorflow_says(text, worker):
     assert what_to_tell(error, 1, TASKS).startswith(f"tfdistr: failure of worker {worker}: {address} does")
 
 
+def test_a_worker_whose_heartbeats_do_not_arrive_is_not_blamed():
+    text = "Collective ops is aborted by: Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService/Heartbeat"
+    assert is_peer_failure(tf.errors.DeadlineExceededError(None, None, text))
+    assert not is_peer_failure(tf.errors.DeadlineExceededError(None, None, "a step took too long"))
+
+
 def test_an_error_of_its_own_is_told_as_such():
     own = tf.errors.UnavailableError(None, None, "no such bucket")
     assert is_peer_failure(own)  # as far as can be said

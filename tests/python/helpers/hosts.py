@@ -125,6 +125,11 @@ class Hosts:
         """Bring it back."""
         _run("ip", "link", "set", f"{self.namespace(name)}v", "up")
 
+    def isolate(self, name: str, isolated: bool = True) -> None:
+        """Keep a host from other isolated hosts; this machine and the host still reach each other."""
+        word = "on" if isolated else "off"
+        _run("ip", "link", "set", f"{self.namespace(name)}v", "type", "bridge_slave", "isolated", word)
+
     def end_all(self, name: str) -> None:
         """End what runs on a host, but for its ssh server, as if it were switched off."""
         there = _run("ip", "netns", "pids", self.namespace(name)).split()

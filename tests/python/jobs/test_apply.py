@@ -195,8 +195,7 @@ def test_a_data_frame_gives_its_columns_by_their_names():
             "Received: steps=4, where 75 examples make 3 batches",
             "Fix: Leave `steps` out to use all examples."]),
         (lambda fit, folder: fit.predict(X, cluster=4), [
-            "`cluster` must be what local_cluster(), mpi_cluster() or slurm_cluster() returns, or be left "
-            "out.",
+            "`cluster` must be what local_cluster() or another function of clusters returns, or be left out.",
             "Received: a number (4)",
             "Fix: Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."]),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 import hosts
 import pytest
 from observed import containing, wait_for
+from slow import mostly_slow
 
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import local_cluster
@@ -18,6 +19,7 @@ from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.mpi_cluster import LocalMpi, mpi_cluster
 from tfdistr.launch.mpiexec import command_line
 from tfdistr.launch.process import stop
+from tfdistr.launch.ssh_cluster import ssh_cluster
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("_small_servers")]
 
@@ -35,7 +37,8 @@ TOKEN = "s3cr3t"
     ],
 )
 def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
-    for make in (lambda: local_cluster(env=env), lambda: mpi_cluster(["a"], env=env)):
+    hosts = (lambda: mpi_cluster(["a"], env=env), lambda: ssh_cluster(["a"], env=env))
+    for make in (lambda: local_cluster(env=env), *hosts):
         with pytest.raises(ArgumentError) as caught:
             make()
         assert caught.value.received == received
@@ -43,7 +46,8 @@ def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
 
 
 def test_a_printed_cluster_does_not_show_it() -> None:
-    for cluster in (local_cluster(env={"TOKEN": TOKEN}), mpi_cluster(["a"], env={"TOKEN": TOKEN})):
+    env = {"TOKEN": TOKEN}
+    for cluster in (local_cluster(env=env), mpi_cluster(["a"], env=env), ssh_cluster(["a"], env=env)):
         assert TOKEN not in repr(cluster)
         assert TOKEN not in str(cluster)
 
@@ -84,14 +88,17 @@ def test_open_mpi_is_told_names_only() -> None:
     assert "-x" not in command_line("m", "mpiexec (OpenRTE) 4.1.4", 2, env={"TOKEN": TOKEN})  # it has them
 
 
-def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", mostly_slow([mpi_cluster, ssh_cluster], quick=[mpi_cluster]))
+def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path, make: Any) -> None:
     if why := hosts.missing():
         pytest.skip(why)
     given, run_dir, word = tmp_path / "given", tmp_path / "run", secrets.token_hex(16)
     given.mkdir()
     run_dir.mkdir(mode=0o700)
     with hosts.hosts("ab", tmp_path) as two:
-        cluster = mpi_cluster(["a", "b"], env={"TOKEN": word}, ssh=two.ssh)
+        # Without MPI, the hosts reach each other by addresses.
+        names = ["a", "b"] if make is mpi_cluster else [two.address("a"), two.address("b")]
+        cluster = make(names, env={"TOKEN": word}, ssh=two.ssh)
         wait = f"{ENVIRONMENT}\nimport time\ntime.sleep(600)"
         processes = cluster.start([sys.executable, "-c", wait, str(given)], run_dir)
         try:

@@ -137,6 +137,7 @@ def test_the_corpus_that_r_reads_too(case: dict[str, Any]) -> None:
     functions = {
         "local_cluster": lambda: describe_local_cluster(**arguments),
         "mpi_cluster": lambda: tfdistr.mpi_cluster(**{"hosts": ["a"], **arguments}),
+        "ssh_cluster": lambda: tfdistr.ssh_cluster(**{"hosts": ["a"], **arguments}),
         "parse_tf_config": lambda: tfdistr.ClusterConfig.from_json(arguments["text"]),
         "distributed_fit": lambda: make_job(len, X, Y, num_workers=2, **arguments),
     }

@@ -41,9 +41,7 @@ A_MODEL = "`model` must be a compiled Keras 3 model, or a function without argum
 AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
 WHOLE = "`{0}` must be a whole number of at least 1."
 TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
-A_CLUSTER = (
-    "`cluster` must be what local_cluster(), mpi_cluster() or slurm_cluster() returns, or be left out."
-)
+A_CLUSTER = "`cluster` must be what local_cluster() or another function of clusters returns, or be left out."
 USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
 NOT_BOTH = "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both."
 NO_SIZE = "batch_size=None, and arrays or a data set"

@@ -36,7 +36,8 @@ def main() -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     command = [*start["command"], folder, str(listener.fileno()), start["room"]]
-    os.execve(command[0], command, {**start["env"], "TMPDIR": folder})
+    # The variables of the login here, such as HOME, stay if the session has none of that name to send.
+    os.execve(command[0], command, {**os.environ, **start["env"], "TMPDIR": folder})
 
 
 if __name__ == "__main__":

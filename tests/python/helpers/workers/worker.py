@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tfdistr._utils.mpi_names import remove_names
 from tfdistr._utils.processes import die_with_parent
+from tfdistr.cluster.rendezvous import meet
 from tfdistr.cluster.rendezvous_protocol import no_port, no_port_error
 from tfdistr.launch.events import EventReader, EventWriter
 
@@ -70,6 +71,13 @@ def fail_in_r() -> None:
 
 def lose_peer() -> None:
     wait_for_all()
+    report(RuntimeError("Socket closed"), peer=True)
+    sys.exit(1)
+
+
+def lose_peer_after_5_s() -> None:
+    wait_for_all()
+    time.sleep(5)
     report(RuntimeError("Socket closed"), peer=True)
     sys.exit(1)
 
@@ -156,6 +164,17 @@ def listen() -> None:
     with server:
         server.listen()
         finish()
+
+
+def meet_peers() -> None:
+    """Find the other workers, as strategies do, and report where a server of this worker listens."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    tasks = {f"worker {i}": address for i, address in enumerate(config["cluster"]["worker"])}
+    lifelines = meet(tasks, f"worker {index}", {}, 30)
+    with socket.create_server(("", int(tasks[f"worker {index}"].rpartition(":")[2]))) as server:
+        events.write("met", listens=server.getsockname()[0], tasks=list(tasks.values()))
+    lifelines.say_goodbye()
+    finish()
 
 
 def grandchild() -> None:

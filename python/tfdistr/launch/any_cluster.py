@@ -1,0 +1,10 @@
+"""The clusters whose workers tfdistr starts: what users may pass as ``cluster``."""
+
+from __future__ import annotations
+
+from tfdistr.launch.local import LocalCluster
+from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.slurm_cluster import SlurmCluster
+from tfdistr.launch.ssh_cluster import SshCluster
+
+AnyCluster = LocalCluster | MpiCluster | SlurmCluster | SshCluster
