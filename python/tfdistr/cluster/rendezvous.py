@@ -94,11 +94,11 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
 
 def cluster_to_join() -> ClusterConfig | None:
-    """Return the cluster that TF_CONFIG describes, or else the Slurm step or the Kubernetes Job of this process.
+    """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes.
 
     Raises:
-        ClusterConfigError: What Slurm, Kubernetes or TF_CONFIG says is not valid. This process tells the workers in
-            TF_CONFIG, because they may wait for this process. A script ends with the error, so there it is
+        ClusterConfigError: What Slurm, Kubernetes or TF_CONFIG says is not valid. This process tells the
+            workers in TF_CONFIG, because they may wait for this process. A script ends with the error, so there it is
             raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
     """
     try:

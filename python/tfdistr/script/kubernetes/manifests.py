@@ -50,7 +50,7 @@ def kubernetes_manifests(
         memory: The memory of each pod, such as "8Gi".
         gpus: The number of NVIDIA's GPUs of each pod: 1 at most, if there are several workers.
         volume: The name of a PersistentVolumeClaim. All pods mount it.
-        run_dir: The folder in the volume for checkpoints, which a ``distributed_fit()`` without ``run_dir`` uses.
+        run_dir: The folder in the volume for checkpoints. A ``distributed_fit()`` without ``run_dir`` uses it.
         max_restarts: How often the workers start again after a failure. Preempted pods are not counted.
         env: Environment variables for the workers.
         namespace: The namespace of the objects; by default the namespace of ``kubectl``.

@@ -40,8 +40,8 @@ def _name(name: str, value: Any, example: str, form: re.Pattern[str], longest: i
     if not isinstance(value, str) or not form.fullmatch(value) or len(value) > longest:
         begin = "a letter at the beginning" if form is _LABEL else "no '-' at the ends"
         raise ArgumentError(
-            f"`{name}` must be a name of Kubernetes: lower-case letters, digits and '-', with {begin}, and at "
-            f"most {longest} characters.",
+            f"`{name}` must be a name of Kubernetes: lower-case letters, digits and '-', with {begin}, and "
+            f"at most {longest} characters.",
             received=describe(value),
             fix=f'Pass {name}="{example}", for example.',
         )
@@ -90,8 +90,8 @@ def _variables(value: Any) -> dict[str, str]:
     for name in env:
         if not _VARIABLE.fullmatch(name) or name.startswith("TFDISTR_KUBERNETES_") or name == INDEX:
             raise ArgumentError(
-                "A name in `env` must be one that Kubernetes takes: letters, digits, '-', '_' and '.', and no "
-                f"TFDISTR_KUBERNETES_... or {INDEX}, which the manifests set.",
+                "A name in `env` must be one that Kubernetes takes: letters, digits, '-', '_' and '.', and "
+                f"no TFDISTR_KUBERNETES_... or {INDEX}, which the manifests set.",
                 received=name,
                 fix='Write it like "OMP_NUM_THREADS".',
             )

@@ -1,7 +1,7 @@
 """What a pod runs: ``tfdistr kubernetes worker SCRIPT``, which starts the script and says how it has ended.
 
-It is process 1 of the container. The kernel gives process 1 no signal that it does not handle, so the script is
-a process of its own.
+It is process 1 of the container. The kernel gives process 1 no signal that it does not handle, so the script
+is a process of its own.
 """
 
 from __future__ import annotations
