@@ -1,7 +1,7 @@
 """The cluster of an Indexed Job of Kubernetes: a script in its pods joins without TF_CONFIG.
 
 The manifests of ``tfdistr kubernetes`` set the variables below. Kubernetes adds JOB_COMPLETION_INDEX, the
-index of the pod. The pods have names of the form of HOSTS, which the headless Service of the manifests makes known.
+index of the pod. The names of the pods have the form of HOSTS. The headless Service makes them known.
 """
 
 from __future__ import annotations

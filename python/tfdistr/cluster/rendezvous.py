@@ -98,8 +98,8 @@ def cluster_to_join() -> ClusterConfig | None:
 
     Raises:
         ClusterConfigError: What Slurm, Kubernetes or TF_CONFIG says is not valid. This process tells the
-            workers in TF_CONFIG, because they may wait for this process. A script ends with the error, so there it is
-            raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
+            workers in TF_CONFIG, because they may wait for this process. A script ends with the error, so
+            there it is raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
     """
     try:
         config = cluster_from_env()

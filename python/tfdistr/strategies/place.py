@@ -50,7 +50,8 @@ def is_chief() -> bool:
 
     The first of these that knows answers: the strategy in whose scope the call is; the cluster in TF_CONFIG;
     the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``,
-    Kubernetes), whose rank 0 is the chief. The call works before a strategy is made. A process that is alone is its own chief.
+    Kubernetes), whose rank 0 is the chief. The call works before a strategy is made. A process that is alone
+    is its own chief.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.

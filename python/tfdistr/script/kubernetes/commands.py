@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
+from tfdistr.errors import STOPPED_STATUS, JobStoppedError, WorkerFailedError
 from tfdistr.script.commands import EnvAction, show
 
 _TEXT = """\
@@ -94,23 +93,8 @@ def _pods(parsed: argparse.Namespace) -> Any:
     return Pods(**{name: value for name, value in vars(parsed).items() if name not in not_of_pods})
 
 
-def write_new(path: str, text: str) -> None:
-    """Write text into a new file.
-
-    Raises:
-        ArgumentError: The file exists, or cannot be written.
-    """
-    try:
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ArgumentError(
-            "`--output` must name a new file.", received=f"{path}: {error.strerror}", fix="Name another file."
-        ) from error
-
-
 def _write(parsed: argparse.Namespace) -> int:
-    from tfdistr.script.kubernetes.manifests import as_text
+    from tfdistr.script.kubernetes.manifests import as_text, write_new
 
     pods = _pods(parsed)
     output = getattr(parsed, "output", f"{pods.name}.json")
@@ -123,6 +107,7 @@ def _write(parsed: argparse.Namespace) -> int:
 
 
 def _containerfile(parsed: argparse.Namespace) -> int:
+    from tfdistr.script.kubernetes.manifests import write_new
     from tfdistr.script.kubernetes.options import IMAGE
 
     write_new(parsed.output, CONTAINERFILE.format(image=IMAGE))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.cluster.kubernetes import HOSTS, PORT, RUN_DIR, WORKERS
-from tfdistr.errors import STOPPED_STATUS
+from tfdistr.errors import STOPPED_STATUS, ArgumentError
 from tfdistr.script.kubernetes.options import Pods
 from tfdistr.script.kubernetes.worker import MESSAGE, PEER_STATUS
 
@@ -50,7 +50,7 @@ def kubernetes_manifests(
         memory: The memory of each pod, such as "8Gi".
         gpus: The number of NVIDIA's GPUs of each pod: 1 at most, if there are several workers.
         volume: The name of a PersistentVolumeClaim. All pods mount it.
-        run_dir: The folder in the volume for checkpoints. A ``distributed_fit()`` without ``run_dir`` uses it.
+        run_dir: The folder in the volume for checkpoints, for a ``distributed_fit()`` without ``run_dir``.
         max_restarts: How often the workers start again after a failure. Preempted pods are not counted.
         env: Environment variables for the workers.
         namespace: The namespace of the objects; by default the namespace of ``kubectl``.
@@ -75,6 +75,38 @@ def objects(pods: Pods) -> list[dict[str, Any]]:
     """The objects that run a script, in the order in which they are made."""
     made = [] if pods.in_image else [_config_map(pods)]
     return [*made, _service(pods), _network_policy(pods), _job(pods)]
+
+
+def write_manifests(output: str | None, **options: Any) -> str:
+    """Write the objects into a new file, by default NAME.json, and return its path.
+
+    Args:
+        output: The path of the file.
+        options: The arguments of ``kubernetes_manifests()``.
+
+    Raises:
+        ArgumentError: An argument is not of its form, or the file exists.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    pods = Pods(**given)
+    path = output or f"{pods.name}.json"
+    write_new(path, as_text(pods))
+    return path
+
+
+def write_new(path: str, text: str) -> None:
+    """Write text into a new file.
+
+    Raises:
+        ArgumentError: The file exists, or cannot be written.
+    """
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArgumentError(
+            "`--output` must name a new file.", received=f"{path}: {error.strerror}", fix="Name another file."
+        ) from error
 
 
 def as_text(pods: Pods) -> str:
