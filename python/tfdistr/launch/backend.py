@@ -130,6 +130,15 @@ def backend_path(run_dir: str | os.PathLike[str]) -> Path:
     return Path(run_dir) / "backend.txt"
 
 
+def has_mpi() -> bool:
+    """Whether mpi4py, its library and the launcher of that library are here."""
+    try:
+        _check_mpi()
+    except ClusterStartError:
+        return False
+    return True
+
+
 def _check_mpi() -> None:
     """Check that mpi4py, its library and the launcher of that library are there."""
     received = None
