@@ -103,26 +103,22 @@ def _by_slurm(cluster: SlurmCluster, communication: str) -> Backend:
     cluster.check()
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")
-    if communication not in ("auto", "mpi"):
+    if communication == "auto":
+        # MPICH 5.0 and pmi2 of Slurm 22.05: MPI_Init fails often in a process that has imported TensorFlow.
+        # Slurm prints "mpi/pmi2: value not properly terminated in client request".
+        return Backend("auto", cluster, "srun starts the workers")
+    if communication != "mpi":
         return Backend(communication, cluster, "the caller asked for it")
-    if communication == "auto" and cluster.sees_gpus:
-        return Backend("auto", cluster, "the workers see a GPU")
     library, error = _library(sys.executable) if has_mpi4py() else ("", "no mpi4py")
     option, why = (None, error) if error is not None else mpi_of_srun(library, len(cluster.counts))
-    if option is not None:
-        asked = communication == "mpi"
-        reason = (
-            "the caller asked for it" if asked else f"srun --mpi={option} starts MPI, and there is no GPU"
-        )
-        return Backend("mpi", attrs.evolve(cluster, mpi=option), reason)
-    if communication == "mpi":
+    if option is None:
         raise ClusterStartError(
             'communication="mpi" needs an MPI library that mpi4py and srun can use.',
             received=why,
             fix='Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
             "(srun --mpi=list).",
         )
-    return Backend("auto", cluster, f"MPI cannot be used here: {why}")
+    return Backend("mpi", attrs.evolve(cluster, mpi=option), "the caller asked for it")
 
 
 def backend_path(run_dir: str | os.PathLike[str]) -> Path:
