@@ -114,8 +114,8 @@ def test_a_worker_whose_heartbeats_do_not_arrive_is_not_blamed():
 def test_a_lost_connection_that_a_function_reports_is_of_a_peer():
     text = (
         "Collective ops is aborted by: recvmsg:Connection reset by peer\n"
-        "Executing non-communication op <while/body> originally returned UnavailableError, and was replaced by "
-        "InternalError to avoid invoking TF network error handling logic."
+        "Executing non-communication op <while/body> originally returned UnavailableError, and was "
+        "replaced by InternalError to avoid invoking TF network error handling logic."
     )
     assert is_peer_failure(tf.errors.InternalError(None, None, text))
     assert not is_peer_failure(tf.errors.InternalError(None, None, "Executing op <while/body> failed"))
