@@ -180,7 +180,8 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
 })
 
 test_that("ray_cluster() describes workers in actors of Ray, and checks its arguments", {
-  cluster <- ray_cluster(3, c(CPU = 2, GPU = 1), address = "10.0.0.1:6379", runtime_env = list(pip = list("a")))
+  needs <- c(CPU = 2, GPU = 1)
+  cluster <- ray_cluster(3, needs, address = "10.0.0.1:6379", runtime_env = list(pip = list("a")))
   expect_s3_class(cluster, "tfdistr_ray_cluster")
   expect_identical(cluster$workers, 3L)
   expect_identical(format(cluster), "3 workers by Ray at 10.0.0.1:6379, each with 2 CPU, 1 GPU")

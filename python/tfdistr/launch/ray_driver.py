@@ -37,6 +37,7 @@ _WAIT = 0.5  # seconds that an actor waits for news of its worker; a signal wait
 _GRACE = 10.0  # seconds that Ray has to end; then this process ends without it
 _PATIENCE = 2.0  # seconds of waiting that are not worth a message
 _CONNECT = 10.0
+_NODE = 2.0
 
 
 class EndedError(Exception):
@@ -343,7 +344,9 @@ class Driver:
     def _lose(self, index: int, error: Exception) -> None:
         """Report that an actor is lost, maybe with its node."""
         node, why = self._nodes[index], _why(error)
-        gone = "node has died" in str(error) or node not in [each["NodeID"] for each in self._alive()]
+        gone = "node has died" in str(error) or not any(
+            each["NodeID"] == node and _answers(each) for each in self._alive()
+        )
         self._say(rank=index, lost="node" if gone else "actor", node=node, why=why)
 
     # --- The end
@@ -364,8 +367,17 @@ class Driver:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _answers(node: Mapping[str, Any]) -> bool:
+    """Whether Ray answers on a node; Ray itself looks a few times before it counts a node as lost."""
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _NODE).close()
+    except OSError:
+        return False
+    return True
+
+
 def _short_folder() -> str:
-    """A new temporary folder. The paths of Ray's sockets in it may have 107 characters, of which Ray needs 70."""
+    """A new temporary folder. Ray needs 70 of the 107 characters that the path of a socket may have."""
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= 24 else "/tmp")
 
