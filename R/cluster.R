@@ -528,6 +528,8 @@ print.tfdistr_ray_cluster <- function(x, ...) print_lines(x)
 
 #' @export
 print.tfdistr_slurm_cluster <- function(x, ...) print_lines(x)
+
+#' @export
 print.tfdistr_ssh_cluster <- function(x, ...) print_lines(x)
 
 print_lines <- function(x) {

@@ -53,7 +53,7 @@ class RayCluster(EqualWorkers):
     follow: bool = argument(flag, "follow", default=False)
     _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
     #: Seconds without a sign of life from the launcher after which a worker ends.
-    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False)
+    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     #: It has no parameter servers.
     ps: ClassVar[int] = 0

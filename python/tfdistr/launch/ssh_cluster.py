@@ -40,7 +40,7 @@ class SshCluster(WorkersOnHosts):
 
     tunnels: bool = argument(flag, "tunnels", default=False)
     #: Seconds without a sign of life from the launcher after which a worker ends.
-    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False)
+    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     def __attrs_post_init__(self) -> None:
         for host in self.hosts:
