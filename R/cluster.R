@@ -1,6 +1,6 @@
 # Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
-# cluster/config.py, launch/local.py, launch/mpi_cluster.py, launch/ssh_cluster.py, launch/slurm_cluster.py,
-# launch/ray_cluster.py.
+# cluster/config.py, launch/local.py, launch/mpi_cluster.py, launch/ssh_cluster.py, launch/slurm_cluster.py;
+# for Ray, launch/ray_cluster.py.
 
 #' Build TF_CONFIG from addresses
 #'
@@ -294,10 +294,10 @@ python_slurm_cluster <- function(given) {
 #' Describe a cluster of workers in actors of Ray
 #'
 #' This call starts nothing. [distributed_fit()] reserves the resources of all workers by a placement group,
-#' and starts an actor for each worker. The actor runs the worker, an R process of its own. Without `address`, it
-#' joins the Ray that the environment variable RAY_ADDRESS names, or it starts a Ray on this machine, which
-#' ends with the job. All nodes must see the run directory under the same path, and have the same R, Python and
-#' packages; by default the run directory is a new folder of the working directory. All workers end when the
+#' and starts an actor for each worker. The actor runs the worker, an R process of its own. Without `address`,
+#' it joins the Ray that the environment variable RAY_ADDRESS names, or it starts a Ray on this machine, which
+#' ends with the job. All nodes must see the run directory under the same path, and have the same R, Python
+#' and packages; by default the run directory is a new folder of the working directory. All workers end when the
 #' process that started them ends, even if it is killed. Ray is a Python package: `pip install ray` into the
 #' Python of this session.
 #'
@@ -314,8 +314,8 @@ python_slurm_cluster <- function(given) {
 #'   process.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
 #' @param start_timeout Seconds that the workers may wait for their resources, and seconds from then until
-#'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a cluster
-#'   whose nodes are too small is refused at once, and the workers have 300 seconds to join.
+#'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
+#'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
 #' @return A list of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine.
