@@ -1,8 +1,7 @@
 # A script whose numbers are flags of tfruns; it trains on two workers.
 #
 #     Rscript examples/tfruns_flags.R --epochs 3
-#     tfruns::training_run("examples/tfruns_flags.R", flags = list(epochs = 3))
-#     tfruns::tuning_run("examples/tfruns_flags.R", flags = list(rate = c(0.001, 0.1)))
+# or, from R, with the flags epochs and rate, by tfruns::training_run() and tfruns::tuning_run().
 #
 # Without tfruns, the flags of the command line ("--name value") replace the defaults.
 library(tfdistr)
