@@ -293,13 +293,13 @@ python_slurm_cluster <- function(given) {
 
 #' Describe a cluster of workers in actors of Ray
 #'
-#' This call starts nothing. [distributed_fit()] reserves the resources of all workers by a placement group,
-#' and starts an actor for each worker. The actor runs the worker, an R process of its own. Without `address`,
-#' it joins the Ray that the environment variable RAY_ADDRESS names, or it starts a Ray on this machine, which
-#' ends with the job. All nodes must see the run directory under the same path, and have the same R, Python
-#' and packages; by default the run directory is a new folder of the working directory. All workers end when
-#' the process that started them ends, even if it is killed. Ray is a Python package: `pip install ray` into the
-#' Python of this session.
+#' This call starts nothing. [distributed_fit()] reserves the resources of all workers by a placement
+#' group, and starts an actor for each worker. The actor runs the worker, an R process of its own. Without
+#' `address`, it joins the Ray that the environment variable RAY_ADDRESS names, or it starts a Ray on this
+#' machine, which ends with the job. All nodes must see the run directory under the same path, and have the
+#' same R, Python and packages; by default the run directory is a new folder of the working directory. All
+#' workers end when the process that started them ends, even if it is killed. Ray is a Python package: `pip
+#' install ray` into the Python of this session.
 #'
 #' @param num_workers Number of workers, at least 1.
 #' @param resources_per_worker Named numeric vector or list: what each worker needs, amounts by the names of
