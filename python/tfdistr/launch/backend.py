@@ -19,6 +19,7 @@ from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
 from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
+from tfdistr.launch.ray_cluster import RayCluster, refuse_mpi
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.slurm_programs import has_mpi4py, mpi_of_srun
 from tfdistr.launch.ssh_cluster import SshCluster
@@ -51,8 +52,8 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
 
     Raises:
         ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi". Or
-            it is an `SshCluster`, and ``communication`` is "mpi".
-        ClusterStartError: MPI is needed, and is not there; or the allocation of Slurm is too small.
+            it is an `SshCluster` or a `RayCluster`, and ``communication`` is "mpi".
+        ClusterStartError: MPI is needed, and is not there, or Ray; or the allocation of Slurm is too small.
     """
     if isinstance(cluster, SlurmCluster):
         return _by_slurm(cluster, communication)
@@ -60,6 +61,8 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
         return _by_mpiexec(cluster, communication)
     if isinstance(cluster, SshCluster):
         return _by_ssh(cluster, communication)
+    if isinstance(cluster, RayCluster):
+        return _by_ray(cluster, communication)
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")
     if communication == "mpi":
@@ -97,6 +100,12 @@ def _by_ssh(cluster: SshCluster, communication: str) -> Backend:
             fix="Leave it out, or pass cluster=mpi_cluster(hosts).",
         )
     return Backend(communication, cluster, "ssh starts the workers")
+
+
+def _by_ray(cluster: RayCluster, communication: str) -> Backend:
+    refuse_mpi(communication)
+    cluster.check()
+    return Backend(communication, cluster, "actors of Ray run the workers")
 
 
 def _by_slurm(cluster: SlurmCluster, communication: str) -> Backend:
