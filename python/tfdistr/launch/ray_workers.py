@@ -94,6 +94,10 @@ class RayWorker:
         """Send a signal to it and to the processes that it started."""
         self._job.send(self.index, number)
 
+    def warn(self) -> None:
+        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        self.signal_group(signal.SIGTERM)
+
     def reap(self) -> None:
         """Wait until its actor has ended."""
         self._job.reap()
