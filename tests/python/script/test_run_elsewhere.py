@@ -139,7 +139,7 @@ def test_a_script_trains_in_an_allocation(lab, alone, tmp_path, options, words, 
     assert len(losses(said)) == workers, said + error
     for of_worker in losses(said):
         assert of_worker == pytest.approx(alone, rel=1e-6)
-    assert not lab.jobs()
+    wait_for(lambda: not lab.jobs(), 20)
 
 
 def test_sigterm_reaches_scripts_in_an_allocation(lab, tmp_path):
@@ -164,7 +164,7 @@ def test_a_script_that_fails_in_an_allocation(lab, tmp_path):
     assert process.returncode == 1, said + error
     assert re.search(r"^Worker 1 of 2 on \S+ failed: ValueError: broken$", error, re.MULTILINE)
     assert time.monotonic() - began < 90
-    assert not lab.jobs()
+    wait_for(lambda: not lab.jobs(), 20)
 
 
 def test_ctrl_c_in_an_allocation(lab, tmp_path):
@@ -175,7 +175,7 @@ def test_ctrl_c_in_an_allocation(lab, tmp_path):
     assert process.returncode == 130
     assert "Interrupted: all workers were ended." in error
     wait_for(lambda: not any(is_there(pid) for pid in workers), 10)
-    assert not lab.jobs()
+    wait_for(lambda: not lab.jobs(), 20)
 
 
 def test_the_self_test_in_an_allocation(lab, tmp_path):
