@@ -40,6 +40,9 @@ if (what == "restart") {
 fit <- do.call(distributed_fit, arguments)
 if (is_chief()) {
   weights <- lapply(fit$model$get_weights(), function(weight) as.vector(aperm(as.array(weight))))
-  found <- list(weights = weights, history = lapply(fit$history, as.list), hosts = as.list(fit$workers$host))
+  found <- list(
+    weights = weights, history = lapply(fit$history, as.list),
+    workers = fit$params$workers, hosts = as.list(fit$workers$host)
+  )
   jsonlite::write_json(found, file.path(folder, "result.json"), digits = NA, auto_unbox = TRUE)
 }

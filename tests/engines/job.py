@@ -63,6 +63,7 @@ if __name__ == "__main__":
         found = {
             "weights": [weight.ravel().tolist() for weight in fit.model.get_weights()],
             "history": fit.history,
+            "workers": fit.params["workers"],
             "hosts": [worker["host"] for worker in fit.workers],
         }
         (FOLDER / "result.json").write_text(json.dumps(found))
