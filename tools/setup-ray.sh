@@ -16,7 +16,8 @@ rm -rf "$venv"
 base=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
 "$base" -m venv --without-pip "$venv"
 packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
-packages .venv/bin/python >"$(packages "$venv/bin/python")/beside.pth"
+# A path alone would leave out tfdistr, which .venv has by a .pth file of its own.
+echo "import site; site.addsitedir('$(packages .venv/bin/python)')" >"$(packages "$venv/bin/python")/beside.pth"
 
 # The versions of uv.lock. pip sees the packages of .venv, and adds what is missing.
 tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --all-extras --all-groups >"$venv/versions.txt"
