@@ -42,7 +42,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check+lint,test-cross test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality faults chaos test-engines test-ray test-debian13
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality,test-debian13 faults chaos test-engines test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr
 	@failed=0; \
@@ -66,7 +66,8 @@ test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 test-engines: setup ## one suite for each engine that starts workers, from Python and R, and 16 and 32 workers here; T=name
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
-	$(PYTHON) -m pytest tests/engines $(if $(T),-k '$(T)')
+	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 3 $(if $(T),-k '$(T)')
+	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too
 	@tools/setup-ray.sh
