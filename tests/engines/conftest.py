@@ -6,3 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
+
+from elsewhere import lab, net
+
+__all__ = ["lab", "net"]

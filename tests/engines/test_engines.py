@@ -10,33 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hosts
 import leftovers
 import numpy as np
 import pytest
-import slurm_lab
 from engines import BY_NETWORK, RUN, Engine, both
 from launched import wait_for
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Hosts]:
-    reason = hosts.missing()
-    if reason:
-        pytest.skip(f"no hosts to test with: {reason}")
-    with hosts.hosts("ab", tmp_path_factory.mktemp("hosts")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[slurm_lab.Lab]:
-    reason = slurm_lab.missing()
-    if reason:
-        pytest.skip(f"no Slurm to test with: {reason}")
-    with slurm_lab.lab() as made:
-        yield made
 
 
 def local(request: pytest.FixtureRequest) -> Engine:

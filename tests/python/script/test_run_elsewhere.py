@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import hosts
@@ -41,24 +40,6 @@ open("waits-" + str(os.getpid()), "w").close()
 time.sleep(100)
 """
 BY_NETWORK = ("--env", "UCX_TLS=tcp,self")
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Hosts]:
-    reason = hosts.missing()
-    if reason:
-        pytest.skip(f"no hosts to test with: {reason}")
-    with hosts.hosts("ab", tmp_path_factory.mktemp("hosts")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[slurm_lab.Lab]:
-    reason = slurm_lab.missing()
-    if reason:
-        pytest.skip(f"no Slurm to test with: {reason}")
-    with slurm_lab.lab() as made:
-        yield made
 
 
 def on_hosts(net: hosts.Hosts, communication: str) -> list[str]:
