@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _NET = f"198.19.{os.getpid() % 256}"  # RFC 2544
 _PREFIX = f"tfp{os.getpid() % 100000}"
@@ -71,12 +71,14 @@ class Pods:
                           ["link", "set", "eth0", "up"], ["link", "set", "lo", "up"]):  # fmt: skip
                 _run("ip", "-n", space, *words)
 
-    def start(self, index: int) -> subprocess.Popen[str]:
-        """Start a pod: its name resolves from now on."""
+    def start(self, index: int, output: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[Any]:
+        """Start a pod: its name resolves from now on. Its output is text, if it goes to a pipe."""
         name = f"{self._job['metadata']['name']}-{index}.{self._service}"
         for other in range(self.count):
-            with Path("/etc/netns", f"{_PREFIX}-{other}", "hosts").open("a") as hosts:
-                hosts.write(f"{_NET}.{index + 1} {name}\n")
+            hosts = Path("/etc/netns", f"{_PREFIX}-{other}", "hosts")
+            line = f"{_NET}.{index + 1} {name}\n"
+            if line not in (known := hosts.read_text()):
+                hosts.write_text(known + line)
         self.message(index).touch()
         env = {each["name"]: each["value"].replace("$$", "$") for each in self.container["env"]}
         own = {"JOB_COMPLETION_INDEX": str(index), "TMPDIR": str(self._folder),
@@ -85,7 +87,8 @@ class Pods:
         folders = [str(self.message(index)), str(self._folder / "script"), str(self._folder / "volume")]
         return subprocess.Popen(
             ["ip", "netns", "exec", f"{_PREFIX}-{index}", "sh", "-c", _SET_UP, *folders, *command],
-            env={**os.environ, **env, **own}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **env, **own}, stdout=output, stderr=subprocess.STDOUT,
+            text=output == subprocess.PIPE,
         )  # fmt: skip
 
     def remove(self) -> None:

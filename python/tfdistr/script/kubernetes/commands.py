@@ -56,6 +56,8 @@ def add_kubernetes(commands: Any) -> None:
     write.add_argument("--output", metavar="FILE", help='by default NAME.json; "-": the standard output')
     run = command("run", "run a script by kubectl: start, follow, and delete at the end", _run)
     run.add_argument("--log_dir", "--log-dir", metavar="DIR", help="a folder for the logs of the workers")
+    run.add_argument("--start_timeout", "--start-timeout", type=float, metavar="SECONDS",
+                     help="how long pods may wait for nodes and images (default: no limit)")  # fmt: skip
     for each in (write, run):
         _add_pods(each)
     container = command("containerfile", "write a Containerfile for the image of the pods", _containerfile)
@@ -89,7 +91,7 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
 def _pods(parsed: argparse.Namespace) -> Any:
     from tfdistr.script.kubernetes.options import Pods
 
-    not_of_pods = ("run", "output", "log_dir")
+    not_of_pods = ("run", "output", "log_dir", "start_timeout")
     return Pods(**{name: value for name, value in vars(parsed).items() if name not in not_of_pods})
 
 
@@ -125,7 +127,8 @@ def _run(parsed: argparse.Namespace) -> int:
     from tfdistr.script.kubernetes.run import run_pods
 
     try:
-        run_pods(_pods(parsed), _show, log_dir=getattr(parsed, "log_dir", None))
+        options = {name: getattr(parsed, name, None) for name in ("log_dir", "start_timeout")}
+        run_pods(_pods(parsed), _show, **options)
     except KeyboardInterrupt:
         print("Interrupted: the pods were deleted.", file=sys.stderr)
         return _INTERRUPTED

@@ -9,22 +9,30 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tfdistr.errors import STOPPED_STATUS, ArgumentError, ClusterStartError, JobStoppedError
+from tfdistr._utils.arguments import optional_seconds
+from tfdistr.errors import (
+    STOPPED_STATUS,
+    ArgumentError,
+    ClusterStartError,
+    JobStoppedError,
+    WorkerFailedError,
+)
 from tfdistr.launch.failures import Failure, root_cause, worker_failed_error
-from tfdistr.script.kubernetes.manifests import as_text, labels
+from tfdistr.script.kubernetes.kubectl import Kubectl
+from tfdistr.script.kubernetes.manifests import labels
 from tfdistr.script.kubernetes.options import Pods
 from tfdistr.script.kubernetes.worker import PEER_STATUS
 
 OnEvent = Callable[[dict[str, Any]], object]
 
 _PAUSE = 1.0
-_TIMEOUT = 60.0
+_SILENCE = 30.0  # seconds without an answer of Kubernetes that are worth a warning
 _INDEX = "batch.kubernetes.io/job-completion-index"
 #: Why a container waits for what will not come.
 _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
@@ -35,24 +43,31 @@ class _Told(BaseException):
     """SIGTERM has come."""
 
 
-def run_pods(pods: Pods, on_event: OnEvent, *, log_dir: str | None = None) -> None:
+def run_pods(
+    pods: Pods, on_event: OnEvent, *, log_dir: str | None = None, start_timeout: float | None = None
+) -> None:
     """Run a script as pods, follow them until the Job has ended, and delete all objects that were made.
 
     Args:
         pods: The script and its pods.
-        on_event: Called with each line of a worker ("log"), each change of its state ("state") and each
-            restart.
-        log_dir: A folder for the logs; by default a temporary one, which stays if the Job fails.
+        on_event: Called with each line of a worker ("log"), each change of its state ("state"), each restart,
+            and warnings.
+        log_dir: A folder for the logs; by default a temporary one, which stays if a worker fails.
+        start_timeout: Seconds that the pods may wait for nodes and images; by default they wait until
+            Kubernetes starts them.
 
     Raises:
         ArgumentError: Objects of this name exist, or the folder cannot be used.
-        ClusterStartError: There is no ``kubectl``, Kubernetes refuses the objects, or a pod cannot start.
+        ClusterStartError: There is no ``kubectl``, Kubernetes refuses the objects, a pod cannot start, or
+            somebody has deleted the Job.
         WorkerFailedError: A worker failed, also after ``max_restarts`` restarts.
         JobStoppedError: This process was told to end (SIGTERM).
     """
-    kubectl = _Kubectl(pods.namespace)
+    start_timeout = optional_seconds("start_timeout", start_timeout)
+    kubectl = Kubectl(pods.namespace)
     folder = _log_folder(log_dir)
     made: list[str] = []
+    temporary = log_dir is None
 
     def told(*_: Any) -> None:
         raise _Told
@@ -60,7 +75,10 @@ def run_pods(pods: Pods, on_event: OnEvent, *, log_dir: str | None = None) -> No
     before = signal.signal(signal.SIGTERM, told)
     try:
         kubectl.create(pods, made)
-        _Following(pods, kubectl, on_event, folder).until_the_end()
+        _Following(pods, kubectl, on_event, folder, start_timeout).until_the_end()
+    except WorkerFailedError:
+        temporary = False  # the error names a log
+        raise
     except _Told:
         raise JobStoppedError(
             "The Job was told to end (SIGTERM), and its pods were deleted.",
@@ -70,8 +88,8 @@ def run_pods(pods: Pods, on_event: OnEvent, *, log_dir: str | None = None) -> No
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing keeps this process from deleting
         kubectl.delete(made)
         signal.signal(signal.SIGTERM, before)
-    if log_dir is None:
-        shutil.rmtree(folder, ignore_errors=True)
+        if temporary:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _log_folder(log_dir: str | None) -> Path:
@@ -89,72 +107,15 @@ def _log_folder(log_dir: str | None) -> Path:
     return folder
 
 
-class _Kubectl:
-    """The program ``kubectl``."""
-
-    def __init__(self, namespace: str | None) -> None:
-        program = shutil.which("kubectl")
-        if program is None:
-            raise ClusterStartError(
-                "`tfdistr kubernetes run` needs kubectl.",
-                received="no kubectl on PATH",
-                fix="Install kubectl, or write the manifests: tfdistr kubernetes write -n 4 train.py",
-            )
-        self._begin = [program, *(["--namespace", namespace] if namespace else [])]
-
-    def _ask(self, *words: str, given: str | None = None, timeout: float = _TIMEOUT) -> Any:
-        # In a session of its own: Ctrl-C is for this process, which deletes what was made.
-        return subprocess.run(
-            [*self._begin, *words], input=given, capture_output=True, text=True, timeout=timeout,
-            start_new_session=True, stdin=None if given is not None else subprocess.DEVNULL,
-        )  # fmt: skip
-
-    def create(self, pods: Pods, made: list[str]) -> None:
-        """Make the objects, and add the names of those that were made to ``made``."""
-        said = self._ask("create", "-f", "-", "-o", "name", given=as_text(pods))
-        made += said.stdout.split()
-        if said.returncode == 0:
-            return
-        reason = said.stderr.strip().splitlines()[-1:] or ["kubectl says nothing"]
-        if "AlreadyExists" in said.stderr:
-            raise ArgumentError(
-                "`name` must be one that no other objects have.",
-                received=f"{pods.name}: {reason[0]}",
-                fix='Pass another name, such as name="digits-2", or delete the others.',
-            )
-        raise ClusterStartError(
-            "Kubernetes must accept the objects of the Job.",
-            received=reason[0],
-            fix="See what it names, and try: kubectl auth can-i create jobs",
-        )
-
-    def get(self, *words: str) -> Any:
-        """What Kubernetes knows of objects; None if it does not answer now."""
-        try:
-            said = self._ask("get", *words, "-o", "json")
-        except subprocess.TimeoutExpired:
-            return None
-        return json.loads(said.stdout) if said.returncode == 0 else None
-
-    def logs(self, pod: str) -> subprocess.Popen[str]:
-        """Start to follow the output of a pod."""
-        return subprocess.Popen(
-            [*self._begin, "logs", "--follow", pod], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete objects, and wait until their pods have ended."""
-        if names:
-            words = ["--ignore-not-found", "--cascade=foreground", "--wait=true"]
-            self._ask("delete", *names, *words, timeout=_TIMEOUT * 10)
-
-
 class _Following:
     """The pods of one Job, as they are followed."""
 
-    def __init__(self, pods: Pods, kubectl: _Kubectl, on_event: OnEvent, folder: Path) -> None:
+    def __init__(
+        self, pods: Pods, kubectl: Kubectl, on_event: OnEvent, folder: Path, start_timeout: float | None
+    ) -> None:
         self._pods, self._kubectl, self._on_event, self._folder = pods, kubectl, on_event, folder
+        self._start_timeout = start_timeout
+        self._begin = self._answered = time.monotonic()
         self._states: dict[int, str] = {}
         self._streams: dict[str, tuple[subprocess.Popen[str], threading.Thread]] = {}
         self._failures: dict[str, tuple[Failure, str]] = {}  # by pod, with the node
@@ -167,12 +128,14 @@ class _Following:
             while True:
                 job = self._kubectl.get("job", self._pods.name)
                 found = self._kubectl.get("pods", "--selector", selector)
+                self._note_answer(job is not None)
                 for pod in (found or {}).get("items", []):
                     self._look_at(pod)
                 conditions = (job or {}).get("status", {}).get("conditions", [])
                 ended = {c["type"]: c for c in conditions if c.get("status") == "True"}
                 if "Complete" in ended or "Failed" in ended:
                     break
+                self._check_started()
                 time.sleep(_PAUSE)
             for _, thread in self._streams.values():
                 thread.join(10)
@@ -184,6 +147,27 @@ class _Following:
                 process.wait()
             for _, thread in self._streams.values():
                 thread.join(10)
+
+    def _note_answer(self, answered: bool) -> None:
+        now = time.monotonic()
+        if answered:
+            self._answered = now
+        elif now - self._answered > _SILENCE:
+            self._answered = now
+            words = f"Kubernetes has not answered for {_SILENCE:.0f} s. The pods may run on."
+            self._tell({"event": "warning", "message": words})
+
+    def _check_started(self) -> None:
+        if self._start_timeout is None or time.monotonic() - self._begin < self._start_timeout:
+            return
+        states = {index: self._states.get(index, "no pod") for index in range(self._pods.workers)}
+        late = {index: state for index, state in states.items() if state.startswith(("no pod", "Pending"))}
+        if late and not self._failures:
+            raise ClusterStartError(
+                f"Each pod must run within {self._start_timeout:g} s.",
+                received="; ".join(f"worker {index}: {state}" for index, state in late.items()),
+                fix="Ask for less for each pod, or pass a larger `start_timeout`.",
+            )
 
     def _look_at(self, pod: dict[str, Any]) -> None:
         name, status = pod["metadata"]["name"], pod.get("status", {})
