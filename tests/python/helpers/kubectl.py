@@ -3,8 +3,8 @@
 
 The folder is $KUBECTL_FOLDER. `create` starts a process that does what the controller of Jobs does: it starts
 the pods, starts them again as podFailurePolicy and backoffLimit say, and writes their states. It knows these
-faults: the namespace "forbidden", the image "nowhere/...", the memory "900Gi" (no node has so much), and a file
-"mute" in the folder (no answer).
+faults: the namespace "forbidden", the image "nowhere/...", the memory "900Gi" (no node has so much), and a
+file "mute" in the folder (no answer).
 """
 
 from __future__ import annotations
@@ -139,11 +139,12 @@ class Controller:
         self.pods[name] = pod
         (container,) = template["spec"]["containers"]
         if container["image"].startswith("nowhere/"):
-            waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
+            why = f'Back-off pulling image "{container["image"]}"'
+            waiting = {"reason": "ImagePullBackOff", "message": why}
             pod["status"]["containerStatuses"] = [{"state": {"waiting": waiting}}]
         elif container["resources"].get("requests", {}).get("memory") == "900Gi":
-            pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                                            "message": "0/3 nodes are available: 3 Insufficient memory."}]
+            why = "0/3 nodes are available: 3 Insufficient memory."
+            pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": why}]
         else:
             pod["spec"]["nodeName"] = f"node{index}"
             with (FOLDER / f"{name}.log").open("wb") as log:

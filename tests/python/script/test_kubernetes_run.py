@@ -101,7 +101,8 @@ def test_pods_train_and_one_that_is_killed_costs_a_restart(cluster, start, tmp_p
 
 
 def test_the_first_failure_is_named_with_its_traceback(cluster, start, tmp_path):
-    script = "import tfdistr, time\nif tfdistr.worker_index():\n    raise ValueError('broken')\ntime.sleep(60)\n"
+    breaks = "if tfdistr.worker_index():\n    raise ValueError('broken')\n"
+    script = f"import tfdistr, time\n{breaks}time.sleep(60)\n"
     process = start("kubernetes", "run", "-n", "2", "train.py", script=script)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 1
@@ -171,8 +172,8 @@ def test_other_objects_of_the_name_are_left_alone(cluster, start, tmp_path):
     assert process.returncode == 2
     assert error.splitlines() == [
         "`name` must be one that no other objects have.",
-        'Received: train: Error from server (AlreadyExists): error when creating "STDIN": service/train already '
-        "exists",
+        'Received: train: Error from server (AlreadyExists): error when creating "STDIN": service/train '
+        "already exists",
         'Fix: Pass another name, such as name="digits-2", or delete the others.',
     ]
     assert others.read_text() == "{}"
