@@ -1,4 +1,4 @@
-# The manifests of Kubernetes for a script. In Python: script/kubernetes/, and the command `tfdistr kubernetes`.
+# The manifests of Kubernetes for a script. In Python: script/kubernetes/, the command `tfdistr kubernetes`.
 
 #' Write the manifests with which Kubernetes runs a script as workers
 #'
@@ -26,7 +26,8 @@
 #' @param grace_period Seconds from SIGTERM to SIGKILL, in which a checkpoint is saved.
 #' @return Invisibly, the path of the file.
 #' @section Errors:
-#'   * `tfdistr_error_argument` if an argument is not of that form, the script is not there, or the file exists.
+#'   * `tfdistr_error_argument` if an argument is not of that form, the script is not there, or the file
+#'     exists.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' script <- tempfile(fileext = ".R")
 #' writeLines("cat(tfdistr::worker_index(), \"of\", tfdistr::num_workers())", script)

@@ -238,7 +238,7 @@ def test_the_command_writes_a_list_that_kubectl_reads(
     assert json.loads(capsys.readouterr().out)["items"] == kubernetes_manifests(script)
     assert run(["kubernetes", "write", script]) == 2
     assert capsys.readouterr().err.splitlines()[-3:] == [
-        "`--output` must name a new file.",
+        "`output` must name a new file.",
         "Received: my-train.json: File exists",
         "Fix: Name another file.",
     ]

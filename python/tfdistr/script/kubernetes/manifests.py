@@ -105,7 +105,7 @@ def write_new(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise ArgumentError(
-            "`--output` must name a new file.", received=f"{path}: {error.strerror}", fix="Name another file."
+            "`output` must name a new file.", received=f"{path}: {error.strerror}", fix="Name another file."
         ) from error
 
 
