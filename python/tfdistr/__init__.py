@@ -50,6 +50,7 @@ _MODULES = {
     "distributed_fit": "fit",
     "doctor": "diagnosis",
     "is_chief": "strategies.place",
+    "kubernetes_manifests": "script.kubernetes.manifests",
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
     "make_strategy": "strategies.registry",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from tfdistr.launch.ssh_cluster import ssh_cluster as ssh_cluster
     from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
+    from tfdistr.script.kubernetes.manifests import kubernetes_manifests as kubernetes_manifests
     from tfdistr.strategies.callbacks import chief_only as chief_only
     from tfdistr.strategies.custom_loop import distribute as distribute
     from tfdistr.strategies.losses import average_loss as average_loss

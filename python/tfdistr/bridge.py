@@ -87,6 +87,7 @@ NAMES = {
     "judge_self_test": "script.self_test:judge",
     "plan_self_test": "script.self_test:plan",
     "run_script": "script.run",
+    "write_manifests": "script.kubernetes.manifests",
     # A worker, and the fork server of workers
     "keep_random_numbers": "checkpoint.random_state",
     "preload": "launch.warm.server",

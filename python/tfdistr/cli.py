@@ -16,6 +16,7 @@ from tfdistr.cluster.config import ClusterConfig, parse_tf_config
 from tfdistr.cluster.tf_config_json import load_json
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 from tfdistr.script.commands import add_commands
+from tfdistr.script.kubernetes.commands import add_kubernetes
 
 _ADDRESSES = ("chief", "worker", "ps")
 _SERVER = """\
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     doctor.add_argument("--json", action="store_true", help="print the rows as JSON")
     add_commands(commands)
+    add_kubernetes(commands)
     return parser
 
 

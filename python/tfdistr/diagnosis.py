@@ -23,6 +23,7 @@ from tfdistr._utils.user_files import read_text
 from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr.cluster.kubernetes import kubernetes_cluster_from_env
 from tfdistr.cluster.rendezvous_protocol import absence, greeting_of, listening_socket, lookup, no_port
 from tfdistr.cluster.slurm import slurm_cluster_from_env
 from tfdistr.cluster.tf_config_json import split_address
@@ -188,6 +189,9 @@ def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
         if cluster is None:
             by = "Slurm"
             cluster = slurm_cluster_from_env()
+        if cluster is None:
+            by = "Kubernetes"
+            cluster = kubernetes_cluster_from_env()
     except ClusterConfigError as error:
         found = error.message + (f" Received: {error.received}" if error.received is not None else "")
         return [Row(by, _BAD, found, error.fix or "")], None

@@ -21,6 +21,7 @@ PUBLIC = {
     "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
     "is_chief",
+    "kubernetes_manifests",
     "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "num_workers", "r_function",
     "ray_cluster", "regularization_loss",
     "scaled_learning_rate", "slurm_cluster", "ssh_cluster", "steps_per_epoch", "stop_warm_workers",

@@ -24,6 +24,7 @@ from typing import Any
 from tfdistr._utils.session import is_session
 from tfdistr._utils.warn import NOTE
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env
+from tfdistr.cluster.kubernetes import kubernetes_cluster_from_env
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.mismatch import mismatch
 from tfdistr.cluster.rendezvous_protocol import (
@@ -93,12 +94,12 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
 
 def cluster_to_join() -> ClusterConfig | None:
-    """Return the cluster that TF_CONFIG describes, or else the cluster of the Slurm step of this process.
+    """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes.
 
     Raises:
-        ClusterConfigError: What Slurm says, or TF_CONFIG, is not valid. This process tells the workers in
-            TF_CONFIG, because they may wait for this process. A script ends with the error, so there it is
-            raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
+        ClusterConfigError: What Slurm, Kubernetes or TF_CONFIG says is not valid. This process tells the
+            workers in TF_CONFIG, because they may wait for this process. A script ends with the error, so
+            there it is raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
     """
     try:
         config = cluster_from_env()
@@ -113,7 +114,7 @@ def cluster_to_join() -> ClusterConfig | None:
                     log.warning(text, extra=NOTE)
                 telling.join()
         raise
-    return slurm_cluster_from_env() if config is None else config
+    return config or slurm_cluster_from_env() or kubernetes_cluster_from_env()
 
 
 def _readable_workers(text: str) -> dict[str, str]:

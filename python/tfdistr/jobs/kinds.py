@@ -13,6 +13,7 @@ from tfdistr._utils.describe import describe
 from tfdistr._utils.mpi_ranks import ranks
 from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env
+from tfdistr.cluster.kubernetes import place_in_job
 from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.mpi_world import chooses_mpi, world
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -190,7 +191,8 @@ class Kind:
         """Check the size of the cluster that this process joins; return its number of workers."""
         workers = config.num_workers if config else 1
         ps = len(config.jobs.get("ps", ())) if config else 0
-        joins = "TF_CONFIG" if cluster_from_env() else "the step of Slurm"
+        others = "the Job of Kubernetes" if place_in_job() else "the step of Slurm"
+        joins = "TF_CONFIG" if cluster_from_env() else others
         where = joins if config else "no cluster and no TF_CONFIG"
         peers = config is not None and "chief" not in config.jobs
         self._check_fits(workers, ps, where, peers=peers)

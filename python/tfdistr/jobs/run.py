@@ -9,6 +9,7 @@ import attrs
 from tfdistr._utils.arguments import optional_path
 from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.cluster.config import ClusterConfig
+from tfdistr.cluster.kubernetes import run_dir_of_pod
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.kinds import KINDS, Kind, kind_of
@@ -42,6 +43,8 @@ def run_fit(
     describe the job; see ``make_job()``.
     """
     run_dir = optional_path("run_dir", run_dir)
+    if run_dir is None and cluster is None:
+        run_dir = run_dir_of_pod()
     kind = kind_of(strategy)
     config, num_workers = kind.destination(cluster, arguments["communication"], options)
     recovery = check_recovery(

@@ -65,8 +65,9 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", dest="cores_per_worker", type=int, metavar="N", help="cores of a worker")
     parser.add_argument("--communication", help="auto (default), mpi, ring or nccl")
     parser.add_argument(
-        "--env", action=_Env, metavar="NAME=VALUE", help="an environment variable for the workers; repeat it"
-    )
+        "--env", action=EnvAction, metavar="NAME=VALUE",
+        help="an environment variable for the workers; repeat it",
+    )  # fmt: skip
     parser.add_argument(
         "--start_timeout", "--start-timeout", type=float, metavar="SECONDS",
         help="how long the workers may take to start (default: 300)",
@@ -86,7 +87,7 @@ def _add_script(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
 
 
-class _Env(argparse.Action):
+class EnvAction(argparse.Action):
     """Collects NAME=VALUE."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:

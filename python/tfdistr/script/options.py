@@ -31,7 +31,8 @@ from tfdistr.script.hosts import Hosts, read_hostfile
 LANGUAGES = {".py": "python", ".r": "r"}
 
 
-def _arguments(value: Any) -> tuple[str, ...]:
+def check_arguments(value: Any) -> tuple[str, ...]:
+    """Return the arguments of a script, if they are a list of text."""
     texts = isinstance(value, Sequence) and all(isinstance(word, str) for word in value)
     if isinstance(value, str) or not texts:
         raise ArgumentError(
@@ -40,6 +41,26 @@ def _arguments(value: Any) -> tuple[str, ...]:
             fix='Pass arguments=["--epochs", "2"], for example.',
         )
     return tuple(value)
+
+
+def check_script(value: Any) -> None:
+    """Check that a script is a file of Python or R.
+
+    Raises:
+        ArgumentError: It is not, or is not there.
+    """
+    if not isinstance(value, str) or Path(value).suffix.lower() not in LANGUAGES:
+        raise ArgumentError(
+            "The script must be a file of Python (.py) or R (.R).",
+            received=repr(value),
+            fix="Name it like train.py or train.R.",
+        )
+    if not Path(value).is_file():
+        raise ArgumentError(
+            "The script must be a file that exists.",
+            received=f"{value}, seen from {Path.cwd()}",
+            fix="Correct the path.",
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -129,7 +150,7 @@ class Script(Workers):
     """
 
     script: str = attrs.field()
-    arguments: tuple[str, ...] = attrs.field(default=(), converter=_arguments)
+    arguments: tuple[str, ...] = attrs.field(default=(), converter=check_arguments)
     run_dir: str | None = argument(optional_path, "run_dir", default=None)
     log_dir: str | None = argument(optional_path, "log_dir", default=None)
     max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
@@ -137,18 +158,7 @@ class Script(Workers):
 
     @script.validator
     def _check_script(self, attribute: attrs.Attribute[str], value: Any) -> None:
-        if not isinstance(value, str) or Path(value).suffix.lower() not in LANGUAGES:
-            raise ArgumentError(
-                "The script must be a file of Python (.py) or R (.R).",
-                received=repr(value),
-                fix="Name it like train.py or train.R.",
-            )
-        if not Path(value).is_file():
-            raise ArgumentError(
-                "The script must be a file that exists.",
-                received=f"{value}, seen from {Path.cwd()}",
-                fix="Correct the path.",
-            )
+        check_script(value)
 
     @property
     def language(self) -> str:

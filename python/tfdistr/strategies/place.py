@@ -5,7 +5,8 @@ The first of these sources that knows the place answers:
 1. the strategy in whose scope the call is;
 2. the cluster in TF_CONFIG;
 3. the last strategy for several workers that this process has made;
-4. the launcher that has started this process: ``mpiexec`` as a rank, ``srun`` as a rank or a task.
+4. the launcher that has started this process: ``mpiexec`` as a rank, ``srun`` as a rank or a task, Kubernetes
+   as a pod of a Job.
 
 If no source knows it, the process is alone.
 """
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 from tfdistr._utils.mpi_ranks import launcher_of, ranks
 from tfdistr.cluster.config import cluster_from_env
+from tfdistr.cluster.kubernetes import place_in_job
 from tfdistr.cluster.slurm import place_in_step
 from tfdistr.communication.mpi_world import launched_by_mpi
 from tfdistr.errors import ClusterConfigError
@@ -47,8 +49,9 @@ def is_chief() -> bool:
     """Say whether this process writes checkpoints and logs for all workers.
 
     The first of these that knows answers: the strategy in whose scope the call is; the cluster in TF_CONFIG;
-    the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``), whose
-    rank 0 is the chief. The call works before a strategy is made. A process that is alone is its own chief.
+    the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``,
+    Kubernetes), whose rank 0 is the chief. The call works before a strategy is made. A process that is alone
+    is its own chief.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -128,7 +131,7 @@ def _of_strategy(strategy: Any, by: str) -> Place | None:
 def _of_launcher() -> Place | None:
     by = "the launcher of this process"
     with contextlib.suppress(ClusterConfigError):  # the error of who joins says more
-        step = None if launched_by_mpi() else place_in_step()
+        step = None if launched_by_mpi() else place_in_step() or place_in_job()
         if step is not None:
             return Place(*step, step[0] == 0, by)
     told, workers = launcher_of(), ranks()

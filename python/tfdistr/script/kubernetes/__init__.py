@@ -1,0 +1,1 @@
+"""``tfdistr kubernetes``: a script as the pods of an Indexed Job."""

@@ -1,0 +1,239 @@
+"""`tfdistr kubernetes run`, with a `kubectl` that runs the pods in network namespaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import kubectl
+import pytest
+from pods import missing
+
+from tfdistr.script.kubernetes import run as following
+from tfdistr.script.kubernetes.options import Pods
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+TRAIN = """
+import tfdistr
+
+def model():
+    import keras
+    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    return made
+
+fit = tfdistr.distributed_fit(
+    model, tfdistr.load_dataset("digits", "test"), batch_size=60, epochs=3, seed=1, verbose=0,
+    start_timeout=100, {options}
+)
+print("loss", *fit.history["loss"][-1:], fit.params["workers"])
+"""
+KILLS_ITSELF = """
+import os, pathlib, tfdistr
+seen = pathlib.Path("/mnt/volume/seen")
+if tfdistr.worker_index() == 1 and not seen.exists():
+    seen.touch()
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a Kubernetes whose `kubectl` is on PATH."""
+    folder = tmp_path_factory.mktemp("kubernetes")
+    program = folder / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl.__file__} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECTL_FOLDER", str(folder))
+    return folder
+
+
+def nothing_is_left(cluster: Path, folder: Path) -> None:
+    """No object, no pod, no folder of the command."""
+    assert not [*cluster.glob("*-train.json"), *cluster.glob("pod-*"), *cluster.glob("controller.pid")]
+    assert not list(folder.glob("tfdistr-*"))
+
+
+def wait_for(cluster: Path, state: str) -> None:
+    end = time.monotonic() + 60
+    while not [path for path in cluster.glob("pod-*.json") if state in path.read_text()]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_output_comes_and_nothing_stays(cluster, start, tmp_path):
+    script = "import sys, tfdistr\nprint('here', tfdistr.worker_index(), sys.argv[1:])\n"
+    words = ["kubernetes", "run", "-n", "2", "--log-dir", "logs", "train.py", "a b", "$(HOME)"]
+    process = start(*words, script=script)
+    said, error = process.communicate(timeout=100)
+    assert process.returncode == 0, said + error
+    lines = [f"here {index} ['a b', '$(HOME)']" for index in range(2)]
+    assert sorted(said.splitlines()) == [f"[worker {index}] {line}" for index, line in enumerate(lines)]
+    assert "Worker 1: Running on node1" in error.splitlines()
+    assert [(tmp_path / "logs" / f"worker-{i}.log").read_text().strip() for i in range(2)] == lines
+    nothing_is_left(cluster, tmp_path)
+
+
+@pytest.mark.slow
+def test_pods_train_and_one_that_is_killed_costs_a_restart(cluster, start, tmp_path):
+    options = 'checkpoint_every="epoch", resume=True'
+    words = ["kubernetes", "run", "--volume", "claim", "--run-dir", "digits", "--max-restarts", "1"]
+    alone = start(*words, "-n", "1", "train.py", script=TRAIN.format(options=options))
+    loss = alone.communicate(timeout=200)[0].split("loss ")[1].split()[0]
+    nothing_is_left(cluster, tmp_path)
+    for path in (cluster / "volume").iterdir():
+        path.rename(tmp_path / f"before-{path.name}")
+    process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF + TRAIN.format(options=options))
+    said, error = process.communicate(timeout=250)
+    assert process.returncode == 0, said + error
+    assert [float(each) for each in re.findall(r"loss (\S+) 2", said)] == pytest.approx(
+        [float(loss)] * 2, rel=1e-6
+    )
+    assert "Starting the workers again: Worker 1 of 2 ended with exit status 137.\n" in error
+    nothing_is_left(cluster, tmp_path)
+
+
+def test_the_first_failure_is_named_with_its_traceback(cluster, start, tmp_path):
+    breaks = "if tfdistr.worker_index():\n    raise ValueError('broken')\n"
+    script = f"import tfdistr, time\n{breaks}time.sleep(60)\n"
+    process = start("kubernetes", "run", "-n", "2", "train.py", script=script)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "Worker 1 of 2 on node1 failed: ValueError: broken\n\nTraceback (most recent call last):" in error
+    (log,) = re.findall(r"^Its log: (.*)$", error, re.MULTILINE)
+    assert "ValueError: broken" in Path(log).read_text()
+    assert log.startswith(str(tmp_path))
+    (tmp_path / Path(log).parent.name).rename(tmp_path / "logs-of-failure")
+    nothing_is_left(cluster, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    [
+        (signal.SIGINT, 130, "Interrupted: the pods were deleted.\n"),
+        (signal.SIGTERM, 75, """\
+The Job was told to end (SIGTERM), and its pods were deleted.
+Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.
+"""),
+    ],
+)  # fmt: skip
+def test_a_signal_deletes_the_pods(cluster, start, tmp_path, number, status, words):
+    script = "import time\nprint('begun')\ntime.sleep(100)\n"
+    process = start("kubernetes", "run", "-n", "2", "--grace-period", "5", "train.py", script=script)
+    wait_for(cluster, "running")
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert error.endswith(words)
+    nothing_is_left(cluster, tmp_path)
+
+
+REFUSED = {
+    "an image that is not there": (["--image", "nowhere/tfdistr:1"], """\
+Each pod must be able to start its container.
+Received: worker 0 waits: ImagePullBackOff: Back-off pulling image "nowhere/tfdistr:1"
+Fix: Correct what Kubernetes names, for example with image=... of a registry that the nodes reach.
+"""),
+    "no node has so much": (["--memory", "900Gi", "--start-timeout", "0.5"], """\
+Each pod must run within 0.5 s.
+Received: worker 0: Pending (0/3 nodes are available: 3 Insufficient memory.)
+Fix: Ask for less for each pod, or pass a larger `start_timeout`.
+"""),
+    "no right": (["--namespace", "forbidden"], """\
+Kubernetes must accept the objects of the Job.
+Received: Error from server (Forbidden): jobs.batch is forbidden: User "me" cannot create resource "jobs"
+Fix: See what it names, and try: kubectl auth can-i create jobs
+"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_start_is_named_and_deleted(cluster, start, tmp_path, case):
+    words, message = REFUSED[case]
+    process = start("kubernetes", "run", "-n", "1", *words, "train.py")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.endswith(message)
+    nothing_is_left(cluster, tmp_path)
+
+
+def test_other_objects_of_the_name_are_left_alone(cluster, start, tmp_path):
+    others = cluster / "service-train.json"
+    others.write_text("{}")
+    process = start("kubernetes", "run", "train.py")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.splitlines() == [
+        "`name` must be one that no other objects have.",
+        'Received: train: Error from server (AlreadyExists): error when creating "STDIN": service/train '
+        "already exists",
+        'Fix: Pass another name, such as name="digits-2", or delete the others.',
+    ]
+    assert others.read_text() == "{}"
+    others.unlink()
+    nothing_is_left(cluster, tmp_path)
+
+
+def test_a_job_that_somebody_deletes(cluster, start, tmp_path):
+    process = start("kubernetes", "run", "-n", "1", "train.py", script="import time\ntime.sleep(100)\n")
+    wait_for(cluster, "running")
+    (cluster / "job.batch-train.json").unlink()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.splitlines()[-3:] == [
+        "The Job must stay until its pods have ended.",
+        'Received: it was deleted: Error from server (NotFound): jobs.batch "train" not found',
+        "Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.",
+    ]
+    nothing_is_left(cluster, tmp_path)
+
+
+def test_a_kubernetes_that_does_not_answer_is_asked_again(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "_SILENCE", 0.5)
+    monkeypatch.setattr(following, "_PAUSE", 0.2)
+    script = tmp_path / "train.py"
+    script.write_text("print('well')\n")
+    events = []
+
+    def take(event):
+        events.append(event)
+        if event["event"] == "warning":
+            (cluster / "mute").unlink()
+        elif event["event"] == "state" and "Running" in event["state"]:
+            (cluster / "mute").touch()
+
+    following.run_pods(Pods(script=str(script), workers=1), take, log_dir=str(tmp_path / "logs"))
+    assert [event["message"] for event in events if event["event"] == "warning"] == [
+        "Kubernetes has not answered for 0 s. The pods may run on."
+    ]
+    assert {"event": "log", "worker": 0, "line": "well"} in events
+
+
+def test_without_kubectl(start, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    process = start("kubernetes", "run", "train.py")
+    assert process.communicate(timeout=60)[1].splitlines() == [
+        "`tfdistr kubernetes run` needs kubectl.",
+        "Received: no kubectl on PATH",
+        "Fix: Install kubectl, or write the manifests: tfdistr kubernetes write -n 4 train.py",
+    ]
+
+
+def test_a_log_dir_that_is_a_file(cluster, start, tmp_path):
+    (tmp_path / "logs").write_text("")
+    process = start("kubernetes", "run", "--log-dir", "logs", "train.py")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.splitlines() == [
+        "`log_dir` must be a folder, or be free for one.",
+        f"Received: {tmp_path}/logs: File exists",
+        "Fix: Name another folder.",
+    ]
+    nothing_is_left(cluster, tmp_path)

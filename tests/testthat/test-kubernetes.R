@@ -1,0 +1,47 @@
+# The manifests of a script. What the core does: tests/python/script/test_kubernetes_*.py.
+
+test_that("tfdistr_kubernetes() writes the objects of the core", {
+  script <- withr::local_tempfile(lines = "cat(1)", fileext = ".R")
+  output <- withr::local_tempfile(fileext = ".json")
+  said <- paste(cli::cli_fmt(path <- tfdistr_kubernetes(
+    script,
+    workers = 3, arguments = c("--epochs", "2"), output = output, name = "digits", cores_per_worker = 2,
+    memory = "8Gi", volume = "claim", run_dir = "runs", max_restarts = 1, env = c(A = "x y")
+  )), collapse = "\n")
+  expect_identical(said, sprintf("Written: %s. Start it with: kubectl apply -f %s", output, output))
+  expect_identical(path, output)
+  objects <- jsonlite::read_json(output)$items
+  expect_identical(vapply(objects, `[[`, "", "kind"), c("ConfigMap", "Service", "NetworkPolicy", "Job"))
+  expect_identical(objects[[1]]$data$script, "cat(1)\n")
+  job <- objects[[4]]$spec
+  expect_identical(list(job$completions, job$backoffLimit), list(3L, 1L))
+  container <- job$template$spec$containers[[1]]
+  expect_identical(unlist(tail(container$command, 2)), c("--epochs", "2"))
+  expect_identical(container$resources$limits, list(cpu = "2", memory = "8Gi"))
+  variables <- setNames(lapply(container$env, `[[`, "value"), vapply(container$env, `[[`, "", "name"))
+  expect_identical(variables$A, "x y")
+  expect_identical(variables$TFDISTR_KUBERNETES_RUN_DIR, "/mnt/volume/runs")
+})
+
+test_that("what cannot be written is refused", {
+  said <- function(code) conditionMessage(expect_error(code, class = "tfdistr_error_argument"))
+  script <- withr::local_tempfile(lines = "cat(1)", fileext = ".R")
+  expect_match(
+    said(tfdistr_kubernetes("no-such-file.R")), "The script must be a file that exists.",
+    fixed = TRUE
+  )
+  expect_match(
+    said(tfdistr_kubernetes(script, memory = "8 GB")), 'Pass memory = "8Gi", for example.',
+    fixed = TRUE
+  )
+  expect_match(
+    said(tfdistr_kubernetes(script, run_dir = "runs")),
+    'Pass for example volume = "checkpoints", run_dir = "digits".',
+    fixed = TRUE
+  )
+  expect_match(
+    said(tfdistr_kubernetes(script, output = script)), "`output` must name a new file.",
+    fixed = TRUE
+  )
+  expect_error(tfdistr_kubernetes(script, 2, 3), class = "rlib_error_dots_nonempty")
+})
