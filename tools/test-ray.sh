@@ -9,4 +9,5 @@ python=.cache/ray-venv/bin/python
 export RETICULATE_PYTHON="$PWD/$python"
 chosen='not slow'
 [ -z "${SLOW:-}" ] || chosen='slow or not slow'
-exec "$python" -m pytest tests/engines_ray -m "$chosen" ${1:+-k "$1"} --durations=10
+[ -n "${1:-}" ] || set -- ray
+exec "$python" -m pytest tests/engines_ray tests/engines/test_engines.py -m "$chosen" -k "$1" --durations=10

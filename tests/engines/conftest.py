@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 
-from elsewhere import lab, net
+from elsewhere import kubernetes, lab, net, ray
 
-__all__ = ["lab", "net"]
+__all__ = ["kubernetes", "lab", "net", "ray"]

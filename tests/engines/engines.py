@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
 #: Hosts of tests are on one machine, which MPI must not see.
 BY_NETWORK = {"UCX_TLS": "tcp,self"}
+
+
+def run_options(what: str, folder: Path) -> list[str]:
+    """The options of `tfdistr run`."""
+    return ["--run-dir", str(folder / "run"), *_restarts(what)]
+
+
+def kubernetes_options(what: str, folder: Path) -> list[str]:
+    """The options of `tfdistr kubernetes run`."""
+    return ["--log-dir", str(folder / "run" / "logs"), *_restarts(what)]
+
+
+def _restarts(what: str) -> list[str]:
+    return ["--max-restarts", "1"] if what == "restart" else []
 
 
 @dataclass(frozen=True)
@@ -23,12 +37,14 @@ class Engine:
         before: The words before the program of the caller, or before the script.
         env: Environment variables for the caller.
         hosts: The host of each worker, where the engine says it.
+        options: Options that the engine takes before a script, for what the job does and its folder.
     """
 
     clusters: Mapping[str, str] | None
     before: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     hosts: Sequence[str] | None = None
+    options: Callable[[str, Path], list[str]] = run_options
 
     def command(self, language: str, what: str, folder: Path) -> list[str]:
         """The command of the job.
@@ -40,10 +56,8 @@ class Engine:
         """
         script = str(HERE / {"python": "job.py", "r": "job.R"}[language])
         if self.clusters is None:
-            again = ["--max-restarts", "1"] if what == "restart" else []
-            options = ["--run-dir", str(folder / "run"), *again]
             none = {"python": "None", "r": "NULL"}[language]
-            return [*self.before, *options, script, none, what, str(folder)]
+            return [*self.before, *self.options(what, folder), script, none, what, str(folder)]
         program = {"python": sys.executable, "r": shutil.which("Rscript") or "Rscript"}[language]
         return [*self.before, program, script, self.clusters[language], what, str(folder)]
 

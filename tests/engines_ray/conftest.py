@@ -1,11 +1,8 @@
-"""A Ray cluster of three nodes on this machine, and jobs on it. Without Ray tests are skipped, and say so."""
+"""Jobs on a Ray cluster of three nodes on this machine. Without Ray tests are skipped, and say so."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,58 +11,14 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "helpers"))
+from elsewhere import ray
 from launched import command, processes_of, wait_for
+from ray_nodes import Ray
 
 from tfdistr.launch.ray_cluster import RayCluster, ray_cluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 
-CPUS = 2  # of each node
-# Prints the resources that are not free: those of actors and of placement groups.
-_TAKEN = """
-import ray, sys
-ray.init(sys.argv[1], log_to_driver=False, logging_level=40)
-whole, free = ray.cluster_resources(), ray.available_resources()
-print({name: amount for name, amount in whole.items() if free.get(name, 0) != amount})
-"""
-
-
-class Ray:
-    """The cluster, as the tests see it."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
-        self.address: str = cluster.address
-        self.others = [self.add(), self.add()]
-
-    def add(self) -> Any:
-        return self.cluster.add_node(num_cpus=CPUS)
-
-    def lose(self, place: int) -> None:
-        """Kill a node, as if its machine were lost."""
-        self.cluster.remove_node(self.others.pop(place), allow_graceful=False)
-
-    def taken(self) -> str:
-        """What is not free; "{}" if all is."""
-        asked = subprocess.run(
-            [sys.executable, "-c", _TAKEN, self.address], capture_output=True, text=True, timeout=60
-        )
-        return asked.stdout.strip() or asked.stderr
-
-
-@pytest.fixture(scope="module")
-def ray(_nothing_is_left: None) -> Iterator[Ray]:
-    pytest.importorskip("ray", reason="Ray is not installed here: make test-ray has it")
-    from ray.cluster_utils import Cluster
-
-    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")  # the paths of Ray's sockets are long
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_TMPDIR", folder)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": CPUS, "include_dashboard": False})
-        try:
-            yield Ray(cluster)
-        finally:
-            cluster.shutdown()
-            shutil.rmtree(folder, ignore_errors=True)
+__all__ = ["ray"]
 
 
 class Job:

@@ -15,6 +15,7 @@ from tfdistr._private.coordination import (
     get_key,
     report_error,
     set_key,
+    take_back_sigterm,
     wait_at_barrier,
 )
 from tfdistr._private.keras_loop import (
@@ -121,6 +122,7 @@ __all__ = [
     "serialized_dataset",
     "set_key",
     "source_files",
+    "take_back_sigterm",
     "wait_at_barrier",
     "walk_pipeline",
 ]

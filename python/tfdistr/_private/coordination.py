@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 from tensorflow.core.protobuf import error_codes_pb2 as _error_codes
 from tensorflow.python.eager import context as _context
 
@@ -33,6 +36,17 @@ def configure_coordination(
         ],
     )
     context.coordination_service.cluster_register_with_barrier = True
+
+
+def take_back_sigterm() -> None:
+    """Give SIGTERM the action back that Python knows, by default the end of the process.
+
+    With the coordination service TensorFlow notes the signal (PreemptionNotifier) and the process lives on,
+    so that ``kill`` and schedulers would end no worker. There is no option against it.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def context_initialized() -> bool:

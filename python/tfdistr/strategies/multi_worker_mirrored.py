@@ -143,6 +143,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if lifelines:
                 lifelines.close()
             raise start_error(error, cluster_resolver, start_timeout) from error
+        _private.take_back_sigterm()
         extended = self.extended
         if count is not None:
             check_virtual_workers(count, workers=extended.num_workers, devices=len(extended.worker_devices))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 
-import kubectl
 import pytest
-from pods import missing
+from elsewhere import Kubernetes
 
 from tfdistr.script.kubernetes import run as following
 from tfdistr.script.kubernetes.options import Pods
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+pytestmark = pytest.mark.timeout(300)
 
 TRAIN = """
 import tfdistr
@@ -43,16 +40,11 @@ if tfdistr.worker_index() == 1 and not seen.exists():
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cluster(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a Kubernetes whose `kubectl` is on PATH."""
-    folder = tmp_path_factory.mktemp("kubernetes")
-    program = folder / "bin" / "kubectl"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl.__file__} "$@"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("KUBECTL_FOLDER", str(folder))
-    return folder
+    for name, value in kubernetes.env.items():
+        monkeypatch.setenv(name, value)
+    return kubernetes.folder
 
 
 def nothing_is_left(cluster: Path, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -320,3 +321,9 @@ def test_without_tf_config_it_is_a_strategy_for_one_worker(monkeypatch):
         assert tfdistr.auto_shard(
             tf.data.Dataset.range(3)
         ).options().experimental_distribute.auto_shard_policy == (tf.data.experimental.AutoShardPolicy.OFF)
+
+
+def test_sigterm_ends_a_worker_though_tensorflow_notes_it():
+    for worker in run_cluster("terminated.py", 2, [], timeout=120):
+        assert "joined" in worker.output
+        assert worker.status == -signal.SIGTERM, worker.output
