@@ -71,6 +71,15 @@ def world(start_timeout: float = 300.0) -> Any:
     return MPI.COMM_WORLD
 
 
+def start_early() -> None:
+    """Start MPI now, if ``srun --mpi`` has started this rank.
+
+    MPICH 5 and the PMI 2 of Slurm 22.05 often fail to start MPI in a process that has imported Keras.
+    """
+    if launched_by_mpi() and SLURM_RANK in os.environ:
+        world()
+
+
 def no_mpi(received: str) -> ClusterStartError:
     """Make the error for a missing mpi4py or MPI library."""
     return ClusterStartError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.cluster.peer_failure import is_peer_failure, report
-from tfdistr.communication.mpi_world import finish
+from tfdistr.communication.mpi_world import finish, start_early
 from tfdistr.errors import STOPPED_STATUS, JobStoppedError
 from tfdistr.jobs.process import Foreign, ProcessOfJob, process_of_job
 from tfdistr.training.watchdog import on_failure
@@ -42,6 +42,7 @@ def _train(
     joined: list[WorkerStrategy] = []
     events = process.events
     try:
+        start_early()
         from tfdistr.jobs.kinds import KINDS
         from tfdistr.training.job import Job
 
