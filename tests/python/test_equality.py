@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 from paths import ROOT
+from slow import mostly_slow
 
 FOLDER = ROOT / "tests" / "equality"
 sys.path.append(str(FOLDER))
@@ -17,17 +17,11 @@ from cases import CASES  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 
-# On two workers, and on three too where it matters how many rows each has: they take twice as long.
-FAST = {
-    "drop-in": [
-        "functional", "compiled_train_step", "steps_per_execution_10", "masked_tokens",
-        "synchronized_batch_normalization", "loss_mean_with_sample_weight", "global_clipnorm",
-        "gradient_accumulation", "stateful_metric", "text_and_numbers", "ragged",
-        "last_batch_smaller_than_workers", "early_stopping_restores"],
-    "distributed_fit": [
-        "custom_train_step", "jit_compile", "unbuilt", "embedding", "two_outputs_loss_weights", "adamw",
-        "loss_scale", "sparse", "sample_weight", "class_weight", "one_example"],
-}  # fmt: skip
+# On two workers. `make equality`, which `make test-all` runs, has all cases on two and three.
+ON_WORKERS = [
+    ("drop-in", "masked_tokens"), ("drop-in", "last_batch_smaller_than_workers"),
+    ("distributed_fit", "custom_train_step"),
+]  # fmt: skip
 ON_DEVICES = {
     "drop-in": [
         "compiled_train_step", "masked_tokens", "synchronized_batch_normalization", "global_clipnorm",
@@ -36,67 +30,35 @@ ON_DEVICES = {
         "custom_train_step", "two_outputs_loss_weights", "class_weight", "sample_weight", "one_example",
         "mixed_bfloat16", "steps_per_epoch", "early_stopping_restores"],
 }  # fmt: skip
-ON_THREE = {
-    "drop-in": [
-        "masked_tokens", "synchronized_batch_normalization", "gradient_accumulation",
-        "last_batch_smaller_than_workers"],
-    "distributed_fit": ["custom_train_step", "sample_weight", "one_example"],
-}  # fmt: skip
-PAIRS = {
-    workers: [(way, name) for way, names in cases.items() for name in names]
-    for workers, cases in ((2, FAST), (3, ON_THREE))
-}
-
-
-# What `make test` runs of these; `make test-all` runs all.
-QUICK = {
-    2: {"drop-in": ["masked_tokens", "last_batch_smaller_than_workers"],
-        "distributed_fit": ["custom_train_step"]},
-    3: {"drop-in": [], "distributed_fit": []},
-    "devices": {"drop-in": ["compiled_train_step"], "distributed_fit": []},
-}  # fmt: skip
-
-
-def param(way: str, case: str, workers: int | str) -> Any:
-    """The arguments of a test, which is slow unless it is among the quick ones."""
-    values = (way, case, workers) if isinstance(workers, int) else (way, case)
-    return pytest.param(*values, marks=() if case in QUICK[workers][way] else pytest.mark.slow)
-
-
-def chosen(request: pytest.FixtureRequest, test: str) -> list[dict[str, Any]]:
-    """The arguments of a test for which it is to run now: only for these is there something to train."""
-    return [item.callspec.params for item in request.session.items if item.name.partition("[")[0] == test]
 
 
 @pytest.fixture(scope="module")
-def rows(request) -> dict[tuple[str, str, int], matrix.Row]:
-    pairs: dict[int, list[tuple[str, str]]] = {2: [], 3: []}
-    for test in chosen(request, "test_workers_equal_one_worker"):
-        pairs[test["workers"]].append((test["way"], test["case"]))
-    each = list(dict.fromkeys(pairs[2] + pairs[3]))
-    made = matrix.run_matrix(each, (2, 3), only=pairs)
-    return {(row.way, row.case, row.workers): row for row in made}
+def rows() -> dict[tuple[str, str], matrix.Row]:
+    return {(row.way, row.case): row for row in matrix.run_matrix(ON_WORKERS, (2,))}
 
 
-@pytest.mark.parametrize(
-    ("way", "case", "workers"), [param(*pair, workers) for workers, pairs in PAIRS.items() for pair in pairs]
-)
-def test_workers_equal_one_worker(rows, way, case, workers):
-    row = rows[way, case, workers]
+@pytest.mark.parametrize(("way", "case"), ON_WORKERS)
+def test_workers_equal_one_worker(rows, way, case):
+    row = rows[way, case]
     assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])
     assert row.differences.keys() == {"weights", "history", "evaluate", "predict"}
 
 
 @pytest.fixture(scope="module")
 def rows_on_devices(request) -> dict[tuple[str, str], matrix.Row]:
-    tests = chosen(request, "test_devices_of_one_process_equal_one_device")
-    pairs = [(test["way"], test["case"]) for test in tests]
+    # Only what is tested now is trained.
+    tests = [item for item in request.session.items if item.originalname.endswith("equal_one_device")]
+    pairs = [(test.callspec.params["way"], test.callspec.params["case"]) for test in tests]
     made = matrix.run_matrix(pairs, (3,), communication="mirrored")
     return {(row.way, row.case): row for row in made}
 
 
 @pytest.mark.parametrize(
-    ("way", "case"), [param(way, name, "devices") for way in ON_DEVICES for name in ON_DEVICES[way]]
+    ("way", "case"),
+    mostly_slow(
+        [(way, name) for way in ON_DEVICES for name in ON_DEVICES[way]],
+        quick=[("drop-in", "compiled_train_step")],
+    ),
 )
 def test_devices_of_one_process_equal_one_device(rows_on_devices, way, case):
     row = rows_on_devices[way, case]
