@@ -60,7 +60,8 @@ start_script <- function(name, args = character(), env = character(), frame = pa
     ),
     stdout = output, stderr = "2>&1"
   )
-  withr::defer(process$kill_tree(), envir = frame)
+  # A process may end while the tree is searched.
+  withr::defer(tryCatch(process$kill_tree(), no_such_process = function(error) NULL), envir = frame)
   list(
     process = process, output = function() paste(readLines(output), collapse = "\n"), temporary = temporary
   )

@@ -36,7 +36,7 @@ _LOOK = 0.25
 # Seconds for the peers to report the failure, after they were told.
 _TO_HEAR = 1.0
 # Frames that a message shows: the innermost ones.
-_FRAMES = 12
+_FRAMES = 16
 
 
 class _Process:
