@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import checkpoint
 import decode
 import languages
+import launcher
 import measure
 import report
 import start
@@ -34,7 +35,7 @@ from processes import Command, exit_when_terminated, mpiexec, pinned, python, ru
 #: Python with tf-keras and PyTorch, from tools/setup-bench.sh.
 OTHERS = str(Path(__file__).parents[1] / ".cache/bench/bin/python")
 PARTS = (*NETWORKS, "allreduce")
-OTHER_PARTS = ("decode", "checkpoint", "start", "virtual", "languages")
+OTHER_PARTS = ("decode", "checkpoint", "start", "virtual", "languages", "launcher")
 
 
 T = TypeVar("T")
@@ -161,6 +162,8 @@ def main() -> None:
         virtual.compare(given.rounds)
     if "languages" in parts:
         languages.compare(given.rounds)
+    if "launcher" in parts:
+        launcher.compare(given.rounds)
 
 
 def tried(measured: Callable[..., T], *arguments: Any) -> list[T]:
