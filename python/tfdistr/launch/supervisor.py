@@ -27,7 +27,9 @@ from tfdistr.launch.process import GRACE, Announcing, Worker, log_path, scratch_
 from tfdistr.launch.rank_guard import SIGN_OF_LIFE
 
 POLL = 0.05
-"""Seconds between two looks at the workers."""
+"""Seconds between two looks at the workers, where they are few."""
+FEW = 64
+"""With more workers there is more time between two looks, so that the launcher leaves them its core."""
 PATIENCE = 3.0
 """Seconds to wait for the root cause when a failure may have followed from another failure.
 
@@ -126,6 +128,11 @@ def run_workers(
         attempt += 1
 
 
+def pause_between_looks(workers: int) -> float:
+    """Return the seconds between two looks at so many workers."""
+    return POLL * max(1.0, workers / FEW)
+
+
 class _Generation:
     """Workers that were started together, once."""
 
@@ -160,7 +167,7 @@ class _Generation:
         try:
             self._processes = list(self._start())
             while self._watch():
-                time.sleep(POLL)
+                time.sleep(pause_between_looks(len(self._processes)))
         finally:
             try:
                 stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)

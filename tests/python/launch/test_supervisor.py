@@ -101,6 +101,11 @@ def test_events_come_on_the_calling_thread(job: Job) -> None:
     assert threads == {threading.get_ident()}
 
 
+def test_many_workers_are_looked_at_less_often() -> None:
+    pauses = [supervisor.pause_between_looks(workers) for workers in (1, 64, 128, 1024)]
+    assert pauses == [0.05, 0.05, 0.1, 0.8]
+
+
 # --- Workers that fail
 
 
