@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -13,6 +14,7 @@ import attrs
 
 from tfdistr._utils.r_function import begin_with_seed
 from tfdistr._utils.r_values import for_r
+from tfdistr._utils.store import is_url
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.peer_failure import judge
@@ -21,9 +23,10 @@ from tfdistr.errors import ArgumentError, JobMismatchError, JobStoppedError, Wor
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.joined import JOINED
-from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.result import FitResult, save_training
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.jobs.trained import Trained
 from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
@@ -50,7 +53,7 @@ def train_here(
         job: The job.
         strategy: The strategy of this worker.
         caller: The calling language.
-        run_dir: Folder for the checkpoints, if the job has any; only the chief's folder is used.
+        run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
         workers: Number of workers, if it differs from the strategy's.
         find_lost: Names the lost process, if an error is about a process that does not train.
     """
@@ -60,16 +63,27 @@ def train_here(
     index = strategy.worker_index
     folder: Path | None = None
     preemption = Preemption()
+    events = _events(caller, index)
+    stored: StoredRun | None = None
     try:
         _agree(job, strategy)
-        if job.recovery.every is not None and strategy.is_chief:
-            folder = make_run_dir(run_dir, resume=job.recovery.resume)
-            job = take_up(job, folder, workers)
-            write_job(job, folder, workers)
-        job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
-        caller.on_seed(for_r(job.seed))
-        begin_with_seed(job.functions, job.seed)
-        trained = run_task(job, strategy, _events(caller, index), folder, preemption)
+        with contextlib.ExitStack() as stack:
+            if job.recovery.every is not None and strategy.is_chief:
+                stored = StoredRun(run_dir, resume=job.recovery.resume) if is_url(run_dir) else None
+                folder = stored.folder if stored else make_run_dir(run_dir, resume=job.recovery.resume)
+                job = take_up(job, folder, workers)
+                write_job(job, folder, workers)
+                if stored:
+                    stack.enter_context(stored).begin(caller.on_event)
+                    events = _events(caller, index, stored.on_event)
+            job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
+            caller.on_seed(for_r(job.seed))
+            begin_with_seed(job.functions, job.seed)
+            trained = run_task(job, strategy, events, folder, preemption)
+            result = _result(job, trained, index, {"workers": workers})
+            if stored and folder is not None:
+                save_training(trained, folder)
+                result = stored.note(result)
     except (JobStoppedError, JobMismatchError):  # all workers raise these
         raise
     except BaseException as error:  # also an interrupt: the session may live on
@@ -80,7 +94,6 @@ def train_here(
         if verdict.failure is not None:
             raise verdict.failure from None
         raise
-    result = _result(job, trained, index, {"workers": workers})
     preemption.pass_on()
     return result
 
@@ -101,9 +114,13 @@ def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitR
     return _result(job, trained, 0, {**trained.report, "workers": config.num_workers}, task="chief 0")
 
 
-def _events(caller: Caller, index: int) -> Callable[..., None]:
+def _events(
+    caller: Caller, index: int, also: Callable[[dict[str, Any]], object] = lambda event: None
+) -> Callable[..., None]:
     def send(event: str, **fields: Any) -> None:
-        caller.on_event({"event": event, "worker": index, "time": time.time(), **fields})
+        sent = {"event": event, "worker": index, "time": time.time(), **fields}
+        caller.on_event(sent)
+        also(sent)
 
     return send
 

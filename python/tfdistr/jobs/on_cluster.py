@@ -30,6 +30,7 @@ from tfdistr.training.job import Job
 
 if TYPE_CHECKING:
     from tfdistr.jobs.kinds import Kind
+    from tfdistr.jobs.stored_run import StoredRun
 
 
 class Summary(Protocol):
@@ -68,7 +69,14 @@ class PlainSummary:
         return dict(row)
 
 
-def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, run_dir: Path) -> FitResult:
+def fit_on_cluster(
+    job: Job,
+    kind: Kind,
+    cluster: AnyCluster,
+    caller: Caller,
+    run_dir: Path,
+    stored: StoredRun | None = None,
+) -> FitResult:
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
@@ -77,6 +85,7 @@ def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, ru
         cluster: The cluster.
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
+        stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
     caller = caller.for_job(job)
     env = caller.before_start(for_r(job.seed), str(run_dir))
@@ -89,10 +98,13 @@ def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, ru
     job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
     rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
     if rows is not None:
-        return _result(job, rows, cluster, summary, caller, run_dir)
+        result = _result(job, rows, cluster, summary, caller, run_dir)
+        return stored.note(result) if stored else result
     job.save(run_dir)
     write_job(job, run_dir, cluster.workers)
     backend_path(run_dir).write_text(str(backend))
+    if stored:
+        stored.begin(summary)
     restarts = Restarts(run_dir, recovery.max_restarts)
     stop = checkpoint_folder(run_dir) / STOP
     preemption = Preemption(stop.touch, active=recovery.every is not None)
@@ -101,6 +113,8 @@ def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, ru
         if event["event"] == "unsaved":
             preemption.release()  # nobody would handle the signal
         summary(event)
+        if stored:
+            stored.on_event(event)
 
     with preemption:
         try:
@@ -111,7 +125,10 @@ def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, ru
         finally:
             caller.after_end(str(run_dir))
         result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
-        note_result(run_dir, result)
+        if stored:
+            result = stored.note(result)
+        else:
+            note_result(run_dir, result)
     preemption.pass_on()
     return result
 

@@ -37,6 +37,9 @@ _STATE = "model.npz"
 _SUMMARY = "training.json"
 _DESCRIBED = "description.json"
 
+#: The files of a run with what the chief has trained.
+RESULT_FILES = (_STATE, _SUMMARY, _DESCRIBED)
+
 #: The format of a saved result. Another one is refused.
 _FORMAT = 1
 
