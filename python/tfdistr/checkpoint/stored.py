@@ -1,7 +1,7 @@
 """The checkpoints of a run in a store of objects.
 
-A checkpoint has two objects: its file, under a name that has a part of the file's digest, and a mark. The mark
-has the digest, the size and the name of the file. It is written last, in one piece, and so makes the
+A checkpoint has two objects: its file, under a name that has a part of the file's digest, and a mark. The
+mark has the digest, the size and the name of the file. It is written last, in one piece, and so makes the
 checkpoint complete. A reader considers only checkpoints that have a mark, and takes a file only if it is what
 the mark says. So a process that is killed at any moment leaves the checkpoint before, or the new one.
 """

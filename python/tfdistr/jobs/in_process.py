@@ -69,7 +69,7 @@ def train_here(
         _agree(job, strategy)
         with contextlib.ExitStack() as stack:
             if job.recovery.every is not None and strategy.is_chief:
-                stored = StoredRun(run_dir, resume=job.recovery.resume) if is_url(run_dir) else None
+                stored = StoredRun(str(run_dir), resume=job.recovery.resume) if is_url(run_dir) else None
                 folder = stored.folder if stored else make_run_dir(run_dir, resume=job.recovery.resume)
                 job = take_up(job, folder, workers)
                 write_job(job, folder, workers)

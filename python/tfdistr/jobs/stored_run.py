@@ -58,7 +58,8 @@ class StoredRun:
 
     def _fetch(self) -> Any:
         for name in _FETCHED:
-            self._store.download(name, self.folder / name)
+            if self._store.download(name, self.folder / name):
+                (self.folder / name).chmod(0o600)  # whatever the umask is, others must not be able to write
         return StoredCheckpoints(self._store).fetch(checkpoints(self.folder))
 
     def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:
@@ -113,7 +114,7 @@ class StoredRun:
             raise CheckpointError(
                 "At the end of a job, all of its run must be in its store.",
                 received=f"{self._store.url}: {why}",
-                fix=f"The whole run is in {self.folder}: copy it, or pass run_dir={str(self.folder)!r} and resume=True.",
+                fix=f"The whole run is in {self.folder}. Pass run_dir={str(self.folder)!r} and resume=True.",
             )
         if why is not None:
             self._warn(
