@@ -1,5 +1,6 @@
 # Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
-# cluster/config.py, launch/local.py, launch/mpi_cluster.py, launch/ssh_cluster.py, launch/slurm_cluster.py.
+# cluster/config.py, launch/local.py, launch/mpi_cluster.py, launch/ssh_cluster.py, launch/slurm_cluster.py;
+# for Ray, launch/ray_cluster.py.
 
 #' Build TF_CONFIG from addresses
 #'
@@ -290,6 +291,61 @@ python_slurm_cluster <- function(given) {
   )
 }
 
+#' Describe a cluster of workers in actors of Ray
+#'
+#' This call starts nothing. [distributed_fit()] reserves the resources of all workers by a placement
+#' group, and starts an actor for each worker. The actor runs the worker, an R process of its own. Without
+#' `address`, it joins the Ray that the environment variable RAY_ADDRESS names, or it starts a Ray on this
+#' machine, which ends with the job. All nodes must see the run directory under the same path, and have the
+#' same R, Python and packages; by default the run directory is a new folder of the working directory. All
+#' workers end when the process that started them ends, even if it is killed. Ray is a Python package: `pip
+#' install ray` into the Python of this session.
+#'
+#' @param num_workers Number of workers, at least 1.
+#' @param resources_per_worker Named numeric vector or list: what each worker needs, amounts by the names of
+#'   Ray, such as `c(CPU = 4, GPU = 1)`. By default one CPU. A worker runs as many threads as it has CPUs.
+#' @param address String: the address of a Ray cluster, such as "10.0.0.1:6379"; "auto" for the Ray that runs
+#'   on this machine, or "local" to start one.
+#' @param placement_strategy String: how Ray spreads the workers over its nodes, "SPREAD", "PACK",
+#'   "STRICT_SPREAD" or "STRICT_PACK".
+#' @param runtime_env Named list: the runtime environment of the workers, as Ray takes it, such as
+#'   `list(pip = list("pandas"))`.
+#' @param env Named character vector: environment variables for the workers, beside the variables of this
+#'   process.
+#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
+#' @param start_timeout Seconds that the workers may wait for their resources, and seconds from then until
+#'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
+#'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
+#' @return A list of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @seealso [local_cluster()], for workers on this machine.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' ray_cluster(num_workers = 4, resources_per_worker = c(CPU = 2))
+#' @family clusters
+#' @export
+ray_cluster <- function(num_workers = 2, resources_per_worker = NULL, address = NULL,
+                        placement_strategy = "SPREAD", runtime_env = NULL, env = NULL, follow = FALSE,
+                        start_timeout = NULL) {
+  given <- list(
+    num_workers = num_workers, resources_per_worker = resources_per_worker, address = address,
+    placement_strategy = placement_strategy, runtime_env = runtime_env, env = env, follow = follow,
+    start_timeout = start_timeout
+  )
+  made <- with_conditions(python_ray_cluster(given))
+  structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_ray_cluster")
+}
+
+python_ray_cluster <- function(given) {
+  reload_environ()
+  as_mapping <- function(values) if (is.null(values) || is.null(names(values))) values else as.list(values)
+  core()$ray_cluster(
+    given$num_workers, as_mapping(given$resources_per_worker),
+    address = given$address, placement_strategy = given$placement_strategy,
+    runtime_env = as_mapping(given$runtime_env), env = if (length(given$env)) as.list(given$env),
+    follow = given$follow, start_timeout = given$start_timeout
+  )
+}
+
 python_mpi_cluster <- function(...) python_on_hosts(core()$mpi_cluster, ...)
 
 python_ssh_cluster <- function(...) python_on_hosts(core()$ssh_cluster, ...)
@@ -444,6 +500,18 @@ format.tfdistr_slurm_cluster <- function(x, ...) {
 }
 
 #' @export
+format.tfdistr_ray_cluster <- function(x, ...) {
+  needs <- if (length(x$resources_per_worker)) unlist(x$resources_per_worker) else c(CPU = 1)
+  c(
+    sprintf(
+      "%d %s by Ray%s, each with %s", x$workers, if (x$workers == 1L) "worker" else "workers",
+      if (is.null(x$address)) "" else paste(" at", x$address), paste(needs, names(needs), collapse = ", ")
+    ),
+    if (length(x$env)) sprintf("  with %s", names(x$env))
+  )
+}
+
+#' @export
 print.tfdistr_cluster_config <- function(x, ...) print_lines(x)
 
 #' @export
@@ -456,7 +524,12 @@ print.tfdistr_local_cluster <- function(x, ...) print_lines(x)
 print.tfdistr_mpi_cluster <- function(x, ...) print_lines(x)
 
 #' @export
+print.tfdistr_ray_cluster <- function(x, ...) print_lines(x)
+
+#' @export
 print.tfdistr_slurm_cluster <- function(x, ...) print_lines(x)
+
+#' @export
 print.tfdistr_ssh_cluster <- function(x, ...) print_lines(x)
 
 print_lines <- function(x) {

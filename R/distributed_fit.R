@@ -46,7 +46,8 @@
 #'   `placement`, the place of each layer by its name: `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`,
 #'   or `c(dense_1 = "cpu:0")` for devices of this process. `placement` may be a function of a layer that
 #'   returns its place or `NULL`. A layer without a place has the place of the layer before it.
-#' @param cluster Where to train: [local_cluster()], [mpi_cluster()], [ssh_cluster()] or [slurm_cluster()].
+#' @param cluster Where to train: [local_cluster()], [mpi_cluster()], [ssh_cluster()], [slurm_cluster()] or
+#'   [ray_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
 #'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
 #'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the other tasks), or "model_parallel"
@@ -282,6 +283,8 @@ workers_cluster <- function(cluster) {
     )
   } else if (inherits(cluster, "tfdistr_slurm_cluster")) {
     python_slurm_cluster(unclass(cluster))
+  } else if (inherits(cluster, "tfdistr_ray_cluster")) {
+    python_ray_cluster(unclass(cluster))
   } else {
     cluster
   }

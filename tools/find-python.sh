@@ -33,7 +33,7 @@ first_that_suits() {
 
 first_that_suits && exit 0
 if can_apt; then
-  apt_install python3-dev >&2
+  apt_install python3-dev python3-venv >&2 # environments of its users, as install_tfdistr() makes them
   first_that_suits && exit 0
 fi
 die "tfdistr is built with Python 3.11, 3.12 or 3.13, with its headers and a shared library (configured with

@@ -31,6 +31,7 @@ _MODULES = {
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
+    "RayCluster": "launch.ray_cluster",
     "SlurmCluster": "launch.slurm_cluster",
     "SshCluster": "launch.ssh_cluster",
     "StepTimeoutError": "errors",
@@ -55,6 +56,7 @@ _MODULES = {
     "mpi_cluster": "launch.mpi_cluster",
     "num_workers": "strategies.place",
     "r_function": "_utils.r_function",
+    "ray_cluster": "launch.ray_cluster",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
     "slurm_cluster": "launch.slurm_cluster",
@@ -100,6 +102,8 @@ if TYPE_CHECKING:
     from tfdistr.launch.local import local_cluster as local_cluster
     from tfdistr.launch.mpi_cluster import MpiCluster as MpiCluster
     from tfdistr.launch.mpi_cluster import mpi_cluster as mpi_cluster
+    from tfdistr.launch.ray_cluster import RayCluster as RayCluster
+    from tfdistr.launch.ray_cluster import ray_cluster as ray_cluster
     from tfdistr.launch.slurm_cluster import SlurmCluster as SlurmCluster
     from tfdistr.launch.slurm_cluster import slurm_cluster as slurm_cluster
     from tfdistr.launch.ssh_cluster import SshCluster as SshCluster

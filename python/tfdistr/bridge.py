@@ -28,6 +28,7 @@ NAMES = {
     "mpi_cluster": "launch.mpi_cluster",
     "num_workers": "strategies.place",
     "python_function": "_utils.function_files",
+    "ray_cluster": "launch.ray_cluster",
     "regularization_loss": "strategies.losses",
     "scaled_learning_rate": "training.learning_rate",
     "slurm_cluster": "launch.slurm_cluster",

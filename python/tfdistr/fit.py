@@ -88,7 +88,7 @@ def distributed_fit(
             values, missing text, and tensors that are ragged or sparse are errors.
         y: Targets, if ``x`` is arrays.
         cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
-            ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``.
+            ``ssh_cluster(["a", "b"])``, ``slurm_cluster(nodes=2)`` or ``ray_cluster(2)``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
             workers of a cluster). "parameter_server" needs ``local_cluster(workers=2, ps=1)``, or a TF_CONFIG

@@ -85,7 +85,6 @@ def assert_same_fit(
         ...     assert_same_fit(lambda: model(keras.layers.BatchNormalization()), digits)
         ... except AssertionError as error:
         ...     print(str(error).splitlines()[-1])
-        Warning: ...
         Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2.
         >>> _ = assert_same_fit(lambda: model(keras.layers.BatchNormalization(synchronized=True)), digits)
 

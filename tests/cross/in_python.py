@@ -78,11 +78,7 @@ def see(value: Any, what: str) -> Any:
             tasks = value.tasks if hasattr(value, "tasks") else [value]
             return [task.to_json() for task in tasks]
         case "fields":
-            shown = [
-                field
-                for field in attrs.fields(type(value))
-                if not field.metadata.get("hidden") and not field.name.startswith("_")
-            ]
+            shown = [field for field in attrs.fields(type(value)) if not field.metadata.get("hidden")]
             return {**{field.alias: getattr(value, field.name) for field in shown}, "workers": value.workers}
         case "arrays":
             return list(value.arrays())

@@ -42,7 +42,11 @@ CASES: dict[str, dict[str, Any]] = {
     "devices": {"strategy": "mirrored", "devices": ["cpu:0"]},
     "callbacks": {"callbacks": {"named": "callbacks"}},
     "whole epochs": {"checkpoint_every": "epoch"},
-    "virtual workers": {"virtual_workers": 2},
+    # With its own process: this one uses more threads for an operation.
+    "virtual workers": {
+        "virtual_workers": 2,
+        "cluster": {"call": "local_cluster", "arguments": {"workers": 1}},
+    },
 }
 
 

@@ -179,6 +179,26 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
   )
 })
 
+test_that("ray_cluster() describes workers in actors of Ray, and checks its arguments", {
+  needs <- c(CPU = 2, GPU = 1)
+  cluster <- ray_cluster(3, needs, address = "10.0.0.1:6379", runtime_env = list(pip = list("a")))
+  expect_s3_class(cluster, "tfdistr_ray_cluster")
+  expect_identical(cluster$workers, 3L)
+  expect_identical(format(cluster), "3 workers by Ray at 10.0.0.1:6379, each with 2 CPU, 1 GPU")
+  expect_output(print(ray_cluster(1, env = c(A = "1"))), "1 worker by Ray, each with 1 CPU\n  with A")
+  core <- workers_cluster(cluster)
+  expect_identical(reticulate::py_to_r(core$resources_per_worker), list(CPU = 2L, GPU = 1L))
+  expect_identical(reticulate::py_to_r(core$runtime_env), list(pip = "a"))
+  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
+  refused(ray_cluster(0), "`num_workers` must be a whole number")
+  refused(ray_cluster(resources_per_worker = 2), "`resources_per_worker` must map names of resources of Ray")
+  refused(ray_cluster(placement_strategy = "spread"), "`placement_strategy` must be one of")
+  refused(
+    distributed_fit(small_model, matrix(1, 2), 1:2, cluster = ray_cluster(), communication = "mpi"),
+    "The workers of ray_cluster\\(\\) communicate without MPI"
+  )
+})
+
 test_that("ssh_cluster() describes workers on several hosts, and checks its arguments", {
   cluster <- ssh_cluster(c("me@a", "10.0.0.2"), 2, env = c(A = "1"), ssh = "ssh -F config", warm = FALSE)
   expect_s3_class(cluster, "tfdistr_ssh_cluster")

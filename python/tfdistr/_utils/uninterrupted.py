@@ -1,4 +1,4 @@
-"""Ctrl-C that must wait: for a process to be known, so that it can be ended; for an import to be whole."""
+"""Ctrl-C that must wait: until a process is known, and can be ended; until an import or a trace is whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from types import ModuleType
+from types import FrameType, ModuleType
 
 _get = ctypes.pythonapi.PyOS_getsig
 _get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_int]
@@ -17,11 +17,23 @@ _set = ctypes.pythonapi.PyOS_setsig
 _set.restype, _set.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
 
 
+# What is held back in this moment, and comes at once if it comes again.
+_held: list[int] = []
+
+
+def holds_back() -> bool:
+    """Return whether a SIGINT has come that is held back until another comes."""
+    return bool(_held)
+
+
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted(*, once: bool = False) -> Iterator[None]:
     """Hold back SIGINT within the context; it comes at the end of it.
 
     Other threads than the main one are never interrupted.
+
+    Args:
+        once: Whether a second SIGINT comes at once. For code that may take long, or hang.
 
     Example:
         >>> with uninterrupted():
@@ -30,16 +42,26 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came = []
+    came = _held if once else []
     # R has a handler of its own beside that of Python.
     of_process, of_python = _get(signal.SIGINT), signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, lambda *_: came.append(True))
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if once and came:
+            came.clear()
+            handler = of_python if callable(of_python) else signal.default_int_handler
+            handler(number, frame)
+        else:
+            came.append(number)
+
+    signal.signal(signal.SIGINT, hold)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, of_python or signal.default_int_handler)
         _set(signal.SIGINT, of_process)
         if came:
+            came.clear()
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -20,6 +20,8 @@ _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
 _SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
 # The error of a worker whose own heartbeats do not arrive: the leader is gone, or the network is cut.
 _UNHEARD = "RPC: /tensorflow.CoordinationService/Heartbeat"
+# TensorFlow calls a lost connection so if a function around the exchange gives the error.
+_REPLACED = "originally returned UnavailableError, and was replaced by InternalError"
 # The ways to lose a worker, and a hint for the user.
 _SILENT_NOW = "does not answer any more: it was killed or halted, or its machine or network has failed."
 _ENDED = "has ended without saying why: it was killed, or it crashed."
@@ -47,7 +49,7 @@ def is_peer_failure(error: BaseException) -> bool:
     while chain is not None:
         if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError):
             return True
-        if PEER_MARK in str(chain) or _UNHEARD in str(chain):
+        if any(mark in str(chain) for mark in (PEER_MARK, _UNHEARD, _REPLACED)):
             return True
         chain = chain.__cause__ or chain.__context__
     return False

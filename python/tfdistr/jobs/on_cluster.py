@@ -24,6 +24,7 @@ from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.jobs.trained import Trained
 from tfdistr.launch.any_cluster import AnyCluster
 from tfdistr.launch.backend import Backend, backend_path
+from tfdistr.launch.ray_cluster import RayCluster
 from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
@@ -90,7 +91,7 @@ def fit_on_cluster(
     caller = caller.for_job(job)
     env = caller.before_start(for_r(job.seed), str(run_dir))
     cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
-    if isinstance(cluster, SshCluster):
+    if isinstance(cluster, SshCluster | RayCluster):
         cluster = attrs.evolve(cluster, silence=job.heartbeat_timeout)
     recovery = job.recovery
     summary = kind.summary(caller.on_event)

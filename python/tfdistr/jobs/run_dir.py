@@ -15,6 +15,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.hosts import WorkersOnHosts
 from tfdistr.launch.process import log_path
+from tfdistr.launch.ray_cluster import RayCluster
 from tfdistr.launch.slurm_cluster import SlurmCluster
 
 _temporary: set[Path] = set()
@@ -33,7 +34,7 @@ def make_run_dir(
         ArgumentError: ``run_dir`` exists and is not empty, or others can write to it.
     """
     if run_dir is None:
-        parent = os.getcwd() if isinstance(cluster, WorkersOnHosts | SlurmCluster) else None
+        parent = os.getcwd() if isinstance(cluster, WorkersOnHosts | RayCluster | SlurmCluster) else None
         folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
         _temporary.add(folder)
         return folder

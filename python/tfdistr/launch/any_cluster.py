@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.ray_cluster import RayCluster
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.ssh_cluster import SshCluster
 
-AnyCluster = LocalCluster | MpiCluster | SlurmCluster | SshCluster
+AnyCluster = LocalCluster | MpiCluster | RayCluster | SlurmCluster | SshCluster

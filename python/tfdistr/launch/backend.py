@@ -19,6 +19,7 @@ from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
 from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
+from tfdistr.launch.ray_cluster import RayCluster, refuse_mpi
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.slurm_programs import has_mpi4py, mpi_of_srun
 from tfdistr.launch.ssh_cluster import SshCluster
@@ -51,8 +52,8 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
 
     Raises:
         ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi". Or
-            it is an `SshCluster`, and ``communication`` is "mpi".
-        ClusterStartError: MPI is needed, and is not there; or the allocation of Slurm is too small.
+            it is an `SshCluster` or a `RayCluster`, and ``communication`` is "mpi".
+        ClusterStartError: MPI is needed, and is not there, or Ray; or the allocation of Slurm is too small.
     """
     if isinstance(cluster, SlurmCluster):
         return _by_slurm(cluster, communication)
@@ -60,6 +61,8 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
         return _by_mpiexec(cluster, communication)
     if isinstance(cluster, SshCluster):
         return _by_ssh(cluster, communication)
+    if isinstance(cluster, RayCluster):
+        return _by_ray(cluster, communication)
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")
     if communication == "mpi":
@@ -99,35 +102,46 @@ def _by_ssh(cluster: SshCluster, communication: str) -> Backend:
     return Backend(communication, cluster, "ssh starts the workers")
 
 
+def _by_ray(cluster: RayCluster, communication: str) -> Backend:
+    refuse_mpi(communication)
+    cluster.check()
+    return Backend(communication, cluster, "actors of Ray run the workers")
+
+
 def _by_slurm(cluster: SlurmCluster, communication: str) -> Backend:
     cluster.check()
     if cluster.workers == 1 and communication in ("auto", "mpi"):
         return Backend("auto", cluster, "one worker has none to talk to")
-    if communication not in ("auto", "mpi"):
+    if communication == "auto":
+        # MPICH 5.0 and pmi2 of Slurm 22.05: MPI_Init fails often in a process that has imported TensorFlow.
+        # Slurm prints "mpi/pmi2: value not properly terminated in client request".
+        return Backend("auto", cluster, "srun starts the workers")
+    if communication != "mpi":
         return Backend(communication, cluster, "the caller asked for it")
-    if communication == "auto" and cluster.sees_gpus:
-        return Backend("auto", cluster, "the workers see a GPU")
     library, error = _library(sys.executable) if has_mpi4py() else ("", "no mpi4py")
     option, why = (None, error) if error is not None else mpi_of_srun(library, len(cluster.counts))
-    if option is not None:
-        asked = communication == "mpi"
-        reason = (
-            "the caller asked for it" if asked else f"srun --mpi={option} starts MPI, and there is no GPU"
-        )
-        return Backend("mpi", attrs.evolve(cluster, mpi=option), reason)
-    if communication == "mpi":
+    if option is None:
         raise ClusterStartError(
             'communication="mpi" needs an MPI library that mpi4py and srun can use.',
             received=why,
             fix='Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
             "(srun --mpi=list).",
         )
-    return Backend("auto", cluster, f"MPI cannot be used here: {why}")
+    return Backend("mpi", attrs.evolve(cluster, mpi=option), "the caller asked for it")
 
 
 def backend_path(run_dir: str | os.PathLike[str]) -> Path:
     """The file of the run directory with the backend and the reason for it."""
     return Path(run_dir) / "backend.txt"
+
+
+def has_mpi() -> bool:
+    """Whether mpi4py, its library and the launcher of that library are here."""
+    try:
+        _check_mpi()
+    except ClusterStartError:
+        return False
+    return True
 
 
 def _check_mpi() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -14,6 +16,13 @@ from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import share_of
 from tfdistr.launch.local import check_env, worker_defaults
 from tfdistr.schemas.messages import show
+
+# Variables that a login sets, or the launcher of another job: a host has its own, or none.
+_NOT_FOR_HOSTS = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|MAIL|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|TMPDIR|TMP|TEMP|DISPLAY|XAUTHORITY"
+    r"|WAYLAND_DISPLAY|(XDG|DBUS|SSH|GPG|SYSTEMD|PMI|PMIX|OMPI|PRTE|HYDI)_.*|MPI_LOCAL.*"
+    r"|TF_CONFIG|TFDISTR_PARENT_PID|R_SESSION_TMPDIR"
+)
 
 
 def check_hosts(hosts: Any) -> tuple[str, ...]:
@@ -35,6 +44,11 @@ def check_hosts(hosts: Any) -> tuple[str, ...]:
 def name_of_host(host: str) -> str:
     """The name or the address of a host, without the user that ssh may need before it."""
     return host.rpartition("@")[2]
+
+
+def of_this_process() -> dict[str, str]:
+    """The variables of this process that workers on other hosts get."""
+    return {name: value for name, value in os.environ.items() if not _NOT_FOR_HOSTS.fullmatch(name)}
 
 
 def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:

@@ -145,6 +145,7 @@ class Rank:
         self.is_stopped = False
         self.failed: str | None = None
         self._job = job
+        self._warning = run_dir / rank_guard.WARNING
         self._heard: float | None = None
         self._started, self._ended = time.monotonic(), 0.0
 
@@ -186,6 +187,14 @@ class Rank:
     def signal_group(self, number: signal.Signals) -> None:
         """End all ranks: mpiexec passes the request on."""
         self._job.end(kill=number == signal.SIGKILL)
+
+    def warn(self) -> None:
+        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        if self._job.signs_of_life:  # its guard looks for the file at each sign of life
+            self._warning.touch()
+        elif self.pid and self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self.pid, signal.SIGTERM)
 
     def reap(self) -> None:
         """Wait until mpiexec and its processes have ended."""
@@ -244,6 +253,7 @@ class Mpiexec:
         self.ranks = [Rank(self, index, name, folder) for index, name in enumerate(names)]
         self._log = log_path(folder, 0).with_name("mpiexec.log")
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        (folder / rank_guard.WARNING).unlink(missing_ok=True)
         # New files: the mpiexec of a session that was killed may still write into those of its run.
         for log in (self._log, *(rank.log for rank in self.ranks)):
             log.unlink(missing_ok=True)

@@ -31,6 +31,8 @@ MARK = "tfdistr-rank "
 """The beginning of the lines that a rank prints for the launcher."""
 SPEC = "ranks.json"
 """The file of the run directory that says what each rank runs, and with which environment variables."""
+WARNING = "sigterm"
+"""The file of the run directory that asks each rank on another host to send SIGTERM to its worker."""
 _GRACE = 2  # seconds that a worker has to end by itself
 SIGN_OF_LIFE = 2.0
 """Seconds between two signs of life of a rank on another host: nothing else reports that a rank is lost."""
@@ -217,7 +219,8 @@ def rank(run_dir: str) -> int:
         return 1
     say(pid=child.pid, step=os.environ.get("SLURM_STEP_ID", ""))
     if spec["signs_of_life"]:
-        threading.Thread(target=_live, args=(say,), daemon=True).start()
+        warning = os.path.join(run_dir, WARNING)
+        threading.Thread(target=_live, args=(say, warning, child.pid), daemon=True).start()
     watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process
     end_with_parent(signal.SIGINT)
     code, told = watch(
@@ -232,11 +235,15 @@ def rank(run_dir: str) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _live(say: Callable[[], None]) -> None:
-    """Give signs of life."""
+def _live(say: Callable[[], None], warning: str = "", group: int = 0) -> None:
+    """Give signs of life, and send SIGTERM to a process group when the file ``warning`` is there."""
     while True:
         time.sleep(SIGN_OF_LIFE)
         say()
+        if warning and os.path.exists(warning):
+            warning = ""
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(group, signal.SIGTERM)
 
 
 def _linger() -> None:

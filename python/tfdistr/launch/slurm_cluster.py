@@ -28,8 +28,6 @@ from tfdistr.launch.slurm_ranks import SlurmRank, srun_line
 from tfdistr.launch.srun import Srun
 
 _TO_JOIN = 300.0
-# The variables by which Slurm tells a process that its job has GPUs.
-_GPUS = ("SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS", "SLURM_STEP_GPUS")
 
 
 @attrs.frozen
@@ -92,12 +90,6 @@ class SlurmCluster(EqualWorkers):
     def start_timeout(self) -> float:
         """Seconds until every worker must have joined the cluster, from the start of its job."""
         return _TO_JOIN if self._start_timeout is None else self._start_timeout
-
-    @property
-    def sees_gpus(self) -> bool:
-        """Whether the workers see GPUs, as far as the options or the allocation say."""
-        asked = any("gpu" in f"{name}={value}" for name, value in self.options.items())
-        return asked or (in_allocation() and any(os.environ.get(name) for name in _GPUS))
 
     def check(self) -> None:
         """Check that Slurm is here, and that the allocation is large enough.

@@ -94,14 +94,16 @@ class Ranks:
         self.ranks = [SlurmRank(self, index, self._folder) for index in range(len(environments))]
         self._log = log_path(self._folder, 0).with_name(log)
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._log.write_bytes(b"")
-        for rank in self.ranks:
-            rank.log.write_bytes(b"")  # removes the log of an earlier run
+        (self._folder / rank_guard.WARNING).unlink(missing_ok=True)
+        # New files: the ranks of a session that was killed may still write into those of its run.
+        for file in (self._log, *(rank.log for rank in self.ranks)):
+            file.unlink(missing_ok=True)
+            file.touch()
         # The values may be secret: neither a script nor a command line, which others see, has them.
         spec = {"command": list(command), "environments": [dict(env) for env in environments],
                 "signs_of_life": True, "warm": [None] * len(environments)}  # fmt: skip
-        with create_private(self._folder / rank_guard.SPEC, "w") as file:
-            json.dump(spec, file)
+        with create_private(self._folder / rank_guard.SPEC, "w") as private:
+            json.dump(spec, private)
         self._output = Tail(self._log)
         self._lines: list[str] = []
 

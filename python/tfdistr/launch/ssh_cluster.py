@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.launch import ssh_guard
 from tfdistr.launch.host_checks import refuse
 from tfdistr.launch.host_facts import versions
-from tfdistr.launch.hosts import WorkersOnHosts, name_of_host, words_of_ssh
+from tfdistr.launch.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
 from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.process import stop
 from tfdistr.launch.rank_guard import SIGN_OF_LIFE
@@ -29,12 +28,6 @@ from tfdistr.launch.survey import CONNECT, Answer, ask, marker_in, r_request, ss
 from tfdistr.launch.warm.servers import Place, WarmStart, warm_starts
 from tfdistr.schemas.messages import show
 
-# Variables that a login sets, or the launcher of another job: a host has its own, or none.
-_NOT_FOR_HOSTS = re.compile(
-    r"HOME|USER|LOGNAME|SHELL|MAIL|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|TMPDIR|TMP|TEMP|DISPLAY|XAUTHORITY"
-    r"|WAYLAND_DISPLAY|(XDG|DBUS|SSH|GPG|SYSTEMD|PMI|PMIX|OMPI|PRTE|HYDI)_.*|MPI_LOCAL.*"
-    r"|TF_CONFIG|TFDISTR_PARENT_PID|R_SESSION_TMPDIR"
-)
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
 _TRIES = 5  # surveys, each with other ports, until tunnels can be made
@@ -47,7 +40,7 @@ class SshCluster(WorkersOnHosts):
 
     tunnels: bool = argument(flag, "tunnels", default=False)
     #: Seconds without a sign of life from the launcher after which a worker ends.
-    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False)
+    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     def __attrs_post_init__(self) -> None:
         for host in self.hosts:
@@ -68,7 +61,7 @@ class SshCluster(WorkersOnHosts):
             ClusterStartError: A host cannot be reached, or has not what workers need.
             JobMismatchError: The hosts have different versions.
         """
-        environments = [{**_of_this_process(), **own} for own in self.environments()]
+        environments = [{**of_this_process(), **own} for own in self.environments()]
         answers, tunnels = self._survey(command, run_dir, environments[0])
         each = self.workers_per_host
         addresses = [_address(e.host, port) for e in answers for port in e.facts["ports"][:each]]
@@ -175,11 +168,6 @@ def _wait_for_answers(workers: Sequence[SshWorker]) -> None:
 def _address(host: str, port: int) -> str:
     name = name_of_host(host)
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-
-
-def _of_this_process() -> dict[str, str]:
-    """The variables of this process that workers on other hosts get."""
-    return {name: value for name, value in os.environ.items() if not _NOT_FOR_HOSTS.fullmatch(name)}
 
 
 def ssh_cluster(

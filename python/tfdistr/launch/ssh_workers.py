@@ -190,6 +190,10 @@ class SshWorker:
             self._killed = time.monotonic()
         self._words.put({"signal": int(number)})
 
+    def warn(self) -> None:
+        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        self.signal_group(signal.SIGTERM)
+
     def reap(self) -> None:
         """Wait until it has ended, after SIGKILL. If its host is lost, this ends ssh only."""
         until = (self._killed or time.monotonic()) + _REAP

@@ -28,8 +28,11 @@ from tfdistr.launch.rank_guard import SIGN_OF_LIFE
 
 POLL = 0.05
 """Seconds between two looks at the workers."""
-PATIENCE = 1.0
-"""Seconds to wait for the root cause when a failure may have followed from another failure."""
+PATIENCE = 3.0
+"""Seconds to wait for the root cause when a failure may have followed from another failure.
+
+On a machine with much load a worker needs a second or two to write what has failed.
+"""
 EXIT_TIMEOUT = 120.0
 """Seconds that the processes may take to end once every worker is done; then they are ended."""
 GRACE_OF_PEERS = 1.0

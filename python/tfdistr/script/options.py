@@ -18,8 +18,13 @@ from tfdistr._utils.arguments import (
     whole,
 )
 from tfdistr.errors import ArgumentError
-from tfdistr.launch.local import LocalCluster, check_env, describe_local_cluster
-from tfdistr.launch.mpi_cluster import MpiCluster, mpi_cluster
+from tfdistr.launch.any_cluster import AnyCluster
+from tfdistr.launch.backend import has_mpi
+from tfdistr.launch.local import check_env, describe_local_cluster
+from tfdistr.launch.mpi_cluster import mpi_cluster
+from tfdistr.launch.slurm_cluster import slurm_cluster
+from tfdistr.launch.slurm_programs import in_allocation, nodes_of_allocation
+from tfdistr.launch.ssh_cluster import ssh_cluster
 from tfdistr.script.hosts import Hosts, read_hostfile
 
 #: The kinds of scripts, by the end of their names.
@@ -43,8 +48,8 @@ class Workers:
 
     Args:
         workers: The number of workers on all hosts together, or "gpus" for one worker for each GPU of this
-            machine; by default 2 here, and one on each host.
-        hosts: The hosts; this machine if there are none.
+            machine. By default 2 here, one on each host, and in an allocation of Slurm as it says.
+        hosts: The hosts; by default the nodes of Slurm's allocation, or else this machine.
         hostfile: A file with the hosts: a line for each, such as ``node-1`` or ``node-1 slots=2``.
         cores_per_worker: The number of cores of each worker.
         communication: What carries the gradients: "auto", "mpi", "ring" or "nccl".
@@ -62,20 +67,41 @@ class Workers:
     start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
     ssh: str | None = None
 
-    def cluster(self, *, follow: bool, warm: bool) -> LocalCluster | MpiCluster:
-        """The cluster of these workers.
+    def cluster(self, *, follow: bool, warm: bool) -> AnyCluster:
+        """The cluster of these workers: on the hosts, on the nodes of Slurm's allocation, or here.
 
         Raises:
             ArgumentError: The hosts are given twice, or the number of workers does not fit them.
         """
         common: dict[str, Any] = {
             "cores_per_worker": self.cores_per_worker, "env": self.env, "follow": follow,
-            "start_timeout": self.start_timeout, "warm": warm,
+            "start_timeout": self.start_timeout,
         }  # fmt: skip
         hosts = self._hosts()
-        if hosts is None:
-            return describe_local_cluster(2 if self.workers is None else self.workers, **common)
-        return mpi_cluster(hosts.names, hosts.workers_per_host(self.workers), ssh=self.ssh, **common)
+        if hosts is not None:
+            by_mpi = self.communication == "mpi" or (self.communication == "auto" and has_mpi())
+            each = hosts.workers_per_host(self.workers)
+            return (mpi_cluster if by_mpi else ssh_cluster)(
+                hosts.names, each, ssh=self.ssh, warm=warm, **common
+            )
+        if in_allocation() and self.workers != "gpus":
+            return slurm_cluster(*self._nodes(), **common)
+        return describe_local_cluster(2 if self.workers is None else self.workers, warm=warm, **common)
+
+    def _nodes(self) -> tuple[int | None, int | None]:
+        """The number of nodes and of workers on each node; None for what the allocation says."""
+        if self.workers is None:
+            return None, None
+        workers, nodes = whole("workers", self.workers), len(nodes_of_allocation())
+        if workers < nodes:
+            return workers, 1
+        if workers % nodes:
+            raise ArgumentError(
+                "`workers` must be a multiple of the number of nodes of Slurm's allocation.",
+                received=f"{workers} workers, and {nodes} nodes",
+                fix=f"Pass {workers // nodes * nodes} or {(workers // nodes + 1) * nodes} workers.",
+            )
+        return nodes, workers // nodes
 
     def _hosts(self) -> Hosts | None:
         if self.hosts is not None and self.hostfile is not None:

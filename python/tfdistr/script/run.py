@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -135,15 +132,10 @@ class _Signalled:
         return self._processes
 
     def pass_on_sigterm(self) -> None:
-        """Send SIGTERM to each worker. On other hosts they are ended a little later."""
+        """Send SIGTERM to each worker."""
         for process in self._processes:
-            if process.exit_code is not None:
-                continue
-            if process.pid and process.host == socket.gethostname():
-                with contextlib.suppress(ProcessLookupError):  # it has just ended
-                    os.killpg(process.pid, signal.SIGTERM)
-            else:
-                process.signal_group(signal.SIGTERM)
+            if process.exit_code is None:
+                process.warn()
 
 
 def _with_rscript(script: Script) -> Script:

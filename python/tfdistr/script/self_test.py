@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.fit import distributed_fit
-from tfdistr.launch.local import describe_local_cluster
+from tfdistr.launch.local import LocalCluster, describe_local_cluster
+from tfdistr.launch.slurm_cluster import SlurmCluster
 
 if TYPE_CHECKING:
     import keras
@@ -55,6 +56,9 @@ class Verdict:
         return "\n".join(self.lines)
 
 
+_WHERE = {LocalCluster: "of this machine", SlurmCluster: "of Slurm's allocation"}
+
+
 def plan(workers: Workers) -> list[Training]:
     """The two trainings that are compared: on one worker, and on the workers.
 
@@ -63,12 +67,12 @@ def plan(workers: Workers) -> list[Training]:
     """
     cluster = workers.cluster(follow=False, warm=True)
     one = describe_local_cluster(1, env=workers.env, start_timeout=workers.start_timeout)
-    here = workers.hosts is None and workers.hostfile is None
+    where = _WHERE.get(type(cluster), "of the hosts")
     count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
     return [
         Training("Training on one worker of this machine ...", one, ARGUMENTS),
         Training(
-            f"Training on {count} {'of this machine' if here else 'of the hosts'} ...",
+            f"Training on {count} {where} ...",
             cluster,
             {**ARGUMENTS, "communication": workers.communication},
         ),

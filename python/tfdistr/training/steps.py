@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.strategies.replica import OneReplica
@@ -24,6 +25,12 @@ CALL_SECONDS = 0.25
 GATHERED_BYTES = 1024 * 1024
 
 Step = Callable[[Any], Any]
+
+
+def _whole(compiled: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a compiled function. After half of its trace, TensorFlow could build nothing in this process."""
+    with uninterrupted(once=True):
+        return compiled(*arguments)
 
 
 class Steps:
@@ -65,7 +72,8 @@ class Steps:
                 return strategy.run(step, args=(weigh(batch) if weigh else batch,))
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
-        self._one = one if model.run_eagerly else compiled
+        self._eager = model.run_eagerly
+        self._one = one if self._eager else compiled
         self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)
         self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
 
@@ -94,13 +102,13 @@ class Steps:
             return count, self._gathered(count)
         self._iterator = self._iterator or iter(self._data.dataset)
         if not self._each_alone:
-            return count, self._of_iterator(self._iterator, tf.constant(count))
+            return count, _whole(self._of_iterator, self._iterator, tf.constant(count))
         outputs = None
         for made in range(count):
             batch = next(self._iterator, None)
             if batch is None:
                 return made, outputs
-            outputs = self._one(batch)
+            outputs = self._one(batch) if self._eager else _whole(self._one, batch)
         return count, outputs
 
     def _gathered(self, count: int) -> Any:
@@ -110,7 +118,8 @@ class Steps:
             step = self._next + made
             stack = self._data.arrays.batches(step, min(count - made, self._at_a_time))
             made += len(tf.nest.flatten(stack)[0])
-            outputs = self._of_stack(stack, tf.constant(self._data.arrays.rows(step), tf.float32))
+            rows = tf.constant(self._data.arrays.rows(step), tf.float32)
+            outputs = _whole(self._of_stack, stack, rows)
         return outputs
 
     def _signature(self) -> list[Any] | None:

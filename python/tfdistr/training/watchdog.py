@@ -22,12 +22,14 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tfdistr._utils.session import is_session
+from tfdistr._utils.uninterrupted import holds_back
 from tfdistr.cluster.peer_failure import report
 from tfdistr.errors import StepTimeoutError
 from tfdistr.strategies.worker_strategy import OneProcess, Peer
 
 #: Seconds in which the main thread must raise the error after it was interrupted.
 REACTION = 3.0
+_TO_SEE = 0.2  # seconds in which Python sees a signal
 #: Seconds after which faulthandler acts if the thread cannot run.
 LAST_RESORT = 20.0
 _LOOK = 0.25
@@ -154,6 +156,8 @@ class Watchdog:
             "validation takes so long.",
         )
         interrupted = self._interrupt()
+        if interrupted and not self._ended.wait(_TO_SEE) and holds_back():
+            self._interrupt()
         if interrupted and self._ended.wait(REACTION):
             return  # the main thread raises the error, with R's call stack
         self._worker.report_failure(report(index, self._error))

@@ -111,6 +111,16 @@ def test_a_worker_whose_heartbeats_do_not_arrive_is_not_blamed():
     assert not is_peer_failure(tf.errors.DeadlineExceededError(None, None, "a step took too long"))
 
 
+def test_a_lost_connection_that_a_function_reports_is_of_a_peer():
+    text = (
+        "Collective ops is aborted by: recvmsg:Connection reset by peer\n"
+        "Executing non-communication op <while/body> originally returned UnavailableError, and was "
+        "replaced by InternalError to avoid invoking TF network error handling logic."
+    )
+    assert is_peer_failure(tf.errors.InternalError(None, None, text))
+    assert not is_peer_failure(tf.errors.InternalError(None, None, "Executing op <while/body> failed"))
+
+
 def test_an_error_of_its_own_is_told_as_such():
     own = tf.errors.UnavailableError(None, None, "no such bucket")
     assert is_peer_failure(own)  # as far as can be said

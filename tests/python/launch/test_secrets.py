@@ -19,6 +19,7 @@ from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.mpi_cluster import LocalMpi, mpi_cluster
 from tfdistr.launch.mpiexec import command_line
 from tfdistr.launch.process import stop
+from tfdistr.launch.ray_cluster import ray_cluster
 from tfdistr.launch.ssh_cluster import ssh_cluster
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("_small_servers")]
@@ -38,7 +39,7 @@ TOKEN = "s3cr3t"
 )
 def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
     hosts = (lambda: mpi_cluster(["a"], env=env), lambda: ssh_cluster(["a"], env=env))
-    for make in (lambda: local_cluster(env=env), *hosts):
+    for make in (lambda: local_cluster(env=env), lambda: ray_cluster(env=env), *hosts):
         with pytest.raises(ArgumentError) as caught:
             make()
         assert caught.value.received == received
@@ -47,7 +48,8 @@ def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
 
 def test_a_printed_cluster_does_not_show_it() -> None:
     env = {"TOKEN": TOKEN}
-    for cluster in (local_cluster(env=env), mpi_cluster(["a"], env=env), ssh_cluster(["a"], env=env)):
+    on_hosts = (mpi_cluster(["a"], env=env), ssh_cluster(["a"], env=env))
+    for cluster in (local_cluster(env=env), ray_cluster(env=env), *on_hosts):
         assert TOKEN not in repr(cluster)
         assert TOKEN not in str(cluster)
 

@@ -99,7 +99,6 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         ("srun -N3 -n3", "ring"),
         ("srun -N2 -n3 -m cyclic", "ring"),
         ("srun -N2 -n4 --ntasks-per-node=2 -m plane=1", "ring"),
-        ("srun -N2 -n2 --mpi=pmi2", "mpi"),
     ],
 )
 def test_tasks_of_srun_train_together(

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from elsewhere import lab, net
 from launched import is_there
 from scripts import PID, pids
+
+__all__ = ["lab", "net", "start"]
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -10,6 +10,8 @@ from tfdistr.cli import run
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.slurm_cluster import SlurmCluster
+from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.script.commands import ask
 from tfdistr.script.config_file import OPTIONS, read_config, write_config
 from tfdistr.script.options import Script, Workers
@@ -33,6 +35,43 @@ def test_workers_on_hosts(workers, each):
     made = cluster(workers=workers, hosts=["a", "b"], ssh="ssh -p 22")
     assert isinstance(made, MpiCluster)
     assert (made.hosts, made.workers_per_host, made.ssh) == (("a", "b"), each, "ssh -p 22")
+
+
+def test_hosts_without_mpi(monkeypatch):
+    made = cluster(hosts=["a", "b"], communication="ring", ssh="ssh -p 22")
+    assert isinstance(made, SshCluster)
+    assert (made.hosts, made.workers_per_host, made.ssh, made.warm) == (("a", "b"), 1, "ssh -p 22", False)
+    monkeypatch.setattr("tfdistr.script.options.has_mpi", lambda: False)
+    assert isinstance(cluster(hosts=["a", "b"]), SshCluster)
+    assert isinstance(cluster(hosts=["a", "b"], communication="mpi"), MpiCluster)
+
+
+@pytest.fixture
+def allocation(monkeypatch):
+    for name, value in {"ID": "7", "NODELIST": "n[9-11]", "NUM_NODES": "3", "CPUS_PER_NODE": "4(x3)"}.items():
+        monkeypatch.setenv(f"SLURM_JOB_{name}", value)
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "1(x3)")
+
+
+@pytest.mark.parametrize(
+    ("workers", "counts"), [(None, (1, 1, 1)), (2, (1, 1)), (3, (1, 1, 1)), (6, (2, 2, 2))]
+)
+def test_workers_in_an_allocation(allocation, workers, counts):
+    made = cluster(workers=workers, env={"A": "1"})
+    assert isinstance(made, SlurmCluster)
+    assert (made.counts, made.env, made.follow) == (counts, {"A": "1"}, True)
+
+
+def test_hosts_and_numbers_in_an_allocation(allocation):
+    assert isinstance(cluster(hosts=["a", "b"]), MpiCluster)
+    with pytest.raises(ArgumentError) as caught:
+        cluster(workers=4)
+    assert caught.value.message == (
+        "`workers` must be a multiple of the number of nodes of Slurm's allocation."
+    )
+    assert (caught.value.received, caught.value.fix) == (
+        "4 workers, and 3 nodes", "Pass 3 or 6 workers."
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

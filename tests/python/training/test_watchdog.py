@@ -77,6 +77,30 @@ def test_without_workers_the_caller_gets_the_error():
     assert ended.stdout == "Each worker must make a step within 2 s, which is `step_timeout`.\n"
 
 
+HANGS = """
+import time
+import keras, numpy as np, tfdistr
+
+def model():
+    made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    made.train_step = lambda data: time.sleep(60)
+    return made
+
+try:
+    tfdistr.distributed_fit(model, np.ones((8, 1)), np.ones(8), verbose=0, step_timeout=2)
+except tfdistr.StepTimeoutError as error:
+    print(error.message, "in <lambda>" in error.received)
+"""
+
+
+@pytest.mark.slow
+def test_a_step_that_hangs_while_it_is_compiled():
+    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=100)
+    expected = "Each worker must make a step within 2 s, which is `step_timeout`. True\n"
+    assert ended.stdout == expected, ended.stderr
+
+
 def test_steps_keep_it_quiet():
     assert run("steps")[0].stdout == "ended well\n"
 

@@ -1,0 +1,48 @@
+# The job of job.py, in R: Rscript job.R CLUSTER WHAT FOLDER
+library(tfdistr)
+
+words <- commandArgs(trailingOnly = TRUE)
+cluster <- eval(parse(text = words[[1]]))
+what <- words[[2]]
+folder <- normalizePath(words[[3]])
+
+model <- function() {
+  keras <- reticulate::import("keras")
+  cat("the model of worker", worker_index(), "\n")
+  if (what == "error") stop("this model has no layers")
+  made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
+  made$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+  made
+}
+
+callbacks <- function() {
+  begin <- function(epoch, logs) {
+    writeLines(as.character(Sys.getpid()), file.path(folder, paste0("began-", worker_index())))
+    killed <- file.path(folder, "killed")
+    if (worker_index() == 1 && epoch == 2 && !file.exists(killed) && what %in% c("kill", "restart")) {
+      file.create(killed)
+      tools::pskill(Sys.getpid(), tools::SIGKILL)
+    }
+  }
+  list(reticulate::import("keras")$callbacks$LambdaCallback(on_epoch_begin = begin))
+}
+
+arguments <- list(model, load_dataset("digits", "test"),
+  batch_size = 64, seed = 1, verbose = 0,
+  callbacks = callbacks, epochs = if (what == "wait") 100000 else 4
+)
+if (!is.null(cluster)) arguments <- c(arguments, list(cluster = cluster, run_dir = file.path(folder, "run")))
+if (what == "restart") {
+  again <- list(checkpoint_every = "epoch", resume = TRUE)
+  if (is.null(cluster)) again$run_dir <- file.path(folder, "checkpoints") else again$max_restarts <- 1
+  arguments <- c(arguments, again)
+}
+fit <- do.call(distributed_fit, arguments)
+if (is_chief()) {
+  weights <- lapply(fit$model$get_weights(), function(weight) as.vector(aperm(as.array(weight))))
+  found <- list(
+    weights = weights, history = lapply(fit$history, as.list),
+    workers = fit$params$workers, hosts = as.list(fit$workers$host)
+  )
+  jsonlite::write_json(found, file.path(folder, "result.json"), digits = NA, auto_unbox = TRUE)
+}

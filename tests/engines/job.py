@@ -1,0 +1,69 @@
+"""The job that every engine runs: python job.py CLUSTER WHAT FOLDER.
+
+CLUSTER is an expression of Python, "None" for a script that an engine starts as its workers. WHAT is "train",
+"error" (in the model), "kill" (of worker 1), "restart" (after that) or "wait" (until somebody ends it).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import tfdistr
+
+CLUSTER, WHAT, FOLDER = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+
+
+def model(what: str = WHAT):
+    import keras
+
+    import tfdistr
+
+    print("the model of worker", tfdistr.worker_index(), flush=True)
+    if what == "error":
+        raise ValueError("this model has no layers")
+    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
+def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
+    import os
+    import signal
+
+    import keras
+
+    import tfdistr
+
+    def begin(epoch: int, logs: object) -> None:
+        index = tfdistr.worker_index()
+        (folder / f"began-{index}").write_text(str(os.getpid()))
+        first = not (folder / "killed").exists()
+        if index == 1 and epoch == 2 and first and what in ("kill", "restart"):
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return [keras.callbacks.LambdaCallback(on_epoch_begin=begin)]
+
+
+if __name__ == "__main__":
+    cluster = eval(CLUSTER)
+    where = {"cluster": cluster, "run_dir": str(FOLDER / "run")} if cluster else {}
+    again = {"run_dir": str(FOLDER / "run"), "checkpoint_every": "epoch", "resume": True}
+    if cluster:
+        again["max_restarts"] = 1
+    else:
+        again["run_dir"] = str(FOLDER / "checkpoints")
+    fit = tfdistr.distributed_fit(
+        model, tfdistr.load_dataset("digits", "test"), batch_size=64, seed=1, verbose=0, callbacks=callbacks,
+        epochs=100_000 if WHAT == "wait" else 4, **{**where, **(again if WHAT == "restart" else {})},
+    )  # fmt: skip
+    if tfdistr.is_chief():
+        found = {
+            "weights": [weight.ravel().tolist() for weight in fit.model.get_weights()],
+            "history": fit.history,
+            "workers": fit.params["workers"],
+            "hosts": [worker["host"] for worker in fit.workers],
+        }
+        (FOLDER / "result.json").write_text(json.dumps(found))

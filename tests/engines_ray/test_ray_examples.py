@@ -1,0 +1,39 @@
+"""The examples for users of Ray Tune and of keras-tuner, run as a user runs them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Ray
+
+pytestmark = pytest.mark.timeout(280)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments], cwd=cwd, capture_output=True, text=True,
+        timeout=250,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_keras_tuner(tmp_path: Path) -> None:
+    pytest.importorskip("keras_tuner", reason="keras-tuner is not installed here: make test-ray has it")
+    said = run("keras_tuner_search.py", str(tmp_path / "search"), cwd=tmp_path)
+    best = re.findall(r"units (\d+): loss ([\d.]+)", said)
+    assert [units for units, _ in best] == ["64", "16"]
+    assert float(best[0][1]) < float(best[1][1]) < 2.2
+
+
+@pytest.mark.slow
+def test_ray_tune(with_pandas: None, ray: Ray, tmp_path: Path) -> None:
+    said = run("ray_tune.py", ray.address, cwd=tmp_path)
+    found = re.search(r"Best: rate 0\.1, loss ([\d.]+), 2 workers", said)
+    assert found is not None, said
+    assert float(found[1]) < 1

@@ -1,0 +1,160 @@
+"""Jobs of distributed_fit() in actors of Ray: the numbers of one process, also after the loss of a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Ray
+from launched import processes_of, wait_for
+
+import tfdistr
+from tfdistr.errors import WorkerFailedError
+
+pytestmark = pytest.mark.timeout(280)
+
+
+def make_model() -> Callable[[], Any]:
+    def model() -> Any:
+        import keras
+
+        keras.utils.set_random_seed(1)
+        made = keras.Sequential([keras.Input((12,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+        made.compile(keras.optimizers.SGD(0.05), "mse")
+        return made
+
+    return model
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(101, 12)).astype("float32")
+    return x, x[:, :1] * 2 - x[:, 1:2]
+
+
+def train(**options: Any) -> tfdistr.FitResult:
+    x, y = data()
+    return tfdistr.distributed_fit(
+        make_model(), x, y, batch_size=16, seed=3, **{"epochs": 2, "verbose": 0, **options}
+    )
+
+
+def difference(one: tfdistr.FitResult, other: tfdistr.FitResult) -> float:
+    pairs = zip(one.model.get_weights(), other.model.get_weights(), strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+
+def test_two_workers_train_as_one_process(ray: Ray, tmp_path: Path) -> None:
+    cluster = tfdistr.ray_cluster(2, address=ray.address)
+    fit = train(cluster=cluster, run_dir=tmp_path / "run")
+    assert difference(fit, train()) < 1e-6
+    assert [(row["index"], row["status"]) for row in fit.workers] == [(0, "done"), (1, "done")]
+    assert (fit.params["workers"], fit.params["communication"]) == (2, "ring")
+    backend = (tmp_path / "run" / "backend.txt").read_text()
+    assert backend == "communication: left to TensorFlow, because actors of Ray run the workers"
+
+
+def test_an_error_in_the_model_comes_with_its_traceback(ray: Ray, tmp_path: Path) -> None:
+    def model() -> Any:
+        raise ValueError("no such layer")
+
+    x, y = data()
+    with pytest.raises(WorkerFailedError, match="failed: ValueError: no such layer") as caught:
+        tfdistr.distributed_fit(
+            model, x, y, verbose=0, cluster=tfdistr.ray_cluster(1, address=ray.address),
+            run_dir=tmp_path / "run",
+        )  # fmt: skip
+    assert 'raise ValueError("no such layer")' in str(caught.value.traceback)
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_when_a_node_is_lost(ray: Ray, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    lost: list[int] = []
+
+    def losing() -> Any:
+        import keras
+
+        class Slow(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                time.sleep(0.5)
+
+        return [Slow()]
+
+    def lose_after_first_checkpoint() -> None:
+        def saved() -> bool:
+            events = run_dir / "workers" / "0" / "events.jsonl"
+            return events.exists() and '"checkpoint"' in events.read_text()
+
+        if wait_for(saved, 200):
+            lost.append(1)
+            ray.lose(1)
+
+    thread = threading.Thread(target=lose_after_first_checkpoint)
+    thread.start()
+    try:
+        fit = train(
+            cluster=tfdistr.ray_cluster(3, address=ray.address), run_dir=run_dir, epochs=16,
+            checkpoint_every="epoch", max_restarts=1, callbacks=losing,
+        )  # fmt: skip
+    finally:
+        thread.join()
+        ray.others.append(ray.add())
+    assert lost
+    assert len(fit.history["loss"]) == 16
+    assert list((run_dir / "logs").glob("worker-0.log.failed-1"))
+    assert difference(fit, train(epochs=16)) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_ray_of_its_own_ends_with_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed here: make test-ray has it")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    fit = train(cluster=tfdistr.ray_cluster(2), run_dir=tmp_path / "run")
+    assert difference(fit, train()) < 1e-6
+    assert not wait_for(lambda: processes_of(tmp_path / "run"), 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not here")
+def test_r_trains_as_one_process(ray: Ray, tmp_path: Path) -> None:
+    program = tmp_path / "job.R"
+    program.write_text(
+        """
+        library(tfdistr)
+        model <- function() {
+          keras <- reticulate::import("keras")
+          keras$utils$set_random_seed(1L)
+          model <- keras$Sequential(list(keras$Input(list(2L)), keras$layers$Dense(1L)))
+          model$compile(keras$optimizers$SGD(0.05), function(y, p) (y - p)^2)
+          model
+        }
+        set.seed(1)
+        x <- matrix(rnorm(200), 100)
+        train <- function(cluster) {
+          fit <- distributed_fit(model, x, x[, 1], batch_size = 16, epochs = 2, seed = 3, verbose = 0,
+                                 cluster = cluster)
+          lapply(fit$model$get_weights(), as.numeric)
+        }
+        on_ray <- train(ray_cluster(2, address = commandArgs(TRUE)))
+        cat(jsonlite::toJSON(list(unlist(on_ray), unlist(train(NULL))), digits = NA))
+        """
+    )
+    env = {**os.environ, "RETICULATE_PYTHON": sys.executable}
+    ended = subprocess.run(
+        ["Rscript", str(program), ray.address], cwd=tmp_path, env=env, capture_output=True, text=True,
+        timeout=250,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    on_ray, alone = json.loads(ended.stdout.strip().splitlines()[-1])
+    assert np.abs(np.subtract(on_ray, alone)).max() < 1e-6

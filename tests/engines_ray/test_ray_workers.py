@@ -1,0 +1,179 @@
+"""What becomes of workers in actors of Ray: where they run, how they end, and what is left. No TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from conftest import CPUS, Job, Ray, when_ready
+from launched import command, events_in, processes_of, wait_for
+
+import tfdistr
+from tfdistr.errors import ClusterStartError, WorkerFailedError
+from tfdistr.launch.ports import free_ports
+
+pytestmark = pytest.mark.timeout(120)
+HOST = socket.gethostname()
+
+
+def test_workers_on_three_nodes(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"HOME": "/nowhere", "OF_THE_CALLER": "yes", "TF_CONFIG": "not json"}.items():
+        monkeypatch.setenv(name, value)
+    env = {"TOKEN": "a b'\n\u20ac", "LONG": "x" * 100_000}
+    statuses = job.run(
+        "environment", 3, placement_strategy="STRICT_SPREAD", env=env,
+        runtime_env={"env_vars": {"BY_RAY": "1"}},
+    )  # fmt: skip
+    assert [(s.index, s.host, s.status, s.exit_code) for s in statuses] == [
+        (index, HOST, "done", 0) for index in range(3)
+    ]
+    started = {event["worker"]: event["pid"] for event in job.events if event["event"] == "started"}
+    assert started == {status.index: status.pid for status in statuses}
+    values = {event["worker"]: event["values"] for event in job.events if event["event"] == "environment"}
+    assert len({values[index]["RAY_RAYLET_PID"] for index in range(3)}) == 3
+    for index in range(3):
+        got = values[index]
+        assert (got["TOKEN"], len(got["LONG"]), got["OF_THE_CALLER"]) == ("a b'\n\u20ac", 100_000, "yes")
+        assert (got["BY_RAY"], got["TF_NUM_INTRAOP_THREADS"]) == ("1", "1")
+        assert got["HOME"] != "/nowhere"
+        config = tfdistr.ClusterConfig.from_json(got["TF_CONFIG"])
+        assert config.worker_index == index
+        assert len(set(config.jobs["worker"])) == 3
+    folders = {event["folder"] for event in job.events if event["event"] == "environment"}
+    assert folders == {os.getcwd()}
+
+
+def test_output_and_logs(job: Job) -> None:
+    def read(event: dict[str, Any]) -> None:
+        if event["event"] == "log" and event["line"] == "caf\ufffd [bold]x":
+            (job.run_dir / f"read-{event['worker']}").touch()
+
+    job.run("talk", look=read, follow=True)
+    for worker in range(2):
+        lines = [e["line"] for e in job.events if e["event"] == "log" and e["worker"] == worker]
+        expected = [f"hello from {worker}", "to stderr", "100%", "caf\ufffd [bold]x", "the last words"]
+        assert sorted(lines) == sorted(expected)
+        assert (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes().endswith(b"the last words")
+
+
+def test_a_worker_that_fails_is_named_with_its_traceback(job: Job) -> None:
+    with pytest.raises(WorkerFailedError) as caught:
+        job.run("wait,fail")
+    error = caught.value
+    assert error.message.startswith(f"Worker 1 of 2 on {HOST} failed: ValueError: bad loss")
+    assert error.traceback is not None
+    assert error.traceback.endswith("ValueError: bad loss")
+    assert (error.worker, error.host) == (1, HOST)
+    assert [status.status for status in error.workers] == ["stopped", "failed"]
+
+
+def test_a_worker_that_is_killed(job: Job) -> None:
+    with pytest.raises(WorkerFailedError, match=f"Worker 1 of 2 on {HOST} was killed by SIGKILL") as caught:
+        job.run("wait,kill")
+    assert caught.value.exit_code == -signal.SIGKILL
+    assert "reading the data" in caught.value.message
+
+
+def test_an_actor_that_is_killed(job: Job) -> None:
+    def kill() -> None:
+        pids = [event["pid"] for event in events_in(job.run_dir) if event["event"] == "started"]
+        guard = int(open(f"/proc/{pids[0]}/stat").read().rpartition(")")[2].split()[1])  # noqa: SIM115
+        actor = int(open(f"/proc/{guard}/stat").read().rpartition(")")[2].split()[1])  # noqa: SIM115
+        os.kill(actor, signal.SIGKILL)
+
+    with pytest.raises(WorkerFailedError) as caught:
+        job.run("wait", look=when_ready(2, kill))
+    said = caught.value.message.splitlines()
+    who = f"Worker {caught.value.worker} of 2 on {HOST}"
+    assert said[0].startswith(f"{who} was lost with its actor of Ray on node ")
+    assert said[2] == "Ray says:"
+    assert caught.value.fix is not None
+    assert caught.value.fix.startswith("See whether the node runs (ray status).")
+
+
+def test_a_lost_node_is_named(job: Job, ray: Ray) -> None:
+    gone = ray.others[1].node_id
+    try:
+        with pytest.raises(WorkerFailedError) as caught:
+            job.run(
+                "wait", 3, placement_strategy="STRICT_SPREAD",
+                look=when_ready(3, lambda: ray.lose(1)),
+            )  # fmt: skip
+    finally:
+        ray.others.append(ray.add())
+    error = caught.value
+    assert error.message.startswith(f"Worker {error.worker} of 3 on {HOST} was lost with node {gone} of Ray.")
+    assert error.host == HOST
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_launcher_that_ends(job: Job, how: signal.Signals) -> None:
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from tfdistr.launch.ray_cluster import ray_cluster\n"
+        "from tfdistr.launch.supervisor import run_workers\n"
+        "run_workers(ray_cluster(2, address=sys.argv[1]), sys.argv[3:], sys.argv[2])"
+    )
+    job.run_dir.mkdir(mode=0o700)
+    words = [job.ray.address, str(job.run_dir), *command("wait")]
+    launcher = subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True)
+
+    def ready() -> bool:
+        return [event["event"] for event in events_in(job.run_dir)].count("ready") == 2
+
+    assert wait_for(ready, 60)
+    launcher.send_signal(how)
+    _, said = launcher.communicate(timeout=30)
+    assert ("KeyboardInterrupt" in said) == (how == signal.SIGINT)
+    assert wait_for(lambda: not processes_of(job.run_dir), 10)
+
+
+def test_a_cluster_that_is_too_small_is_refused_at_once(job: Job) -> None:
+    began = time.monotonic()
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("finish", 4, resources_per_worker={"CPU": CPUS, "GPU": 1})
+    assert time.monotonic() - began < 30
+    node = f"{HOST} with {CPUS} CPU, 0 GPU"
+    assert str(caught.value).splitlines() == [
+        "The Ray cluster must have the resources that the workers need, on nodes that it has.",
+        f"Received: 4 workers with {CPUS} CPU, 1 GPU each (SPREAD), and the nodes {node}; {node}; {node}; "
+        f"free: {3 * CPUS} CPU, 0 GPU",
+        "Fix: Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add nodes. "
+        "With `start_timeout` it waits as long for nodes that are yet to come.",
+    ]
+
+
+def test_a_place_that_never_comes(job: Job) -> None:
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("finish", 4, resources_per_worker={"CPU": CPUS}, start_timeout=3)
+    assert caught.value.message == (
+        "The Ray cluster must have the resources that the workers need, within 3 s."
+    )
+    lines = [event["line"] for event in job.events if event["event"] == "log"]
+    said = "Ray has no free place for all workers yet: 4 workers with 2 CPU each (SPREAD), and the nodes "
+    assert lines[0].startswith(said)
+
+
+def test_an_address_at_which_nobody_listens(job: Job) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("finish", address=address)
+    assert str(caught.value).splitlines() == [
+        "The address of ray_cluster() must be the address of a Ray cluster that runs.",
+        f"Received: {address}, where none answers: Connection refused",
+        "Fix: Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray on "
+        "this machine is then started for the job.",
+    ]
+
+
+def test_a_runtime_env_that_ray_does_not_know(job: Job) -> None:
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("finish", runtime_env={"working_dir": "/nowhere/at/all"})
+    assert caught.value.message == "Ray must accept the job."
+    assert "/nowhere/at/all" in str(caught.value.received)

@@ -1,0 +1,38 @@
+"""Interrupts that are held back, and come later."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tfdistr._utils.uninterrupted import holds_back, uninterrupted
+
+
+def interrupted(times: int, *, once: bool) -> list[bool]:
+    """What is seen after each of several interrupts of such code, until one of them comes."""
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with uninterrupted(once=once):
+            assert not holds_back()
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+                seen.append(holds_back())
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not holds_back()
+    return seen
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interrupt_comes_at_the_end(times):
+    assert interrupted(times, once=False) == [False] * times
+
+
+def test_one_interrupt_comes_at_the_end_and_a_second_at_once():
+    assert interrupted(1, once=True) == [True]
+    assert interrupted(3, once=True) == [True]

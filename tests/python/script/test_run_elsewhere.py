@@ -1,0 +1,176 @@
+"""`tfdistr run` on several hosts, by MPI and by ssh, and in an allocation of Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hosts
+import pytest
+import slurm_lab
+from launched import is_there, wait_for
+from scripts import PID, pids, wait_for_workers
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+TRAIN = """
+import tfdistr
+
+def model():
+    import keras
+    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    return made
+
+fit = tfdistr.distributed_fit(
+    model, tfdistr.load_dataset("digits", "test"), batch_size=60, epochs=2, seed=1, verbose=0
+)
+hosts = sorted({worker["host"] for worker in fit.workers})
+print("trained", fit.history["loss"], fit.params["workers"], fit.params["communication"], *hosts)
+"""
+SAVES = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(4), print("saved", flush=True), sys.exit(75)))
+open("waits-" + str(os.getpid()), "w").close()
+time.sleep(100)
+"""
+BY_NETWORK = ("--env", "UCX_TLS=tcp,self")
+
+
+def on_hosts(net: hosts.Hosts, communication: str) -> list[str]:
+    """The options for the hosts, which reach each other by addresses; MPI uses ssh for that."""
+    names = ["a", "b"] if communication == "mpi" else [net.address("a"), net.address("b")]
+    return ["--hosts", ",".join(names), "--ssh", net.ssh, "--communication", communication, *BY_NETWORK]
+
+
+def losses(said: str) -> list[list[float]]:
+    return [[float(loss) for loss in re.findall(r"\d\.\d+", line.partition("]")[2].partition("]")[0])]
+            for line in said.splitlines() if "] trained" in line]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of one worker."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "train.py").write_text(TRAIN)
+    said = subprocess.run([sys.executable, "-m", "tfdistr", "run", "-n", "1", "train.py"],
+                          cwd=folder, capture_output=True, text=True, timeout=200).stdout  # fmt: skip
+    return losses(said)[0]
+
+
+@pytest.mark.parametrize("communication", ["mpi", "ring"])
+def test_a_script_trains_on_hosts(start, net, alone, communication):
+    words = ["run", "-n", "4", *on_hosts(net, communication), "train.py"]
+    said, error = start(*words, script=TRAIN).communicate(timeout=250)
+    assert len(losses(said)) == 4, said + error
+    assert f" 4 {communication} " in said
+    for of_worker in losses(said):
+        assert of_worker == pytest.approx(alone, rel=1e-6)
+
+
+@pytest.mark.parametrize("communication", ["mpi", "ring"])
+def test_sigterm_reaches_scripts_on_hosts(start, net, tmp_path, communication):
+    process = start("run", *on_hosts(net, communication), "train.py", script=SAVES)
+    wait_for(lambda: len(list(tmp_path.glob("waits-*"))) == 2, 60)
+    process.send_signal(signal.SIGTERM)
+    said, error = process.communicate(timeout=60)
+    assert process.returncode == 75, said + error
+    assert [f"[worker {worker}] saved" in said for worker in (0, 1)] == [True, True]
+    assert error.startswith("The script was told to end (SIGTERM).\n")
+
+
+# --- In an allocation of Slurm
+
+
+def allocated(
+    lab: slurm_lab.Lab, folder: Path, options: str, *words: str, script: str
+) -> subprocess.Popen[str]:
+    (folder / "train.py").write_text(PID + script)
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PMI"))}
+    return subprocess.Popen(
+        ["salloc", *options.split(), sys.executable, "-m", "tfdistr", *words], cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**environ, **lab.env, "TMPDIR": str(folder), "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )  # fmt: skip
+
+
+def signal_child(salloc: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to the program that salloc has started."""
+    (child,) = Path(f"/proc/{salloc.pid}/task/{salloc.pid}/children").read_text().split()
+    os.kill(int(child), number)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "workers"),
+    [
+        ("-N2 -n2", [], 2),
+        ("-N2 -n4 --ntasks-per-node=2", ["-n", "4", "--communication", "ring"], 4),
+        ("-N3 -n3", ["-n", "2"], 2),
+    ],
+)
+def test_a_script_trains_in_an_allocation(lab, alone, tmp_path, options, words, workers):
+    process = allocated(lab, tmp_path, options, "run", *words, "train.py", script=TRAIN)
+    said, error = process.communicate(timeout=250)
+    assert process.returncode == 0, said + error
+    assert len(losses(said)) == workers, said + error
+    for of_worker in losses(said):
+        assert of_worker == pytest.approx(alone, rel=1e-6)
+    wait_for(lambda: not lab.jobs(), 20)
+
+
+def test_sigterm_reaches_scripts_in_an_allocation(lab, tmp_path):
+    process = allocated(lab, tmp_path, "-N2 -n2", "run", "--communication", "ring", "train.py", script=SAVES)
+    wait_for(lambda: len(list(tmp_path.glob("waits-*"))) == 2, 60)
+    signal_child(process, signal.SIGTERM)
+    said, error = process.communicate(timeout=60)
+    assert process.returncode == 75, said + error
+    assert said.count("saved") == 2
+    wait_for(lambda: not any(is_there(pid) for pid in pids(tmp_path)), 10)
+
+
+def test_a_script_that_fails_in_an_allocation(lab, tmp_path):
+    script = (
+        "import tfdistr, time\n"
+        "if tfdistr.worker_index() == 1:\n    raise ValueError('broken')\n"
+        "time.sleep(100)\n"
+    )
+    began = time.monotonic()
+    process = allocated(lab, tmp_path, "-N2 -n2", "run", "train.py", script=script)
+    said, error = process.communicate(timeout=100)
+    assert process.returncode == 1, said + error
+    assert re.search(r"^Worker 1 of 2 on \S+ failed: ValueError: broken$", error, re.MULTILINE)
+    assert time.monotonic() - began < 90
+    wait_for(lambda: not lab.jobs(), 20)
+
+
+def test_ctrl_c_in_an_allocation(lab, tmp_path):
+    process = allocated(lab, tmp_path, "-N2 -n2", "run", "train.py", script="import time\ntime.sleep(100)\n")
+    workers = wait_for_workers(tmp_path, 2)
+    signal_child(process, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted: all workers were ended." in error
+    wait_for(lambda: not any(is_there(pid) for pid in workers), 10)
+    wait_for(lambda: not lab.jobs(), 20)
+
+
+def test_the_self_test_in_an_allocation(lab, tmp_path):
+    process = allocated(lab, tmp_path, "-N2 -n2", "test", script="")
+    said, error = process.communicate(timeout=250)
+    assert process.returncode == 0, said + error
+    assert "Training on 2 workers of Slurm's allocation ..." in said
+    assert said.endswith("All is well.\n")
+
+
+def test_workers_must_fit_the_nodes(lab, tmp_path):
+    process = allocated(lab, tmp_path, "-N2 -n2", "run", "-n", "3", "train.py", script="")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "`workers` must be a multiple of the number of nodes of Slurm's allocation." in error
+    assert "3 workers, and 2 nodes" in error
+    assert "Pass 2 or 4 workers." in error
