@@ -63,30 +63,31 @@ class Store:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
         _check_plain(url)
-        self._system = _file_system(self.url)
+        protocol, _, place = url.partition("://")
+        self.url = f"{protocol}://{place.rstrip('/')}"
+        self._system = _file_system(protocol, self.url)
         self._root = str(self._system._strip_protocol(self.url)).rstrip("/")
         if not self._root:
             raise ArgumentError(
                 "A URL as `run_dir` must name a bucket.",
                 received=repr(url),
-                fix=f'Pass run_dir="{url.partition(":")[0]}://bucket/run", for example.',
+                fix=f'Pass run_dir="{protocol}://bucket/run", for example.',
             )
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """The names of all objects, relative to the URL; empty if there are none.
+
+        Args:
+            folder: Only the names that begin with this folder, such as "checkpoints/".
 
         Raises:
             StoreError: The store refuses, or does not answer.
         """
-
-        def find() -> list[str]:
-            self._system.invalidate_cache()
-            return list(self._system.find(self._root))
-
+        place = self._path(folder).rstrip("/")
+        found = _asked(lambda: list(self._system.find(place)), missing=list[str]())
         begin = len(self._root) + 1
-        return sorted(path[begin:] for path in _asked(find, missing=list[str]()))
+        return sorted(name for path in found if (name := path[begin:]))
 
     def read(self, name: str) -> bytes | None:
         """The content of an object; None if there is no such object.
@@ -102,12 +103,7 @@ class Store:
         Raises:
             StoreError: The store refuses, or does not answer.
         """
-
-        def put() -> None:
-            self._make_folder(name)
-            self._system.pipe_file(self._path(name), content)
-
-        _asked(put)
+        self._put(name, lambda path: self._system.pipe_file(path, content))
 
     def upload(self, name: str, file: Path) -> None:
         """Write an object from a file.
@@ -115,12 +111,7 @@ class Store:
         Raises:
             StoreError: The store refuses, or does not answer.
         """
-
-        def put() -> None:
-            self._make_folder(name)
-            self._system.put_file(str(file), self._path(name))
-
-        _asked(put)
+        self._put(name, lambda path: self._system.put_file(str(file), path))
 
     def download(self, name: str, file: Path) -> bool:
         """Write an object into a file of this machine; False if there is no such object.
@@ -133,7 +124,10 @@ class Store:
             self._system.get_file(self._path(name), str(file))
             return True
 
-        return _asked(get, missing=False)
+        there = _asked(get, missing=False)
+        if not there:
+            file.unlink(missing_ok=True)  # some libraries make the file before they ask
+        return there
 
     def remove(self, name: str) -> None:
         """Remove an object, if there is one.
@@ -146,10 +140,16 @@ class Store:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _make_folder(self, name: str) -> None:
-        # Stores of objects have no folders; making one there would make a bucket.
-        if "file" in _protocols(self._system):
-            self._system.makedirs(os.path.dirname(self._path(name)), exist_ok=True)
+    def _put(self, name: str, put: Callable[[str], object]) -> None:
+        path = self._path(name)
+
+        def ask() -> None:
+            # Stores of objects have no folders: making one there would make a bucket.
+            if "file" in self._system.protocol:
+                self._system.makedirs(os.path.dirname(path), exist_ok=True)
+            put(path)
+
+        _asked(ask)
 
 
 _RAISE: Any = object()
@@ -171,11 +171,6 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}" if text else type(error).__name__
 
 
-def _protocols(system: Any) -> tuple[str, ...]:
-    protocol = system.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
-
-
 def _check_plain(url: str) -> None:
     """Refuse a password: the URL is in messages and in the result."""
     parts = urlsplit(url)
@@ -187,24 +182,17 @@ def _check_plain(url: str) -> None:
         )
 
 
-def _file_system(url: str) -> Any:
-    found = _URL.match(url)
-    protocol = found[1] if found else ""
-    library, extra = _LIBRARIES.get(protocol, ("fsspec", "s3"))
-    rule = f"`run_dir` with {protocol}:// needs the package {library}."
+def _file_system(protocol: str, url: str) -> Any:
+    library, extra = _LIBRARIES.get(protocol, (None, None))
     try:
         import fsspec
 
         kind = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        if protocol in _LIBRARIES:
-            raise ArgumentError(
-                rule, received=f"no {library}", fix=f"pip install 'tfdistr[{extra}]'"
-            ) from error
         raise ArgumentError(
-            f"`run_dir` with {protocol}:// needs the package that fsspec has for it.",
-            received=str(error),
-            fix="Install that package where this process and, without `cluster`, each worker runs.",
+            f"`run_dir` with {protocol}:// needs the package {library or 'that fsspec has for it'}.",
+            received=f"no {library}" if library else str(error),
+            fix=f"pip install 'tfdistr[{extra}]'" if library else "Install that package for this process.",
         ) from error
     except ValueError as error:
         raise ArgumentError(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfdistr._utils.store import Store
+from tfdistr.checkpoint.claim import Claim
 from tfdistr.checkpoint.folder import KEPT, CheckpointFolder, Position, read
 from tfdistr.errors import CheckpointError
 
@@ -23,6 +24,7 @@ log = logging.getLogger("tfdistr")
 
 _FOLDER = "checkpoints/"
 _MARK = ".mark"
+_ENDING = ".checkpoint"
 _CONTENT = re.compile(r"([0-9a-f]{64}) ([0-9]{1,18}) ([0-9]{6,}-[0-9]{9,}-[0-9a-f]{16}\.checkpoint)\n")
 _NAME = re.compile(r"([0-9]{6,})-([0-9]{9,})\.mark")
 _BLOCK = 1 << 20  # bytes
@@ -51,10 +53,12 @@ class StoredCheckpoints:
 
     Args:
         store: The run in the store.
+        claim: The claim of this job to the run.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, claim: Claim) -> None:
         self._store = store
+        self._claim = claim
 
     def positions(self) -> list[Position]:
         """The positions of all complete checkpoints, in order.
@@ -62,27 +66,36 @@ class StoredCheckpoints:
         Raises:
             StoreError: The store refuses, or does not answer.
         """
-        return sorted(_positions(self._store.names()))
+        return sorted(_positions(self._store.names(_FOLDER)))
 
     def save(self, position: Position, file: Path) -> None:
-        """Write a checkpoint; when it is complete, remove checkpoints that are too old.
-
-        Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
+        """Write a checkpoint.
 
         Args:
             position: The position of the checkpoint.
             file: Its file, which nobody changes.
 
         Raises:
+            CheckpointError: Another job has taken the run over.
             StoreError: The store refuses, or does not answer.
         """
         mark = _mark_of(position, file)
         self._store.upload(_FOLDER + mark.name, file)
+        self._claim.check()  # the upload may have taken long
         self._store.write(_name_of(position), str(mark).encode())
-        self._prune(position)
 
-    def _prune(self, position: Position) -> None:
-        names = self._store.names()
+    def prune(self, position: Position) -> None:
+        """Remove what is too old now that there is a checkpoint, and what cut-off uploads have left.
+
+        Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
+
+        Args:
+            position: The position of the checkpoint.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        names = self._store.names(_FOLDER)
         positions = sorted(_positions(names))
         end = positions.index(position) + 1 if position in positions else len(positions)
         kept = positions[max(0, end - KEPT) : end]
@@ -92,8 +105,7 @@ class StoredCheckpoints:
         marks = [_parsed(self._store.read(_name_of(one))) for one in kept]
         used = {_FOLDER + mark.name for mark in marks if mark}
         for name in names:
-            # Also what uploads have left that were cut off.
-            if name.startswith(_FOLDER) and name.endswith(".checkpoint") and name not in used:
+            if name.endswith(_ENDING) and name not in used:
                 self._store.remove(name)
 
     def fetch(self, folder: CheckpointFolder) -> Position | None:
@@ -132,7 +144,10 @@ class StoredCheckpoints:
             raise self._refused(name, f"it is torn: it has {size} bytes, where its mark says {mark.size}")
         if _digest(file) != mark.digest:
             raise self._refused(name, "it was altered: its SHA-256 is not the one of its mark")
-        found = read(file, job)
+        try:
+            found = read(file, job)
+        except CheckpointError as error:
+            raise self._refused(name, str(error.received).removeprefix(f"{file}: ").rstrip(".")) from error
         if found.position != position:
             raise self._refused(name, f"it is the checkpoint at {found.position}, not at {position}")
 
@@ -143,7 +158,7 @@ class StoredCheckpoints:
 
 def _positions(names: list[str]) -> Iterator[Position]:
     for name in names:
-        if name.startswith(_FOLDER) and (found := _NAME.fullmatch(name.removeprefix(_FOLDER))):
+        if found := _NAME.fullmatch(name.removeprefix(_FOLDER)):
             yield Position(int(found[1]), int(found[2]))
 
 
@@ -157,7 +172,7 @@ def _name_of(position: Position) -> str:
 
 def _mark_of(position: Position, file: Path) -> Mark:
     digest = _digest(file)
-    return Mark(digest, file.stat().st_size, f"{_stem(position)}-{digest[:16]}.checkpoint")
+    return Mark(digest, file.stat().st_size, f"{_stem(position)}-{digest[:16]}{_ENDING}")
 
 
 def _parsed(content: bytes | None) -> Mark | None:

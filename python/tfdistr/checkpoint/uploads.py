@@ -12,6 +12,7 @@ from pathlib import Path
 from tfdistr._utils.store import StoreError
 from tfdistr.checkpoint.folder import CheckpointFolder, Position
 from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.errors import CheckpointError
 
 #: Seconds before each new attempt of an upload that has failed.
 WAITS = (1.0, 2.0, 4.0)
@@ -44,12 +45,17 @@ class Uploads:
         self._waits = waits
         self._changed = threading.Condition()
         self._wanted = self._ending = False
-        self._failures: list[str] = []
-        self._failure: StoreError | OSError | None = None
+        self._news: list[str] = []
+        self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Note that there is a newer checkpoint."""
+        """Note that there is a newer checkpoint.
+
+        Raises:
+            CheckpointError: Another job has taken the run over, so nothing is uploaded any more.
+        """
+        self._check()
         with self._changed:
             self._wanted = True
             self._changed.notify()
@@ -57,69 +63,85 @@ class Uploads:
             self._thread = threading.Thread(target=self._run, name="tfdistr-uploads", daemon=True)
             self._thread.start()
 
-    def failures(self) -> list[str]:
-        """The reasons of the uploads that have failed since the last call. The session warns of them."""
+    def news(self) -> list[str]:
+        """What has failed since the last call."""
         with self._changed:
-            failures, self._failures = self._failures, []
-        return failures
+            news, self._news = self._news, []
+        return news
 
-    def finish(self) -> str | None:
-        """Wait until the newest checkpoint is in the store.
+    def finish(self) -> None:
+        """Wait until the newest checkpoint is in the store. One that has failed gets another chance.
 
-        Returns:
-            Why it is not there; None if it is.
+        Raises:
+            CheckpointError: Another job has taken the run over.
+            StoreError: The store refuses, or does not answer.
+            OSError: The checkpoint cannot be read.
         """
-        if self._thread is None:
-            return None
-        with self._changed:
-            # A checkpoint whose upload has failed gets another chance.
-            self._wanted = self._wanted or self._failure is not None
-            self._ending = True
-            self._changed.notify()
+        self._ending = True
+        self.wake()
+        assert self._thread is not None
         self._thread.join()
-        return None if self._failure is None else str(self._failure)
+        self._check()
+        if self._failure is not None:
+            raise self._failure
+
+    def _check(self) -> None:
+        if isinstance(self._failure, CheckpointError):
+            raise self._failure
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._wanted or self._ending)
-                if not self._wanted:
-                    return
+                self._changed.wait_for(lambda: self._wanted)
                 self._wanted = False
+                ending = self._ending
             self._upload()
+            if ending or isinstance(self._failure, CheckpointError):
+                return
 
     def _upload(self) -> None:
         for wait in (*self._waits, None):
             try:
                 self._upload_newest()
-            except (StoreError, OSError) as error:
+            except CheckpointError as error:
+                self._failure = error
+                return
+            except Exception as error:  # also what no library should raise: it must reach the user
                 self._failure = error
                 if wait is not None:
                     threading.Event().wait(wait)
             else:
                 self._failure = None
                 return
-        with self._changed:
-            self._failures.append(str(self._failure))
+        self._note(f"A checkpoint could not be uploaded: {self._failure}. The training goes on.")
 
     def _upload_newest(self) -> None:
         with self._newest() as (position, file):
-            if position is not None and position != self._uploaded:
-                self._stored.save(position, file)
-                self._uploaded = position
+            if position is None or position == self._uploaded:
+                return
+            self._stored.save(position, file)
+            self._uploaded = position
+        try:
+            self._stored.prune(position)
+        except StoreError as error:  # the checkpoint itself is complete
+            self._note(f"Old checkpoints could not be removed from the store: {error}.")
+
+    def _note(self, message: str) -> None:
+        with self._changed:
+            self._news.append(message)
 
     @contextlib.contextmanager
     def _newest(self) -> Iterator[tuple[Position | None, Path]]:
         """The newest checkpoint, under a name that stays while the folder removes old ones."""
         link = self._folder.path / _LINK
-        position = None
-        for position in reversed(self._folder.positions()):
+        newest = None
+        while newest is None and (positions := self._folder.positions()):
             link.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):  # removed since, as there are newer ones
-                _link(self._folder.path_of(position), link)
-                break
+                _link(self._folder.path_of(positions[-1]), link)
+                newest = positions[-1]
         try:
-            yield position, link
+            yield newest, link
         finally:
             link.unlink(missing_ok=True)
 

@@ -130,6 +130,8 @@ def fit_on_cluster(
             result = stored.note(result)
         else:
             note_result(run_dir, result)
+    if stored:
+        stored.end()  # a SIGTERM that came too late must not end this process before
     preemption.pass_on()
     return result
 
