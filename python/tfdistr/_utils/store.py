@@ -168,7 +168,7 @@ def _asked(ask: Callable[[], _Result], missing: Any = _RAISE) -> _Result:
 def _reason(error: BaseException) -> str:
     """What the store says. Libraries wrap the errors of the network in others, which say less."""
     text = str(error).strip() or str(error.__cause__ or "").strip()
-    return f"{type(error).__name__}: {' '.join(text.split())}" if text else type(error).__name__
+    return f"{type(error).__name__}: {' '.join(text.split()).rstrip('.')}" if text else type(error).__name__
 
 
 def _check_plain(url: str) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfdistr._utils.store import StoreError
@@ -29,20 +29,14 @@ class Uploads:
         folder: The checkpoints on this machine.
         stored: The checkpoints in the store.
         uploaded: The position of the checkpoint that came from the store, if one did.
-        waits: Seconds before each new attempt of an upload that has failed.
     """
 
     def __init__(
-        self,
-        folder: CheckpointFolder,
-        stored: StoredCheckpoints,
-        uploaded: Position | None = None,
-        waits: Sequence[float] = WAITS,
+        self, folder: CheckpointFolder, stored: StoredCheckpoints, uploaded: Position | None = None
     ) -> None:
         self._folder = folder
         self._stored = stored
         self._uploaded = uploaded
-        self._waits = waits
         self._changed = threading.Condition()
         self._wanted = self._ending = False
         self._news: list[str] = []
@@ -100,7 +94,7 @@ class Uploads:
                 return
 
     def _upload(self) -> None:
-        for wait in (*self._waits, None):
+        for wait in (*WAITS, None):
             try:
                 self._upload_newest()
             except CheckpointError as error:

@@ -131,7 +131,7 @@ def test_what_a_store_says_is_the_reason(tmp_path):
         server.answer = lambda method, path: "deny"
         assert [refusal(ask) for ask in asks] == ["PermissionError: Access Denied"] * 3
         server.answer = lambda method, path: "fail"
-        assert [refusal(ask) for ask in asks] == ["OSError: [Errno 121] We have a problem."] * 3
+        assert [refusal(ask) for ask in asks] == ["OSError: [Errno 121] We have a problem"] * 3
         server.stop()
         reached = f'"http://127.0.0.1:{server.port}/bucket/run/note"'
         assert refusal(lambda: store.upload("note", file)) == (

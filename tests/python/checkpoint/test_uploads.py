@@ -19,6 +19,7 @@ from paths import PROGRAMS
 from slow import mostly_slow
 
 from tfdistr._utils.store import Store, StoreError
+from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.claim import Claim
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.stored import StoredCheckpoints
@@ -29,7 +30,8 @@ URL = "s3://bucket/run"
 
 
 @pytest.fixture
-def server() -> Iterator[stores.S3Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[stores.S3Server]:
+    monkeypatch.setattr(uploads, "WAITS", (0.1, 0.1))
     with stores.s3_server() as made:
         yield made
 
@@ -37,12 +39,12 @@ def server() -> Iterator[stores.S3Server]:
 class Job:
     """What a job has of its checkpoints and uploads."""
 
-    def __init__(self, folder: Path, waits: tuple[float, ...] = (0.1, 0.1)) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = CheckpointFolder(folder / "checkpoints", "this")
         self.store = Store(URL)
         self.claim = Claim(self.store)
         self.stored = StoredCheckpoints(self.store, self.claim)
-        self.uploads = Uploads(self.folder, self.stored, waits=waits)
+        self.uploads = Uploads(self.folder, self.stored)
 
     def save(self, epoch: int) -> None:
         arrays = {"a": np.full(50_000, epoch, "float32")}
