@@ -56,7 +56,8 @@ class FitResult:
             worker trained, or if the strategy's workers exchange no gradients.
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process).
-        run_dir: Folder with the logs; None if the job ran in this process.
+        run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
+            a store.
         trained: How the model is made.
         form: The form of the data that it was trained with.
 

@@ -170,6 +170,8 @@ class StoredRun:
             if complete:  # the result is last: it says that the run is complete
                 self._store.remove(RESULT)
                 self._upload(*RESULT_FILES, RESULT)
+        except CheckpointError:  # the run goes on elsewhere
+            raise
         except BaseException:
             keep_run_dir(self.folder)
             raise

@@ -247,6 +247,7 @@ def test_a_job_that_fails_without_its_store_says_both(server):
 
 def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
     other = b"0123 process 1 on host\n"
+    before = kept()
     with pytest.raises(CheckpointError) as caught:
         trained(epochs=300, callbacks=[At(2, lambda: Store(URL).write("writer", other))])
     assert said(caught) == [
@@ -255,6 +256,7 @@ def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
         "Fix: End one of the two jobs, or pass another `run_dir`.",
     ]
     assert "result.json" not in Store(URL).names()
+    assert kept() == before
 
 
 def test_only_jobs_that_train_take_a_url():
