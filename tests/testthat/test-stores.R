@@ -9,7 +9,7 @@ test_that("a run directory may be the URL of a store", {
   }
   fit <- train(epochs = 1)
   expect_identical(fit$run_dir, url)
-  expect_output(print(fit), paste0("Logs: ", url, "/logs"), fixed = TRUE)
+  expect_output(print(fit), paste("Run:", url), fixed = TRUE)
   longer <- train(epochs = 2, resume = TRUE)
   expect_length(longer$history$loss, 2L)
   expect_identical(longer$history$loss[[1]], fit$history$loss[[1]])

@@ -328,7 +328,8 @@ class FitResult:
         ]
         lines += [f"  {name}: {value:.4f}" for name, value in self.metrics.items()]
         if self.run_dir is not None:
-            lines.append(f"Logs: {self.run_dir}/logs")
+            has_logs = any(row.get("log") for row in self.workers)
+            lines.append(f"Logs: {self.run_dir}/logs" if has_logs else f"Run: {self.run_dir}")
         return "\n".join(lines)
 
 
