@@ -170,8 +170,11 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
 def test_a_document_that_others_have_changed_is_refused(server):
     trained(epochs=1)
     Store(URL).write("run.json", b'{"id": 1}')
-    with pytest.raises(ArgumentError, match="run"):
+    before = set(Path(tempfile.gettempdir()).glob("tfdistr-????????"))
+    with pytest.raises(ArgumentError) as caught:
         trained(resume=True)
+    assert said(caught)[:2] == ['`run.json` must have the member "schema".', 'Received: {"id": 1}']
+    assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
 def test_a_process_that_is_told_to_end_saves_into_the_store(server, undisturbed):
