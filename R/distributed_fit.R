@@ -100,7 +100,11 @@
 #'   or 2 (one line for each epoch).
 #' @param run_dir String: new or empty folder for logs and for the files that the processes exchange; by
 #'   default a temporary folder (for clusters of several hosts in the working directory, which all hosts must
-#'   see). A temporary folder is removed when R ends, unless the job failed.
+#'   see). A temporary folder is removed when R ends, unless the job failed. Or the URL of a store, such as
+#'   "s3://bucket/run" (with the Python package s3fs) or "gs://bucket/run" (gcsfs): checkpoints are uploaded
+#'   while the job trains, and logs and results at its end. Another machine continues from there with
+#'   `resume`. The job then has a temporary folder, too. Without `cluster`, only jobs with checkpoints use
+#'   `run_dir`.
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
 #'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
 #'   continues from it ends with the same bits. `NULL` for never, or, with `max_restarts` or `resume`, for
@@ -132,7 +136,8 @@
 #'     `log`, the path of its output (`NA` if it was this process). With parameter servers it has a row for
 #'     each process, and also `task`, `local_steps` (how many gradients of a worker were applied) and
 #'     `dropped`.
-#'   * `run_dir`: the folder with the logs; `NULL` if the job ran in this process.
+#'   * `run_dir`: the folder with the logs, or the URL of the store; `NULL` if the job ran in this process
+#'     without a store.
 #' @section Errors: All have the class `tfdistr_error`, and
 #'   * `tfdistr_error_argument`: an argument is not of the form above.
 #'   * `tfdistr_error_cluster_config`: TF_CONFIG is not valid.
@@ -143,6 +148,8 @@
 #'   * `tfdistr_error_worker_failed`: a worker failed, and the others were stopped. The condition has the
 #'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
 #'     path) and `workers` (a data frame as above).
+#'   * `tfdistr_error_checkpoint`: with a store as `run_dir`, not all of the run is there at the end. Or
+#'     another job has begun to write to the same run.
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script that does not catch it ends with exit status 75.

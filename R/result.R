@@ -124,7 +124,10 @@ trained_model <- function(fit) {
 print.tfdistr_fit <- function(x, ...) {
   cli::cat_line(fit_title(x))
   cli::cat_line(sprintf("  %s: %.4f", names(x$metrics), unlist(x$metrics)))
-  if (!is.null(x$run_dir)) cli::cat_line("Logs: ", file.path(x$run_dir, "logs"))
+  if (!is.null(x$run_dir)) {
+    logs <- file.path(x$run_dir, "logs")
+    cli::cat_line(if (all(is.na(x$workers$log))) paste("Run:", x$run_dir) else paste("Logs:", logs))
+  }
   invisible(x)
 }
 

@@ -138,7 +138,10 @@ def distributed_fit(
             display) or 2 (one line for each epoch).
         run_dir: Folder for logs and exchange; by default, a temporary folder, which is removed at exit unless
             the job failed. For clusters of several hosts it is in the working directory, which all hosts
-            must see.
+            must see. Or the URL of a store, such as "s3://bucket/run" (pip install 'tfdistr[s3]') or
+            "gs://bucket/run" ('tfdistr[gcs]'): checkpoints are uploaded while the job trains, and logs and
+            results at its end. Another machine goes on from there with ``resume``. The job then has a
+            temporary folder, too. Without ``cluster``, only jobs with checkpoints use ``run_dir``.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the
             same bits. None means never; with ``max_restarts`` or ``resume`` it means "epoch".
@@ -176,6 +179,8 @@ def distributed_fit(
         DataShardError: The data cannot be split over the workers.
         JobMismatchError: The processes of a cluster that were started by hand would train different jobs.
         WorkerFailedError: A worker failed; the error names the worker and holds its traceback and log.
+        CheckpointError: With a store as ``run_dir``: at the end, not all of the run is there. Or another job
+            has begun to write to the same run.
         JobStoppedError: With checkpoints: this process or a worker got SIGTERM, with which Slurm and
             Kubernetes announce a preemption. A checkpoint was written after the current step. A script that
             does not catch the error ends with exit status 75.

@@ -93,8 +93,7 @@ class CheckpointFolder:
         Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        epoch, step = checkpoint.position
-        target = self.path / f"{epoch:06d}-{step:09d}{_ENDING}"
+        target = self.path_of(checkpoint.position)
         partial = target.with_suffix(_PARTIAL)
         partial.unlink(missing_ok=True)  # left by a process that was killed
         with create_private(partial, "xb") as file:
@@ -110,7 +109,7 @@ class CheckpointFolder:
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
         for position in positions[: max(0, end - KEPT)] + positions[end:]:
-            self._path(position).unlink(missing_ok=True)
+            self.path_of(position).unlink(missing_ok=True)
         for left in self.path.glob(f"*{_PARTIAL}"):
             left.unlink(missing_ok=True)
         return target
@@ -126,14 +125,15 @@ class CheckpointFolder:
 
     def _newest(self, level: int) -> Checkpoint | None:
         for position in reversed(self.positions()):
-            path = self._path(position)
+            path = self.path_of(position)
             try:
                 return read(path, self.job)
             except CheckpointError as error:
                 log.log(level, "%s It is left out.", str(error).replace("\n", " "))
         return None
 
-    def _path(self, position: Position) -> Path:
+    def path_of(self, position: Position) -> Path:
+        """The path of the checkpoint at a position, whether there is one or not."""
         return self.path / f"{position.epoch:06d}-{position.step:09d}{_ENDING}"
 
     def _files(self) -> list[Path]:

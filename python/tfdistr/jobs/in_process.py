@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
 from tfdistr._utils.r_function import begin_with_seed
 from tfdistr._utils.r_values import for_r
+from tfdistr._utils.store import is_url
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
-from tfdistr.cluster.peer_failure import judge
 from tfdistr.data.source import form_of
-from tfdistr.errors import ArgumentError, JobMismatchError, JobStoppedError, WorkerFailedError
+from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.joined import JOINED
-from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.peers import Peers
+from tfdistr.jobs.result import FitResult, save_training
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.jobs.trained import Trained
 from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
 from tfdistr.training.model_state import ModelState
 
 if TYPE_CHECKING:
-    from tfdistr.communication.collectives import Collectives
     from tfdistr.strategies.worker_strategy import WorkerStrategy
     from tfdistr.training.trained_model import Training
 
@@ -50,39 +51,59 @@ def train_here(
         job: The job.
         strategy: The strategy of this worker.
         caller: The calling language.
-        run_dir: Folder for the checkpoints, if the job has any; only the chief's folder is used.
+        run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
         workers: Number of workers, if it differs from the strategy's.
         find_lost: Names the lost process, if an error is about a process that does not train.
     """
     from tfdistr.training.tasks import run_task
 
     workers = strategy.num_workers if workers is None else workers
-    index = strategy.worker_index
-    folder: Path | None = None
     preemption = Preemption()
-    try:
-        _agree(job, strategy)
-        if job.recovery.every is not None and strategy.is_chief:
-            folder = make_run_dir(run_dir, resume=job.recovery.resume)
-            job = take_up(job, folder, workers)
-            write_job(job, folder, workers)
-        job = attrs.evolve(job, seed=_seed_of_chief(job.seed, strategy.collectives))
-        caller.on_seed(for_r(job.seed))
-        begin_with_seed(job.functions, job.seed)
-        trained = run_task(job, strategy, _events(caller, index), folder, preemption)
-    except (JobStoppedError, JobMismatchError):  # all workers raise these
-        raise
-    except BaseException as error:  # also an interrupt: the session may live on
-        verdict = judge(error, index, strategy.tasks, find_lost)
-        if verdict.news is not None:
-            strategy.report_failure(verdict.news)
-        JOINED.note_failure(verdict.summary)
-        if verdict.failure is not None:
-            raise verdict.failure from None
-        raise
-    result = _result(job, trained, index, {"workers": workers})
+    peers = Peers(strategy, find_lost)
+    with contextlib.ExitStack() as ends:
+        ends.callback(peers.wait_for_uploads)
+        with peers:
+            _agree(job, strategy)
+            chief = None
+            if job.recovery.every is not None and strategy.is_chief:
+                job, chief = _begin_run(job, caller, run_dir, workers, ends)
+            stored = chief.stored if chief else None
+            job = attrs.evolve(job, seed=peers.agree(job.seed, uploads=stored is not None))
+            caller.on_seed(for_r(job.seed))
+            begin_with_seed(job.functions, job.seed)
+            events = _events(caller, strategy.worker_index, stored)
+            trained = run_task(job, strategy, events, chief.folder if chief else None, preemption)
+            result = _result(job, trained, strategy.worker_index, {"workers": workers})
+            if chief and stored:
+                save_training(trained, chief.folder)
+                result = stored.note(result)
     preemption.pass_on()
     return result
+
+
+class _Run(NamedTuple):
+    """A run with checkpoints, for the process that writes them."""
+
+    folder: Path
+    stored: StoredRun | None
+
+
+def _begin_run(
+    job: Job,
+    caller: Caller,
+    run_dir: str | os.PathLike[str] | None,
+    workers: int,
+    ends: contextlib.ExitStack,
+) -> tuple[Job, _Run]:
+    """Begin or take up the run of a job. With ``ends``, a run in a store is uploaded."""
+    resume = job.recovery.resume
+    stored = ends.enter_context(StoredRun(str(run_dir), resume=resume)) if is_url(run_dir) else None
+    folder = stored.folder if stored else make_run_dir(run_dir, resume=resume)
+    job = take_up(job, folder, workers)
+    write_job(job, folder, workers)
+    if stored:
+        stored.begin(caller.on_event)
+    return job, _Run(folder, stored)
 
 
 def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitResult:
@@ -101,9 +122,12 @@ def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitR
     return _result(job, trained, 0, {**trained.report, "workers": config.num_workers}, task="chief 0")
 
 
-def _events(caller: Caller, index: int) -> Callable[..., None]:
+def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Callable[..., None]:
     def send(event: str, **fields: Any) -> None:
-        caller.on_event({"event": event, "worker": index, "time": time.time(), **fields})
+        sent = {"event": event, "worker": index, "time": time.time(), **fields}
+        caller.on_event(sent)
+        if stored:
+            stored.on_event(sent)
 
     return send
 
@@ -145,8 +169,3 @@ def _agree(job: Job, strategy: WorkerStrategy) -> None:
     fields = {name: "none" if value is None else value for name, value in job.description.items()}
     fields["seed"] = job.seed if job.seed_given else None
     agree(strategy.collectives, versions() | fields)
-
-
-def _seed_of_chief(seed: int, collectives: Collectives | None) -> int:
-    """The chief's seed: without a seed of the user, each process has its own random seed."""
-    return seed if collectives is None else int(collectives.text_of_chief(str(seed)))

@@ -31,6 +31,7 @@ from tfdistr.training.job import Job
 
 if TYPE_CHECKING:
     from tfdistr.jobs.kinds import Kind
+    from tfdistr.jobs.stored_run import StoredRun
 
 
 class Summary(Protocol):
@@ -69,7 +70,14 @@ class PlainSummary:
         return dict(row)
 
 
-def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, run_dir: Path) -> FitResult:
+def fit_on_cluster(
+    job: Job,
+    kind: Kind,
+    cluster: AnyCluster,
+    caller: Caller,
+    run_dir: Path,
+    stored: StoredRun | None = None,
+) -> FitResult:
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
@@ -78,31 +86,28 @@ def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, ru
         cluster: The cluster.
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
+        stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
     caller = caller.for_job(job)
-    env = caller.before_start(for_r(job.seed), str(run_dir))
-    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
-    if isinstance(cluster, SshCluster | RayCluster):
-        cluster = attrs.evolve(cluster, silence=job.heartbeat_timeout)
+    cluster = _for_job(cluster, job, caller.before_start(for_r(job.seed), str(run_dir)))
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
     rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
     if rows is not None:
-        return _result(job, rows, cluster, summary, caller, run_dir)
+        result = _result(job, rows, cluster, summary, caller, run_dir)
+        return stored.note(result) if stored else result
     job.save(run_dir)
     write_job(job, run_dir, cluster.workers)
     backend_path(run_dir).write_text(str(backend))
+    if stored:
+        stored.begin(summary)
     restarts = Restarts(run_dir, recovery.max_restarts)
-    stop = checkpoint_folder(run_dir) / STOP
-    preemption = Preemption(stop.touch, active=recovery.every is not None)
+    stop = (checkpoint_folder(run_dir) / STOP).touch
+    preemption = Preemption(stop, active=recovery.every is not None)
 
-    def on_event(event: dict[str, Any]) -> None:
-        if event["event"] == "unsaved":
-            preemption.release()  # nobody would handle the signal
-        summary(event)
-
+    on_event = _events(summary, stored, preemption)
     with preemption:
         try:
             backend, statuses = _with_restarts(
@@ -112,9 +117,34 @@ def fit_on_cluster(job: Job, kind: Kind, cluster: AnyCluster, caller: Caller, ru
         finally:
             caller.after_end(str(run_dir))
         result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
-        note_result(run_dir, result)
+        result = _noted(result, run_dir, stored)
+    if stored:
+        stored.end()  # a SIGTERM that came too late must not end this process before
     preemption.pass_on()
     return result
+
+
+def _for_job(cluster: AnyCluster, job: Job, env: Mapping[str, str]) -> AnyCluster:
+    """The cluster with what a job needs; variables of the user take precedence."""
+    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
+    if isinstance(cluster, SshCluster | RayCluster):
+        cluster = attrs.evolve(cluster, silence=job.heartbeat_timeout)
+    return cluster
+
+
+def _events(
+    summary: Summary, stored: StoredRun | None, preemption: Preemption
+) -> Callable[[dict[str, Any]], None]:
+    """What handles the events of a job."""
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "unsaved":
+            preemption.release()  # nobody would handle the signal
+        summary(event)
+        if stored:
+            stored.on_event(event)
+
+    return on_event
 
 
 def _result(
@@ -202,6 +232,14 @@ def _with_restarts(
             keep_run_dir(run_dir)
             raise
     raise AssertionError  # count() has no end
+
+
+def _noted(result: FitResult, run_dir: Path, stored: StoredRun | None) -> FitResult:
+    """Note that a job is complete; return its result as the user sees it."""
+    if stored:
+        return stored.note(result)
+    note_result(run_dir, result)
+    return result
 
 
 def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:

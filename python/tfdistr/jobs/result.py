@@ -37,6 +37,9 @@ _STATE = "model.npz"
 _SUMMARY = "training.json"
 _DESCRIBED = "description.json"
 
+#: The files of a run with what the chief has trained.
+RESULT_FILES = (_STATE, _SUMMARY, _DESCRIBED)
+
 #: The format of a saved result. Another one is refused.
 _FORMAT = 1
 
@@ -53,7 +56,8 @@ class FitResult:
             worker trained, or if the strategy's workers exchange no gradients.
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process).
-        run_dir: Folder with the logs; None if the job ran in this process.
+        run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
+            a store.
         trained: How the model is made.
         form: The form of the data that it was trained with.
 
@@ -324,7 +328,8 @@ class FitResult:
         ]
         lines += [f"  {name}: {value:.4f}" for name, value in self.metrics.items()]
         if self.run_dir is not None:
-            lines.append(f"Logs: {self.run_dir}/logs")
+            has_logs = any(row.get("log") for row in self.workers)
+            lines.append(f"Logs: {self.run_dir}/logs" if has_logs else f"Run: {self.run_dir}")
         return "\n".join(lines)
 
 

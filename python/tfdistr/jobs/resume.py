@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
     from tfdistr.training.job import Job
 
-_RESULT = "result.json"
+#: The file of a run with its result.
+RESULT = "result.json"
 _SHOWN = 5
 
 
@@ -69,7 +70,7 @@ def take_up(job: Job, run_dir: Path, workers: int) -> Job:
 
 def note_result(run_dir: Path, result: FitResult) -> None:
     """Note that a job is complete, with its result."""
-    write_document(run_dir / _RESULT, result.to_dict())
+    write_document(run_dir / RESULT, result.to_dict())
 
 
 def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None:
@@ -78,7 +79,7 @@ def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None
     Raises:
         ArgumentError: The result of the run is not a document that this version of tfdistr reads.
     """
-    path = run_dir / _RESULT
+    path = run_dir / RESULT
     if not path.exists():
         return None
     result = read("result", path.read_bytes())

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from tfdistr._utils.arguments import optional_path
+from tfdistr._utils.store import is_url
 from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.kubernetes import run_dir_of_pod
@@ -17,6 +18,7 @@ from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.training.given_model import copies, of_caller
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
@@ -74,7 +76,12 @@ def _train(
         return kind.fit_here(job, config, caller, run_dir)
     if given["start_timeout"] is not None:
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
-    folder = make_run_dir(run_dir, cluster, resume=job.recovery.resume)
+    resume = job.recovery.resume
+    if is_url(run_dir):
+        with StoredRun(run_dir, cluster, resume=resume) as stored:
+            job = take_up(job, stored.folder, cluster.workers)
+            return fit_on_cluster(job, kind, cluster, caller, stored.folder, stored)
+    folder = make_run_dir(run_dir, cluster, resume=resume)
     job = take_up(job, folder, cluster.workers)
     return fit_on_cluster(job, kind, cluster, caller, folder)
 

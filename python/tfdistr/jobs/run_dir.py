@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr._utils import at_exit
+from tfdistr._utils.store import is_url
 from tfdistr._utils.trusted_files import take_folder
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
@@ -37,21 +38,38 @@ def make_run_dir(
         folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
         _temporary.add(folder)
         return folder
+    if is_url(run_dir):
+        raise ArgumentError(
+            "Only distributed_fit() takes the URL of a store as `run_dir`.",
+            received=repr(run_dir),
+            fix='Pass a folder, such as run_dir="my_run".',
+        )
     folder = Path(run_dir).expanduser().absolute()
     earlier = is_run(folder)
     if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArgumentError(
-            "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder."
-            if resume
-            else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
-            received=str(folder),
-            fix="Name another folder, or pass resume=True to go on with the run in this one."
-            if earlier
-            else "Name another folder, or remove this one.",
-        )
+        raise refused(str(folder), earlier=earlier, resume=resume)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     take_folder(folder)
     return folder
+
+
+def refused(folder: str, *, earlier: bool, resume: bool) -> ArgumentError:
+    """The error of a folder, here or in a store, that a job must not write to.
+
+    Args:
+        folder: The folder.
+        earlier: Whether it has a run with checkpoints.
+        resume: Whether the user wants to go on with a run.
+    """
+    return ArgumentError(
+        "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder."
+        if resume
+        else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
+        received=folder,
+        fix="Name another folder, or pass resume=True to go on with the run in this one."
+        if earlier
+        else "Name another folder, or remove this one.",
+    )
 
 
 def remove_run_dir(run_dir: Path) -> None:

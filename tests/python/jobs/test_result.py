@@ -110,13 +110,19 @@ def test_a_package_that_is_missing_is_named(monkeypatch, package, method, fix):
 
 
 def test_print_shows_what_was_trained_and_where_the_logs_are():
-    assert str(result()).splitlines() == [
+    workers = [{"index": 0, "log": "/runs/1/logs/worker-0.log"}, {"index": 1, "log": None}]
+    assert str(result(workers=workers)).splitlines() == [
         "Trained on 2 workers, 2 epochs, global batch 32, seed 1",
         "  loss: 0.2500",
         "  accuracy: 1.0000",
         "  val_loss: 0.5000",
         "Logs: /runs/1/logs",
     ]
+
+
+def test_print_shows_where_a_run_without_logs_is():
+    workers = [{"index": 0, "log": None}]
+    assert str(result(run_dir="s3://bucket/run", workers=workers)).splitlines()[-1] == "Run: s3://bucket/run"
 
 
 def test_print_of_one_worker_and_one_epoch():

@@ -1,6 +1,6 @@
 """Trains with checkpoints as one of several workers that were started by hand.
 
-Usage: recovery_by_hand.py WHAT FOLDER   (each worker has a folder of its own in it)
+Usage: recovery_by_hand.py WHAT FOLDER   (each worker has a folder of its own in it; a URL is of them all)
 
 WHAT: "train", "told" (the last worker tells itself to end in epoch 2), "resume", or "noise" (the last worker
 has other weights).
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -21,8 +22,9 @@ import numpy as np
 import tfdistr
 from tfdistr.errors import JobMismatchError
 
-what, folder = sys.argv[1], Path(sys.argv[2])
+what, folder = sys.argv[1:]
 index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+run_dir = folder if "://" in folder else Path(folder, str(index))
 
 
 class Tells(keras.callbacks.Callback):
@@ -50,7 +52,7 @@ y = (x[:, 0] * x[:, 1] > 0).astype("int64")
 try:
     fit = tfdistr.distributed_fit(
         model, x, y, batch_size=8, epochs=4, seed=1, callbacks=[Tells()], checkpoint_every=5,
-        run_dir=folder / str(index), resume=what == "resume", verbose=0,
+        run_dir=run_dir, resume=what == "resume", verbose=0,
     )  # fmt: skip
 except JobMismatchError as error:
     print(f"refused: {json.dumps(str(error))}", flush=True)
@@ -58,4 +60,4 @@ else:
     own = [np.asarray(variable.value.values[0]) if hasattr(variable.value, "values") else np.asarray(variable)
            for variable in [*fit.model.variables, *fit.model.optimizer.variables]]  # fmt: skip
     digest = hashlib.sha256(json.dumps(fit.history).encode() + b"".join(value.tobytes() for value in own))
-    print(f"trained: {digest.hexdigest()}", flush=True)
+    print(f"trained: {digest.hexdigest()}\ntrained at {time.time()}", flush=True)

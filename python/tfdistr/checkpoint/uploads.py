@@ -1,0 +1,149 @@
+"""Uploads the checkpoints of a run while it trains, in a thread that waits for the newest one only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfdistr._utils.store import StoreError
+from tfdistr.checkpoint.folder import CheckpointFolder, Position
+from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.errors import CheckpointError
+
+#: Seconds before each new attempt of an upload that has failed.
+WAITS = (1.0, 2.0, 4.0)
+_LINK = "uploaded"
+
+
+class Uploads:
+    """Brings each newest checkpoint of a folder into a store.
+
+    While an upload runs, checkpoints are written as before; of those only the newest is uploaded next. So the
+    training never waits for the store.
+
+    Args:
+        folder: The checkpoints on this machine.
+        stored: The checkpoints in the store.
+        uploaded: The position of the checkpoint that came from the store, if one did.
+    """
+
+    def __init__(
+        self, folder: CheckpointFolder, stored: StoredCheckpoints, uploaded: Position | None = None
+    ) -> None:
+        self._folder = folder
+        self._stored = stored
+        self._uploaded = uploaded
+        self._changed = threading.Condition()
+        self._wanted = self._ending = False
+        self._news: list[str] = []
+        self._failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """Note that there is a newer checkpoint.
+
+        Raises:
+            CheckpointError: Another job has taken the run over, so nothing is uploaded any more.
+        """
+        self._check()
+        with self._changed:
+            self._wanted = True
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tfdistr-uploads", daemon=True)
+            self._thread.start()
+
+    def news(self) -> list[str]:
+        """What has failed since the last call."""
+        with self._changed:
+            news, self._news = self._news, []
+        return news
+
+    def finish(self) -> None:
+        """Wait until the newest checkpoint is in the store. One that has failed gets another chance.
+
+        Raises:
+            CheckpointError: Another job has taken the run over.
+            StoreError: The store refuses, or does not answer.
+            OSError: The checkpoint cannot be read.
+        """
+        self._ending = True
+        self.wake()
+        assert self._thread is not None
+        self._thread.join()
+        self._check()
+        if self._failure is not None:
+            raise self._failure
+
+    def _check(self) -> None:
+        if isinstance(self._failure, CheckpointError):
+            raise self._failure
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted)
+                self._wanted = False
+                ending = self._ending
+            self._upload()
+            if ending or isinstance(self._failure, CheckpointError):
+                return
+
+    def _upload(self) -> None:
+        for wait in (*WAITS, None):
+            try:
+                self._upload_newest()
+            except CheckpointError as error:
+                self._failure = error
+                return
+            except Exception as error:  # also what no library should raise: it must reach the user
+                self._failure = error
+                if wait is not None:
+                    threading.Event().wait(wait)
+            else:
+                self._failure = None
+                return
+        self._note(f"A checkpoint could not be uploaded: {self._failure}. The training goes on.")
+
+    def _upload_newest(self) -> None:
+        with self._newest() as (position, file):
+            if position is None or position == self._uploaded:
+                return
+            self._stored.save(position, file)
+            self._uploaded = position
+        try:
+            self._stored.prune(position)
+        except StoreError as error:  # the checkpoint itself is complete
+            self._note(f"Old checkpoints could not be removed from the store: {error}.")
+
+    def _note(self, message: str) -> None:
+        with self._changed:
+            self._news.append(message)
+
+    @contextlib.contextmanager
+    def _newest(self) -> Iterator[tuple[Position | None, Path]]:
+        """The newest checkpoint, under a name that stays while the folder removes old ones."""
+        link = self._folder.path / _LINK
+        newest = None
+        while newest is None and (positions := self._folder.positions()):
+            link.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # removed since, as there are newer ones
+                _link(self._folder.path_of(positions[-1]), link)
+                newest = positions[-1]
+        try:
+            yield newest, link
+        finally:
+            link.unlink(missing_ok=True)
+
+
+def _link(file: Path, link: Path) -> None:
+    try:
+        os.link(file, link)
+    except FileNotFoundError:
+        raise
+    except OSError:  # the file system has no links
+        shutil.copyfile(file, link)

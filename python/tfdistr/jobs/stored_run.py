@@ -1,0 +1,192 @@
+"""A run directory in a store: a folder of this machine, and what brings the one to the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tfdistr._utils.store import Store, StoreError, unreachable
+from tfdistr.checkpoint.claim import CLAIM, Claim
+from tfdistr.checkpoint.folder import DESCRIPTION, Position, checkpoints
+from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.uploads import Uploads
+from tfdistr.errors import CheckpointError, JobStoppedError, how_to_go_on
+from tfdistr.jobs.documents import JOB
+from tfdistr.jobs.result import RESULT_FILES, FitResult
+from tfdistr.jobs.resume import RESULT, is_run, note_result
+from tfdistr.jobs.run_dir import keep_run_dir, make_run_dir, refused, remove_run_dir
+from tfdistr.schemas import read
+
+# What a job that goes on needs. Never a pickle: what is read from a store must not run code.
+_FETCHED = (DESCRIPTION, *RESULT_FILES, RESULT)
+_OUTPUT = ("logs/*", "workers/*/events.jsonl")
+
+
+class StoredRun:
+    """A run in a store. From `begin` on, its checkpoints are uploaded as they are written.
+
+    `end`, and the end of the context, upload the logs, the events and the documents, too.
+
+    Args:
+        url: The URL of the run.
+        cluster: The cluster of the job, or None; it says where the folder is.
+        resume: Whether the job goes on with the run, if there is one.
+
+    Attributes:
+        folder: The folder of this machine. It is removed at exit, if the store has all of it.
+
+    Raises:
+        ArgumentError: The store cannot be used, or has a run that the job must not overwrite.
+    """
+
+    def __init__(self, url: str, cluster: Any = None, *, resume: bool = False) -> None:
+        self._store = Store(url)
+        self._claim = Claim(self._store)
+        self._stored = StoredCheckpoints(self._store, self._claim)
+        self._uploads: Uploads | None = None
+        self._begun = self._active = False
+        self._tell: Callable[[dict[str, Any]], object] = lambda event: None
+        try:
+            names = [name for name in self._store.names() if name != CLAIM]
+        except StoreError as error:
+            raise unreachable(self._store.url, error) from error
+        earlier = DESCRIPTION in names
+        if names and not (resume and earlier):
+            raise refused(self._store.url, earlier=earlier, resume=resume)
+        self.folder = make_run_dir(None, cluster)
+        try:
+            self._fetched = self._fetch() if earlier else None
+        except BaseException as error:
+            remove_run_dir(self.folder)
+            if isinstance(error, StoreError):
+                raise unreachable(self._store.url, error) from error
+            raise
+
+    def _fetch(self) -> Position | None:
+        for name in _FETCHED:
+            if self._store.download(name, self.folder / name):
+                (self.folder / name).chmod(0o600)  # whatever the umask is, others must not be able to write
+        read("run", (self.folder / DESCRIPTION).read_bytes())  # others could have changed it
+        return self._stored.fetch(checkpoints(self.folder))
+
+    def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:
+        """Take the run over, and write the documents of the job into it, before anything is computed.
+
+        Args:
+            tell: Called with the events that warn the user.
+
+        Raises:
+            ArgumentError: The store cannot be written.
+        """
+        try:
+            self._claim.make()
+            self._upload(DESCRIPTION, JOB)
+        except StoreError as error:
+            raise unreachable(self._store.url, error) from error
+        self._tell = tell
+        self._begun = self._active = True
+        if is_run(self.folder):
+            self._uploads = Uploads(checkpoints(self.folder), self._stored, self._fetched)
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        """Take note of an event of the job, and warn of uploads that have failed.
+
+        Raises:
+            CheckpointError: Another job has taken the run over.
+        """
+        if self._uploads is None:
+            return
+        if event["event"] == "checkpoint":
+            self._uploads.wake()
+        for message in self._uploads.news():
+            self._warn(f"{self._store.url}: {message}")
+
+    def note(self, result: FitResult) -> FitResult:
+        """Write the result as the user of the store sees it, and return it so."""
+        place = str(self.folder)
+        rows = [
+            {**row, "log": row["log"] and row["log"].replace(place, self._store.url)}
+            for row in result.workers
+        ]
+        shown = replace(result, run_dir=self._store.url, workers=rows)
+        note_result(self.folder, shown)
+        return shown
+
+    def end(self) -> None:
+        """Wait for the checkpoints of a job that is complete, and upload the rest.
+
+        A second call does nothing.
+
+        Raises:
+            CheckpointError: Not all of the run is in the store, or another job has taken it over.
+        """
+        if not self._active:
+            return
+        try:
+            self._finish(complete=True)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(
+                "At the end of a job, all of its run must be in its store.",
+                received=f"{self._store.url}: {error}",
+                fix=f"The whole run is in {self.folder}. Pass run_dir={str(self.folder)!r} and resume=True.",
+            ) from error
+
+    def __enter__(self) -> StoredRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.end()
+        elif not self._begun:
+            remove_run_dir(self.folder)
+        elif self._active:
+            self._end_after(error)
+        if isinstance(error, JobStoppedError):
+            raise JobStoppedError(error.message, fix=how_to_go_on(self._store.url)) from None
+
+    def _end_after(self, error: BaseException) -> None:
+        try:
+            self._finish(complete=False)
+        except Exception as failure:
+            if failure is not error:
+                why = getattr(failure, "received", f"{self._store.url}: {failure}")
+                self._warn(f"The last files of the run are not in its store: {why}. See {self.folder}.")
+
+    def _finish(self, *, complete: bool) -> None:
+        self._active = False
+        try:
+            if self._uploads is not None:
+                self._uploads.finish()
+            self._claim.check()
+            self._upload(DESCRIPTION, JOB, *self._output())
+            if complete:  # the result is last: it says that the run is complete
+                self._store.remove(RESULT)
+                self._upload(*RESULT_FILES, RESULT)
+        except CheckpointError:  # the run goes on elsewhere
+            raise
+        except BaseException:
+            keep_run_dir(self.folder)
+            raise
+
+    def _output(self) -> Iterator[str]:
+        """The names of what the processes of the job have written."""
+        for pattern in _OUTPUT:
+            for file in sorted(self.folder.glob(pattern)):
+                yield file.relative_to(self.folder).as_posix()
+
+    def _upload(self, *names: str) -> None:
+        for name in names:
+            file = Path(self.folder, name)
+            if file.is_file():
+                self._store.upload(name, file)
+
+    def _warn(self, message: str) -> None:
+        self._tell({"event": "warning", "message": message, "worker": None, "time": time.time()})

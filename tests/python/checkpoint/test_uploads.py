@@ -1,0 +1,179 @@
+"""Uploads while a training writes checkpoints: the newest ones, never a torn one, whatever the store does."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stores
+from paths import PROGRAMS
+from slow import mostly_slow
+
+from tfdistr._utils.store import Store, StoreError
+from tfdistr.checkpoint import uploads
+from tfdistr.checkpoint.claim import Claim
+from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.uploads import Uploads
+from tfdistr.errors import CheckpointError
+
+URL = "s3://bucket/run"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[stores.S3Server]:
+    monkeypatch.setattr(uploads, "WAITS", (0.1, 0.1))
+    with stores.s3_server() as made:
+        yield made
+
+
+class Job:
+    """What a job has of its checkpoints and uploads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = CheckpointFolder(folder / "checkpoints", "this")
+        self.store = Store(URL)
+        self.claim = Claim(self.store)
+        self.stored = StoredCheckpoints(self.store, self.claim)
+        self.uploads = Uploads(self.folder, self.stored)
+
+    def save(self, epoch: int) -> None:
+        arrays = {"a": np.full(50_000, epoch, "float32")}
+        self.folder.save(Checkpoint("this", Position(epoch, 0), epoch, {}, arrays))
+        self.uploads.wake()
+
+
+def until(condition: object, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_training_does_not_wait_for_a_slow_store(tmp_path, server):
+    job = Job(tmp_path)
+    held, go = threading.Event(), threading.Event()
+
+    def hold(method: str, path: str) -> str:
+        if method == "PUT":
+            held.set()
+            go.wait(60)
+        return "serve"
+
+    server.answer = hold
+    job.save(1)
+    assert held.wait(60)
+    for epoch in range(2, 40):
+        job.save(epoch)  # the first one is removed here, while it is uploaded
+    go.set()
+    job.uploads.finish()
+    assert job.stored.positions() == [(1, 0), (39, 0)]
+    marks = [path for path in server.written if path.endswith(".mark")]
+    assert [path.rpartition("/")[2][:6] for path in marks] == ["000001", "000039"]
+    assert sorted(os.listdir(job.folder.path)) == [
+        "000038-000000000.checkpoint", "000039-000000000.checkpoint",
+    ]  # fmt: skip
+    assert job.uploads.news() == []
+
+
+def test_a_failed_upload_is_told_and_made_up_for(tmp_path, server):
+    job = Job(tmp_path)
+    for answer in ("fail", "cut"):
+        server.answer = lambda method, path, answer=answer: answer if method == "PUT" else "serve"
+        job.save(1)
+        until(lambda: job.uploads._news)
+        (message,) = job.uploads.news()
+        assert message.startswith("A checkpoint could not be uploaded: ")
+        assert message.endswith(". The training goes on.")
+        assert {"fail": "OSError", "cut": "ConnectionClosedError"}[answer] in message
+    assert job.stored.positions() == []
+    with pytest.raises(StoreError, match="ConnectionClosedError"):
+        job.uploads.finish()
+
+
+def test_the_next_upload_or_the_end_makes_up_for_a_failed_one(tmp_path, server):
+    job = Job(tmp_path)
+    server.stop()
+    job.save(1)
+    until(job.uploads.news)
+    server.start()
+    job.save(2)
+    until(lambda: job.stored.positions() == [(2, 0)])
+    server.stop()
+    job.save(3)
+    until(job.uploads.news)
+    server.start()
+    job.uploads.finish()
+    assert job.stored.positions() == [(2, 0), (3, 0)]
+
+
+def test_a_short_failure_is_not_told(tmp_path, server):
+    job = Job(tmp_path)
+    failures = iter(["fail", "cut"])
+    server.answer = lambda method, path: next(failures, "serve") if method == "PUT" else "serve"
+    job.save(1)
+    job.uploads.finish()
+    assert job.uploads.news() == []
+    assert job.stored.positions() == [(1, 0)]
+
+
+def test_old_checkpoints_that_cannot_be_removed_are_told(tmp_path, server):
+    job = Job(tmp_path)
+    server.answer = lambda method, path: "deny" if method == "DELETE" else "serve"
+    for epoch in (1, 2, 3):
+        job.save(epoch)
+        until(lambda epoch=epoch: job.uploads._uploaded == (epoch, 0))
+    job.uploads.finish()
+    assert job.uploads.news() == [
+        "Old checkpoints could not be removed from the store: PermissionError: Access Denied."
+    ]
+    assert job.stored.positions() == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, server):
+    job, other = Job(tmp_path / "a"), Job(tmp_path / "b")
+    job.claim.make()
+    other.claim.make()
+    job.save(1)
+    until(lambda: job.uploads._failure)
+    for last_words in (job.uploads.wake, job.uploads.finish):
+        with pytest.raises(CheckpointError, match="has taken it over"):
+            last_words()
+    assert job.stored.positions() == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kills", mostly_slow([4, 40], quick=[4]))
+def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tmp_path, server, kills):
+    server.delay, reached, drawn = 0.05, Position(0, 0), random.Random(kills)
+    halves = 0
+    for number in range(kills):
+        program = [sys.executable, str(PROGRAMS / "uploads.py"), str(tmp_path / f"machine-{number}"), URL]
+        before = len(server.written)
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout.readline() == f"begins at {reached.epoch}\n"
+                until(lambda before=before: len(server.written) > before + 3, 60)
+                time.sleep(drawn.random() / 2)
+            finally:
+                os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.2)  # the server finishes what it has received
+        job = Job(tmp_path / f"look-{number}")
+        files = sum(name.endswith(".checkpoint") for name in job.store.names())
+        halves += files > len(job.stored.positions())
+        fetched = job.stored.fetch(job.folder)
+        assert fetched == job.stored.positions()[-1]  # the newest complete one is whole
+        assert fetched >= reached
+        assert job.folder.newest().arrays["a"].tolist() == [fetched.epoch] * 50_000
+        reached = fetched
+    assert reached.epoch > kills
+    assert halves or kills < 10  # some were killed between the file and its mark

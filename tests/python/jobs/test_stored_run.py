@@ -1,0 +1,271 @@
+"""Jobs of this process whose run directory is in a store; test_stored_workers.py does it with workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import stores
+from resumed import X, Y, bits, train
+
+from tfdistr._utils.store import Store
+from tfdistr.checkpoint import uploads
+from tfdistr.errors import ArgumentError, CheckpointError, JobStoppedError, TfdistrWarning
+from tfdistr.jobs import run_dir as folders
+from tfdistr.jobs.run_dir import make_run_dir
+
+URL = "s3://bucket/run"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[stores.S3Server]:
+    monkeypatch.setattr(uploads, "WAITS", (0.1, 0.1))
+    with stores.s3_server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """What a run in a folder gives."""
+    return bits(train(tmp_path_factory.mktemp("undisturbed") / "run", validation_data=(X, Y)))
+
+
+def trained(**given: Any) -> Any:
+    return train(URL, validation_data=(X, Y), **given)
+
+
+class At(keras.callbacks.Callback):
+    """Does something as an epoch begins."""
+
+    def __init__(self, epoch: int, what: Callable[[], object]) -> None:
+        super().__init__()
+        self.epoch = epoch
+        self.what = what
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch:
+            self.what()
+
+
+def breaks() -> None:
+    raise RuntimeError("the disk is full")
+
+
+def kept() -> set[Path]:
+    """The folders of jobs that stay when this process ends."""
+    return set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) - folders._temporary
+
+
+def said(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undisturbed):
+    before = kept()
+    fit = trained()
+    assert bits(fit) == undisturbed
+    assert fit.run_dir == URL
+    assert [row["log"] for row in fit.workers] == [None]
+    store = Store(URL)
+    names = store.names()
+    assert [name for name in names if "/" not in name] == [
+        "job.json", "model.npz", "result.json", "run.json", "training.json", "writer",
+    ]  # fmt: skip
+    assert [name[12:28] for name in names if name.endswith(".mark")] == [
+        "000003-000000000", "000004-000000000",
+    ]  # fmt: skip
+    assert len([name for name in names if "/" in name]) == 4
+    assert json.loads(store.read("result.json"))["run_dir"] == URL
+    for name in names:
+        assert b"not-to-be-seen" not in store.read(name)
+    assert server.written[0] == "/bucket/run/writer"
+    assert server.written[-1] == "/bucket/run/result.json"
+    assert kept() == before
+
+
+def test_a_run_goes_on_on_another_machine(server, undisturbed):
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        trained(callbacks=[At(2, breaks)])
+    store = Store(URL)
+    assert "result.json" not in store.names()
+    # Whatever a process has left in its folders, the next one has a folder of its own.
+    began: list[list[str]] = []
+    fit = trained(resume=True, callbacks=[At(2, lambda: began.append(store.names("checkpoints/")))])
+    assert len(began) == 1
+    assert bits(fit) == undisturbed
+    assert bits(trained(resume=True)) == undisturbed  # the run is complete
+    longer = trained(resume=True, epochs=5)
+    assert len(longer.history["loss"]) == 5
+    assert longer.history["loss"][:4] == fit.history["loss"]
+
+
+def test_a_run_is_not_overwritten(server):
+    trained(epochs=1)
+    for given, rule in (
+        ({}, "`run_dir` must be a new or empty folder, so that no earlier run is overwritten."),
+        ({"resume": True, "batch_size": 9}, None),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            trained(**given)
+        if rule:
+            assert said(caught) == [
+                rule, f"Received: {URL}",
+                "Fix: Name another folder, or pass resume=True to go on with the run in this one.",
+            ]  # fmt: skip
+        else:
+            assert said(caught)[0].startswith("`resume` goes on with a run of the same job")
+    Store("s3://bucket/other").write("data.csv", b"1,2")
+    with pytest.raises(ArgumentError) as caught:
+        train("s3://bucket/other", resume=True)
+    assert said(caught) == [
+        "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder.",
+        "Received: s3://bucket/other", "Fix: Name another folder, or remove this one.",
+    ]  # fmt: skip
+
+
+def test_a_job_that_was_killed_as_it_began_can_be_called_again(server):
+    Store(URL).write("writer", b"0123 process 1 on host\n")
+    trained(epochs=1, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "answer", "reason"),
+    [
+        ("s3://no-such-bucket/run", "serve", "FileNotFoundError: The specified bucket does not exist"),
+        (URL, "deny", "PermissionError: Access Denied"),
+        (URL, "gone", "EndpointConnectionError: Could not connect to the endpoint URL: "),
+    ],
+    ids=["no bucket", "not allowed", "unreachable"],
+)
+def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(server, url, answer, reason):
+    before = set(Path(tempfile.gettempdir()).glob("tfdistr-????????"))
+    server.answer = lambda method, path: answer
+    if answer == "gone":
+        server.stop()
+    try:
+        with pytest.raises(ArgumentError) as caught:
+            train(url, make=breaks)
+    finally:
+        if answer == "gone":
+            server.start()
+    rule, received, fix = said(caught)
+    assert rule == "`run_dir` must be a place that this process can read and write."
+    assert received.startswith(f"Received: {url}: {reason}")
+    assert answer == "gone" or received == f"Received: {url}: {reason}"
+    assert (
+        fix
+        == "Fix: See whether the bucket exists, and whether the library of the store finds its credentials."
+    )
+    assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
+
+
+def test_a_document_that_others_have_changed_is_refused(server):
+    trained(epochs=1)
+    Store(URL).write("run.json", b'{"id": 1}')
+    before = set(Path(tempfile.gettempdir()).glob("tfdistr-????????"))
+    with pytest.raises(ArgumentError) as caught:
+        trained(resume=True)
+    assert said(caught)[:2] == ['`run.json` must have the member "schema".', 'Received: {"id": 1}']
+    assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
+
+
+def test_a_process_that_is_told_to_end_saves_into_the_store(server, undisturbed):
+    with pytest.raises(JobStoppedError) as caught:
+        trained(callbacks=[At(1, lambda: os.kill(os.getpid(), signal.SIGTERM))], checkpoint_every=1000)
+    assert said(caught)[1] == f"Fix: Go on with the same call, run_dir='{URL}' and resume=True."
+    assert bits(trained(resume=True, checkpoint_every=1000)) == undisturbed
+
+
+def test_a_store_that_is_gone_for_a_while_is_a_warning(server, undisturbed):
+    refused: list[str] = []
+
+    def refuse(method: str, path: str) -> str:
+        if method != "PUT" or not path.endswith(".checkpoint"):
+            return "serve"
+        refused.append(path)
+        return "fail"
+
+    def away() -> None:
+        server.answer = refuse
+
+    def back() -> None:
+        end = time.monotonic() + 30
+        while len(refused) < 3:  # the attempts
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        time.sleep(0.2)
+        server.answer = lambda method, path: "serve"
+
+    with pytest.warns(TfdistrWarning) as warned:
+        fit = trained(callbacks=[At(1, away), At(3, back)])
+    assert bits(fit) == undisturbed
+    reason = "OSError: [Errno 121] We have a problem"
+    assert [str(warning.message) for warning in warned if warning.category is TfdistrWarning] == [
+        f"{URL}: A checkpoint could not be uploaded: {reason}. The training goes on."
+    ]
+    assert Store(URL).read("checkpoints/000004-000000000.mark")
+
+
+def test_the_end_of_a_job_without_its_store_is_an_error_that_loses_nothing(server, undisturbed):
+    before = kept()
+    with pytest.raises(CheckpointError) as caught:
+        trained(callbacks=[At(3, server.stop)])
+    server.start()
+    (folder,) = kept() - before
+    rule, received, fix = said(caught)
+    assert rule == "At the end of a job, all of its run must be in its store."
+    assert received.startswith(f"Received: {URL}: EndpointConnectionError: Could not connect to the endpoint")
+    assert fix == f"Fix: The whole run is in {folder}. Pass run_dir='{folder}' and resume=True."
+    assert bits(train(folder, validation_data=(X, Y), resume=True)) == undisturbed
+    assert bits(trained(resume=True)) == undisturbed
+    folders.remove_run_dir(folder)
+
+
+def test_a_job_that_fails_without_its_store_says_both(server):
+    before = kept()
+
+    def fails() -> None:
+        server.stop()
+        breaks()
+
+    with pytest.raises(RuntimeError, match="the disk is full"), pytest.warns(TfdistrWarning) as warned:
+        trained(callbacks=[At(3, fails)])
+    server.start()
+    (folder,) = kept() - before
+    messages = [str(warning.message) for warning in warned]
+    assert messages[-1].startswith(
+        f"The last files of the run are not in its store: {URL}: EndpointConnectionError: Could not connect"
+    )
+    assert messages[-1].endswith(f". See {folder}.")
+    folders.remove_run_dir(folder)
+
+
+def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
+    other = b"0123 process 1 on host\n"
+    before = kept()
+    with pytest.raises(CheckpointError) as caught:
+        trained(epochs=300, callbacks=[At(2, lambda: Store(URL).write("writer", other))])
+    assert said(caught) == [
+        "Only one job at a time may write to a run in a store.",
+        f"Received: {URL}: process 1 on host has taken it over",
+        "Fix: End one of the two jobs, or pass another `run_dir`.",
+    ]
+    assert "result.json" not in Store(URL).names()
+    assert kept() == before
+
+
+def test_only_jobs_that_train_take_a_url():
+    with pytest.raises(ArgumentError) as caught:
+        make_run_dir(URL)
+    assert said(caught) == [
+        "Only distributed_fit() takes the URL of a store as `run_dir`.",
+        f"Received: '{URL}'", 'Fix: Pass a folder, such as run_dir="my_run".',
+    ]  # fmt: skip

@@ -1,0 +1,157 @@
+"""Jobs on workers whose run directory is in a store: workers of a launcher, and workers by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import stores
+from clusters import Ended, Processes, run_cluster
+from paths import PROGRAMS
+from resumed import bits, train
+
+import tfdistr
+from tfdistr._utils.store import Store
+from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.jobs import on_cluster, run_dir
+from tfdistr.launch.local import local_cluster
+
+URL = "s3://bucket/run"
+
+
+@pytest.fixture
+def server() -> Iterator[stores.S3Server]:
+    with stores.s3_server() as made:
+        yield made
+
+
+class Breaks(keras.callbacks.Callback):
+    """Kills its process in the third epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def on_workers(place: object, **given: Any) -> tfdistr.FitResult:
+    return train(place, cluster=local_cluster(2), communication="ring", **given)
+
+
+def breaks() -> list[keras.callbacks.Callback]:
+    return [Breaks()]
+
+
+def test_a_job_on_workers_leaves_all_in_the_store(server, monkeypatch):
+    fit = on_workers(URL, epochs=2)
+    store = Store(URL)
+    assert [name for name in store.names() if not name.startswith("checkpoints/")] == [
+        "job.json", "logs/worker-0.log", "logs/worker-1.log", "model.npz", "result.json", "run.json",
+        "training.json", "workers/0/events.jsonl", "workers/1/events.jsonl", "writer",
+    ]  # fmt: skip
+    assert [name[12:28] for name in store.names("checkpoints/") if name.endswith(".mark")] == [
+        "000001-000000000", "000002-000000000",
+    ]  # fmt: skip
+    assert fit.run_dir == URL
+    assert [row["log"] for row in fit.workers] == [f"{URL}/logs/worker-{index}.log" for index in (0, 1)]
+    result = json.loads(store.read("result.json"))
+    assert result["workers"] == fit.workers
+    # Another machine takes the result from the store.
+    monkeypatch.setattr(on_cluster, "run_workers", None)
+    again = on_workers(URL, epochs=2, resume=True)
+    assert bits(again) == bits(fit)
+    assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers)
+
+
+def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
+    monkeypatch.setattr(on_cluster, "run_workers", None)
+    server.answer = lambda method, path: "deny" if method == "PUT" else "serve"
+    with pytest.raises(ArgumentError) as caught:
+        on_workers(URL)
+    assert str(caught.value).splitlines()[:2] == [
+        "`run_dir` must be a place that this process can read and write.",
+        f"Received: {URL}: PermissionError: Access Denied",
+    ]
+
+
+@pytest.mark.slow
+def test_a_job_that_failed_goes_on_with_other_workers(server, tmp_path):
+    undisturbed = on_workers(tmp_path / "run")
+    with pytest.raises(WorkerFailedError) as caught:
+        on_workers(URL, callbacks=breaks)
+    run_dir.remove_run_dir(Path(caught.value.log).parents[1])
+    names = Store(URL).names()
+    assert {"logs/worker-0.log", "workers/0/events.jsonl", "job.json"} <= set(names)
+    assert "result.json" not in names
+    assert bits(on_workers(URL, resume=True)) == bits(undisturbed)
+
+
+# --- Started by hand: each process has the URL, and no folder
+
+
+def by_hand(what: str, place: object) -> list[Ended]:
+    return run_cluster("recovery_by_hand.py", 2, [what, str(place)], timeout=200)
+
+
+def digests(ended: list[Ended]) -> list[str]:
+    found = [re.search(r"trained: (\w+)", worker.output) for worker in ended]
+    assert all(found), ended[0].output[-3000:]
+    return [match[1] for match in found if match]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_that_were_started_by_hand_go_on_from_the_store(server, tmp_path):
+    told = by_hand("told", URL)
+    assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
+    fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
+    assert fixes == [
+        f"Fix: Go on with the same call, run_dir='{URL}' and resume=True.",
+        "Fix: Go on with the same call and resume=True.",
+    ]
+    assert digests(by_hand("resume", URL)) == digests(by_hand("train", tmp_path))
+    assert "result.json" in Store(URL).names()
+
+
+@pytest.mark.timeout(300)
+def test_workers_that_were_started_by_hand_wait_for_the_uploads_of_the_chief(server):
+    server.delay = 0.5
+    ended = by_hand("train", URL)
+    assert [worker.status for worker in ended] == [0, 0], ended[0].output[-3000:]
+    # The second one would end long before the first one, which makes some ten requests.
+    times = [float(re.search(r"trained at ([\d.]+)", worker.output)[1]) for worker in ended]
+    assert abs(times[0] - times[1]) < 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_training_that_is_killed_again_and_again_ends_with_the_same_bits(server, processes: Processes):
+    program = [sys.executable, str(PROGRAMS / "stored_job.py")]
+    expected = processes.start(*program, "s3://bucket/undisturbed").communicate(timeout=200)[0]
+    server.delay, drawn = 0.05, random.Random(1)
+    for _ in range(8):
+        before = len([path for path in server.written if path.endswith(".mark")])
+        job = processes.start(*program, URL)
+        end = time.monotonic() + 100
+        while len([path for path in server.written if path.endswith(".mark")]) == before:
+            assert time.monotonic() < end
+            if job.poll() is not None:
+                break
+            time.sleep(0.01)
+        time.sleep(drawn.random())
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    server.delay = 0.0
+    output = processes.start(*program, URL).communicate(timeout=200)[0]
+    assert re.search(r"trained: \w+", expected), expected
+    assert re.search(r"trained: \w+", output)[0] == re.search(r"trained: \w+", expected)[0]
