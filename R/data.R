@@ -3,21 +3,34 @@
 
 #' Describe a data set by name
 #'
-#' Gives a description for [distributed_fit()]. Every worker opens the data set itself.
+#' Gives a description for [distributed_fit()]. Every worker opens the data set itself, and reads the examples
+#' that it uses.
 #'
-#' @param name String: "digits" (1,797 images of 8 x 8 pixels of handwritten digits, part of this package), or
-#'   the name of a data set of TensorFlow Datasets that is prepared in `data_dir`.
+#' @param name String: "digits" (1,797 images of 8 x 8 pixels of handwritten digits, part of this package); or
+#'   the format of the files that `files` names: "parquet"; or the name of a data set of TensorFlow Datasets
+#'   that is prepared in `data_dir`.
 #' @param split String: for "digits", "train", "test" or "all"; for other data sets, any split or slice that
-#'   TensorFlow Datasets knows, such as "train\[:10%\]".
+#'   TensorFlow Datasets knows, such as "train\[:10%\]". Files have no splits.
 #' @param ... Not used.
 #' @param data_dir String: folder of the prepared data sets; by default the folder of TensorFlow Datasets.
 #' @param supervised `TRUE` for examples that are pairs (input, label); `FALSE` for named lists of all
-#'   features.
-#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised` and two functions
-#'   without arguments: `arrays()` gives all examples as a list of R arrays, input and label; `dataset()` a
-#'   `tf.data.Dataset` of the examples, not batched, in a fixed order.
-#' @section Errors: `tfdistr_error_argument` if there is no such data set or split. `arrays()` also raises it
-#'   if the examples can't be arrays (unequal shapes, or more than 512 MiB).
+#'   features. Of files, `target` says this.
+#' @param files String or character vector: paths, patterns such as "part-*.parquet", or folders. The files of
+#'   a pattern and of a folder are sorted by name. All workers must have them at the same path.
+#' @param features Character vector: names of the columns of `x`; by default all but `target`. If all are
+#'   numbers, `x` is a matrix, as for a data frame. Otherwise it is a named list of columns.
+#' @param target Character vector: name of the column of `y`, or a list of names; `NULL` for examples without
+#'   `y`.
+#' @param fill The value in the place of missing values, or a named list with a value for each column that may
+#'   have some. By default a missing value is an error. NaN is a number.
+#' @param matrix `TRUE` if several columns become one array, `FALSE` if not; by default they do if all are
+#'   numbers.
+#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files` and two
+#'   functions without arguments: `arrays()` gives all examples as a list of R arrays, input and label;
+#'   `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.
+#' @section Errors: `tfdistr_error_argument` if there is no such data set, split, file or column, if a file is
+#'   damaged, if its columns have other types than those of the first file, or if a value is missing.
+#'   `arrays()` also raises it if the examples can't be arrays (unequal shapes, or more than 512 MiB).
 #' @source E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
 #'   Repository, \doi{10.24432/C50P49}, licence CC BY 4.0.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -26,15 +39,19 @@
 #' dim(digits$arrays()[[1]])
 #' @family functions for data
 #' @export
-load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE) {
+load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE, files = NULL,
+                         features = NULL, target = NULL, fill = NULL, matrix = NULL) {
   rlang::check_dots_empty()
   described <- with_conditions(
-    core(convert = TRUE)$load_dataset(name, split, data_dir = data_dir, supervised = supervised)
+    core(convert = TRUE)$load_dataset(
+      name, split, data_dir = data_dir, supervised = supervised, files = files, features = features,
+      target = target, fill = fill, matrix = matrix
+    )
   )
   described_arrays <- reticulate::py_get_attr(described, "arrays")
   structure(
     list(
-      name = name, split = split, data_dir = data_dir, supervised = supervised,
+      name = name, split = split, data_dir = data_dir, supervised = supervised, files = files_of(described),
       arrays = function() with_conditions(values_for_r(reticulate::py_call(described_arrays))),
       dataset = function() with_conditions(described$dataset())
     ),
@@ -43,9 +60,14 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
   )
 }
 
+files_of <- function(described) {
+  if (reticulate::py_has_attr(described, "files")) as.character(described$files)
+}
+
 #' @export
 print.tfdistr_dataset <- function(x, ...) {
-  cli::cat_line(sprintf("Data set %s, split %s", dQuote(x$name, FALSE), dQuote(x$split, FALSE)))
+  of <- if (is.null(x$files)) paste0(", split ", dQuote(x$split, FALSE)) else sprintf(", %d files", length(x$files))
+  cli::cat_line("Data set ", dQuote(x$name, FALSE), of)
   invisible(x)
 }
 

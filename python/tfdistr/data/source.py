@@ -86,7 +86,7 @@ def describe_source(source: Any) -> int | str | None:
         case Arrays():
             return source.examples
         case Dataset():
-            return f"the data set {source.name!r}, split {source.split!r}"
+            return source.identity
         case GivenDataset():
             return "a tf.data.Dataset"
         case GivenBatches():

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: A data set whose decoded examples take at most this many bytes is held in memory.
 IN_MEMORY_BYTES = 512 * 1024 * 1024
 
+#: The formats of files.
+FORMATS = ("parquet",)
+
 # digits: the first 1,437 images (four fifths) are for training.
 _DIGITS_SPLITS = {"all": slice(None), "train": slice(0, 1437), "test": slice(1437, None)}
 
@@ -36,6 +39,11 @@ class Dataset:
     split: str = "train"
     data_dir: str | None = None
     supervised: bool = True
+
+    @property
+    def identity(self) -> str:
+        """What the same data is on all machines and in both languages."""
+        return f"the data set {self.name!r}, split {self.split!r}"
 
     def arrays(self) -> Any:
         """Return all examples as NumPy arrays: ``(x, y)``, or a dictionary if not ``supervised``.
@@ -112,26 +120,46 @@ class Dataset:
 
 
 def load_dataset(
-    name: str, split: str = "train", *, data_dir: str | None = None, supervised: bool = True
+    name: str,
+    split: str = "train",
+    *,
+    data_dir: str | None = None,
+    supervised: bool = True,
+    files: Any = None,
+    features: Any = None,
+    target: Any = None,
+    fill: Any = None,
+    matrix: bool | None = None,
 ) -> Dataset:
     """Describe a data set by name.
 
-    The description is for ``distributed_fit()``. Every worker opens the data set itself.
+    The description is for ``distributed_fit()``. Every worker opens the data set itself, and reads the
+    examples that it uses.
 
     Args:
-        name: "digits" (1,797 images of 8 × 8 pixels, part of this package), or the name of a data set
-            of TensorFlow Datasets that is prepared in ``data_dir``.
+        name: "digits" (1,797 images of 8 × 8 pixels, part of this package); or the format of the files that
+            ``files`` names: "parquet"; or the name of a data set of TensorFlow Datasets that is prepared in
+            ``data_dir``.
         split: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
-            knows, such as "train[:10%]", of other data sets.
+            knows, such as "train[:10%]", of other data sets. Files have no splits.
         data_dir: Folder of the prepared data sets; by default the folder of TensorFlow Datasets.
         supervised: Whether examples are pairs (input, label); otherwise they are dictionaries of all
-            features.
+            features. Of files, ``target`` says this.
+        files: A path, a pattern such as "part-*.parquet", a folder, or a list of them. The files of a
+            pattern and of a folder are sorted by name. All workers must have them at the same path.
+        features: Names of the columns of ``x``; by default all but ``target``. If all are numbers, ``x`` is a
+            matrix, as for a data frame. Otherwise it is a dictionary of columns.
+        target: Name of the column of ``y``, or a list of names; None for examples without ``y``.
+        fill: The value in the place of missing values, or a dictionary with a value for each column that
+            may have some. By default a missing value is an error. NaN is a number.
+        matrix: Whether several columns become one array; by default only if all are numbers.
 
     Returns:
         A ``Dataset`` with ``.dataset()`` (a ``tf.data.Dataset``) and ``.arrays()``.
 
     Raises:
-        ArgumentError: There is no such data set or split.
+        ArgumentError: There is no such data set, split, file or column; or a file is damaged, its columns
+            have other types than those of the first file, or a value is missing.
 
     Example:
         >>> digits = tfdistr.load_dataset("digits")
@@ -148,12 +176,31 @@ def load_dataset(
         )
     flag("supervised", supervised)
     optional_path("data_dir", data_dir)
+    of_files = {"files": files, "features": features, "target": target, "fill": fill, "matrix": matrix}
+    if name in FORMATS:
+        _refuse_given(name, {"split": split != "train", "data_dir": data_dir is not None,
+                             "supervised": not supervised}, "a data set of TensorFlow Datasets")  # fmt: skip
+        from tfdistr.datasets.formats.described import describe_files
+
+        return describe_files(name, **of_files)
+    _refuse_given(name, {key: value is not None for key, value in of_files.items()}, "a data set in files")
     if name == "digits":
         one_of("split", split, tuple(_DIGITS_SPLITS))
         return Dataset(name, split, None, supervised)
     described = Dataset(name, split, None if data_dir is None else str(data_dir), supervised)
     _check_prepared(described)
     return described
+
+
+def _refuse_given(name: str, given: dict[str, bool], of: str) -> None:
+    """Refuse an argument of another kind of data set."""
+    found = next((argument for argument, value in given.items() if value), None)
+    if found is not None:
+        raise ArgumentError(
+            f"`{found}` is an argument of {of}.",
+            received=f"`{found}`, and the name {name!r}",
+            fix=f"Leave it out. The formats of files are {', '.join(map(repr, FORMATS))}.",
+        )
 
 
 def _check_prepared(described: Dataset) -> None:
