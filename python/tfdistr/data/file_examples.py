@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdistr.data.decoded_blocks import RecentBlocks, Store
 from tfdistr.data.host_cache import HostMemory
 from tfdistr.data.index_batches import Indexed
-from tfdistr.datasets.formats.blocks import Array, Blocks, leaves_of
+from tfdistr.datasets.formats.blocks import Array, Blocks, Single, leaves_of
 from tfdistr.datasets.formats.described import FileDataset, pack
 from tfdistr.errors import ArgumentError
 
@@ -69,11 +69,19 @@ def _reader(
 ) -> tuple[Take, str]:
     if in_memory:
         return Store(source, memory).take, "decoded into memory"
-    if not shuffle:
+    if isinstance(source, Single):
+        return source.take, "by index"
+    if not shuffle and not source.only_once:
         return RecentBlocks(source).take, "in the order of the files"
     try:
         return Store(source, memory.disk).take, "decoded into a file on the disk"
     except OSError as error:
+        if source.only_once:
+            raise ArgumentError(
+                f"The decoded examples of load_dataset({name!r}) must have a place on the disk.",
+                received=str(error),
+                fix="Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
+            ) from error
         log.warning(
             "The decoded examples of load_dataset(%r) have no place on the disk, so that each shuffled batch "
             "decodes whole blocks of the files, which is slow: %s. Set the environment variable TMPDIR to a "

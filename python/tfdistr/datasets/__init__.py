@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 #: A data set whose decoded examples take at most this many bytes is held in memory.
 IN_MEMORY_BYTES = 512 * 1024 * 1024
 
-#: The formats of files.
-FORMATS = ("parquet",)
+_OF_TABLES = ("files", "features", "target", "fill", "matrix")
+#: The formats of files, and the arguments of load_dataset() that each has.
+FORMATS = {
+    "parquet": _OF_TABLES,
+    "csv": (*_OF_TABLES, "delimiter"),
+    "arrow": _OF_TABLES,
+    "image_folder": ("files", "image_size", "color_mode"),
+    "tfrecord": ("files", "features", "target"),
+    "arrayrecord": ("files", "features", "target"),
+}
 
 # digits: the first 1,437 images (four fifths) are for training.
 _DIGITS_SPLITS = {"all": slice(None), "train": slice(0, 1437), "test": slice(1437, None)}
@@ -130,6 +138,9 @@ def load_dataset(
     target: Any = None,
     fill: Any = None,
     matrix: bool | None = None,
+    delimiter: str | None = None,
+    image_size: Any = None,
+    color_mode: str | None = None,
 ) -> Dataset:
     """Describe a data set by name.
 
@@ -138,28 +149,38 @@ def load_dataset(
 
     Args:
         name: "digits" (1,797 images of 8 × 8 pixels, part of this package); or the format of the files that
-            ``files`` names: "parquet"; or the name of a data set of TensorFlow Datasets that is prepared in
-            ``data_dir``.
+            ``files`` names: "parquet", "csv", "arrow", "image_folder", "tfrecord" or "arrayrecord"; or the
+            name of a data set of TensorFlow Datasets that is prepared in ``data_dir``.
         split: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
             knows, such as "train[:10%]", of other data sets. Files have no splits.
         data_dir: Folder of the prepared data sets; by default the folder of TensorFlow Datasets.
         supervised: Whether examples are pairs (input, label); otherwise they are dictionaries of all
             features. Of files, ``target`` says this.
         files: A path, a pattern such as "part-*.parquet", a folder, or a list of them. The files of a
-            pattern and of a folder are sorted by name. All workers must have them at the same path.
-        features: Names of the columns of ``x``; by default all but ``target``. If all are numbers, ``x`` is a
-            matrix, as for a data frame. Otherwise it is a dictionary of columns.
-        target: Name of the column of ``y``, or a list of names; None for examples without ``y``.
-        fill: The value in the place of missing values, or a dictionary with a value for each column that
-            may have some. By default a missing value is an error. NaN is a number.
-        matrix: Whether several columns become one array; by default only if all are numbers.
+            pattern and of a folder are sorted by name. All workers must have them at the same path. Of
+            "image_folder": a folder that has a folder of images for each class.
+        features: Of tables: names of the columns of ``x``; by default all but ``target``. If all are numbers,
+            ``x`` is a matrix, as for a data frame. Otherwise it is a dictionary of columns. Of records: a
+            dictionary that has for each feature of a ``tf.train.Example`` a ``tf.io.FixedLenFeature``, a
+            dictionary with "shape", "dtype" ("float32", "int64" or "string") and perhaps "default", or only
+            the dtype.
+        target: Name of the column or feature of ``y``, or a list of names; None for examples without ``y``.
+        fill: Of tables: the value in the place of missing values, or a dictionary with a value for each
+            column that may have some. By default a missing value is an error. NaN is a number.
+        matrix: Of tables: whether several columns become one array; by default only if all are numbers.
+        delimiter: Of "csv": the character between two values; by default ",".
+        image_size: Of "image_folder": height and width to which images are resized, as
+            ``keras.utils.image_dataset_from_directory()`` does, to float32 numbers from 0 to 255. By default
+            images have the type uint8, and must have one size.
+        color_mode: Of "image_folder": "rgb" (the default), "grayscale" or "rgba".
 
     Returns:
         A ``Dataset`` with ``.dataset()`` (a ``tf.data.Dataset``) and ``.arrays()``.
 
     Raises:
         ArgumentError: There is no such data set, split, file or column; or a file is damaged, its columns
-            have other types than those of the first file, or a value is missing.
+            have other types than those of the first file, or a value is missing; or a package is missing
+            that reads the format.
 
     Example:
         >>> digits = tfdistr.load_dataset("digits")
@@ -176,14 +197,18 @@ def load_dataset(
         )
     flag("supervised", supervised)
     optional_path("data_dir", data_dir)
-    of_files = {"files": files, "features": features, "target": target, "fill": fill, "matrix": matrix}
+    of_files = {
+        "files": files, "features": features, "target": target, "fill": fill, "matrix": matrix,
+        "delimiter": delimiter, "image_size": image_size, "color_mode": color_mode,
+    }  # fmt: skip
+    given = {key: value for key, value in of_files.items() if value is not None}
+    others = {"split": split != "train", "data_dir": data_dir is not None, "supervised": not supervised}
     if name in FORMATS:
-        _refuse_given(name, {"split": split != "train", "data_dir": data_dir is not None,
-                             "supervised": not supervised}, "a data set of TensorFlow Datasets")  # fmt: skip
+        _refuse_others(name, [*(key for key, value in others.items() if value), *given], FORMATS[name])
         from tfdistr.datasets.formats.described import describe_files
 
-        return describe_files(name, **of_files)
-    _refuse_given(name, {key: value is not None for key, value in of_files.items()}, "a data set in files")
+        return describe_files(name, **given)
+    _refuse_others(name, list(given), tuple(others))
     if name == "digits":
         one_of("split", split, tuple(_DIGITS_SPLITS))
         return Dataset(name, split, None, supervised)
@@ -192,14 +217,14 @@ def load_dataset(
     return described
 
 
-def _refuse_given(name: str, given: dict[str, bool], of: str) -> None:
+def _refuse_others(name: str, given: list[str], taken: tuple[str, ...]) -> None:
     """Refuse an argument of another kind of data set."""
-    found = next((argument for argument, value in given.items() if value), None)
+    found = next((argument for argument in given if argument not in taken), None)
     if found is not None:
         raise ArgumentError(
-            f"`{found}` is an argument of {of}.",
-            received=f"`{found}`, and the name {name!r}",
-            fix=f"Leave it out. The formats of files are {', '.join(map(repr, FORMATS))}.",
+            f"The data set {name!r} has no argument `{found}`.",
+            received=f"`{found}`",
+            fix=f"Leave it out. The arguments of {name!r} are {', '.join(f'`{one}`' for one in taken)}.",
         )
 
 

@@ -19,7 +19,7 @@ from tfdistr import datasets
 from tfdistr.data.source import describe_source
 from tfdistr.errors import ArgumentError
 
-FORMATS = ", ".join(map(repr, datasets.FORMATS))
+ARGUMENTS = ", ".join(f"`{name}`" for name in datasets.FORMATS["parquet"])
 
 
 def write(path: Path, **of_columns: Any) -> str:
@@ -242,12 +242,12 @@ def test_missing_values_that_no_statistics_tell_of(tmp_path):
          "Received: 'c', where 'a', 'b' are read", "Fix: Correct the name, or leave it out."]),
         ({"fill": {"a": "x"}}, ["`fill` must have a value of the type of the column.",
          "Received: 'x' for column 'a': int64", "Fix: Pass fill={'a': 0}, for example."]),
-        ({"split": "test"}, ["`split` is an argument of a data set of TensorFlow Datasets.",
-         "Received: `split`, and the name 'parquet'",
-         f"Fix: Leave it out. The formats of files are {FORMATS}."]),
-        ({"data_dir": "x"}, ["`data_dir` is an argument of a data set of TensorFlow Datasets.",
-         "Received: `data_dir`, and the name 'parquet'",
-         f"Fix: Leave it out. The formats of files are {FORMATS}."]),
+        ({"split": "test"}, ["The data set 'parquet' has no argument `split`.", "Received: `split`",
+         f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
+        ({"data_dir": "x", "image_size": (2, 3)}, ["The data set 'parquet' has no argument `data_dir`.",
+         "Received: `data_dir`", f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
+        ({"image_size": (2, 3)}, ["The data set 'parquet' has no argument `image_size`.",
+         "Received: `image_size`", f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
     ],
 )  # fmt: skip
 def test_arguments_that_are_refused(tmp_path, arguments, message):
@@ -257,9 +257,9 @@ def test_arguments_that_are_refused(tmp_path, arguments, message):
 
 def test_arguments_of_files_for_another_data_set():
     assert refused(name="digits", files="a.parquet") == [
-        "`files` is an argument of a data set in files.",
-        "Received: `files`, and the name 'digits'",
-        f"Fix: Leave it out. The formats of files are {FORMATS}.",
+        "The data set 'digits' has no argument `files`.",
+        "Received: `files`",
+        "Fix: Leave it out. The arguments of 'digits' are `split`, `data_dir`, `supervised`.",
     ]
 
 
@@ -305,3 +305,76 @@ def test_pyarrow_that_is_not_installed(tmp_path, monkeypatch):
         "Received: no pyarrow",
         "Fix: pip install 'tfdistr[parquet]'",
     ]
+
+
+# --- Text files
+
+
+def text(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_the_types_of_text_files_are_those_of_all_values(tmp_path, monkeypatch):
+    """Also of those that come in a later block of the first file, or in another file."""
+    one = text(tmp_path / "a.csv", "a,b,c,d,e,f", *["1,1,true,1,x,"] * 3)
+    other = text(tmp_path / "b.csv", "f,e,d,c,b,a", "7,NA,yes,false,2.5,2")
+    x, y = tfdistr.load_dataset("csv", files=[one, other], target="a", fill={"f": 0}).arrays()
+    assert {name: part.tolist() for name, part in x.items()} == {
+        "b": [1, 1, 1, 2.5], "c": [True, True, True, False], "d": ["1", "1", "1", "yes"],
+        "e": ["x", "x", "x", "NA"], "f": [0, 0, 0, 7],
+    }  # fmt: skip
+    assert (y.tolist(), y.dtype) == ([1, 1, 1, 2], np.int64)
+    assert {name: part.dtype.name for name, part in x.items()} == {
+        "b": "float32", "c": "bool", "d": "object", "e": "object", "f": "int64",
+    }  # fmt: skip
+
+
+def test_text_files_with_another_delimiter(tmp_path):
+    file = text(tmp_path / "a.csv", "a;b", '1;"x;\ny"', "2; z ")
+    found = tfdistr.load_dataset("csv", files=file, delimiter=";").arrays()
+    assert {name: part.tolist() for name, part in found.items()} == {"a": [1, 2], "b": ["x;\ny", " z "]}
+
+
+def test_text_files_that_are_refused(tmp_path):
+    whole = text(tmp_path / "a.csv", "a,b", "1,2", "3,4")
+    for lines, received in [
+        (["a,b", "1,2", "3"], "CSV parse error: Row #3: Expected 2 columns, got 1: 3"),
+        ([], "Empty CSV file"),
+    ]:
+        file = tmp_path / "b.csv"
+        file.write_text("".join(f"{line}\n" for line in lines))
+        assert refused(name="csv", files=[whole, file]) == [
+            "`files` must be text with the same number of values in each row, and the names in the first row.",
+            f"Received: {file}: {received}",
+            "Fix: Correct the file, or pass delimiter=';', for example.",
+        ]
+    file = text(tmp_path / "b.csv", "a,b", "1,2", ",4")
+    assert (
+        refused(name="csv", files=[whole, file])[1] == f"Received: no value of column 'a' in row 1 of {file}"
+    )
+    file = text(tmp_path / "b.csv", "a,c", "1,2")
+    assert (
+        refused(name="csv", files=[whole, file])[1] == f"Received: 'b', which {file} has not among 'a', 'c'"
+    )
+    assert refused(name="csv", files=whole, delimiter="::") == [
+        "`delimiter` must be the character between two values.",
+        "Received: '::'",
+        "Fix: Pass delimiter=';', for example.",
+    ]
+
+
+# --- Arrow files
+
+
+def test_arrow_files_that_are_refused(tmp_path):
+    file = tmp_path / "a.arrow"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("a", pa.int64())])) as writer:
+        writer.write_table(pa.table({"a": [1, 2]}))
+        writer.write_table(pa.table({"a": [3, None]}))
+    assert refused(name="arrow", files=file)[1] == f"Received: no value of column 'a' in row 3 of {file}"
+    file.write_bytes(file.read_bytes()[:-20])
+    message = refused(name="arrow", files=file)
+    assert message[0] == "`files` must be whole Arrow files."
+    assert message[1].startswith(f"Received: {file}: ")
+    assert message[2] == "Fix: Write the file again, or leave it out."

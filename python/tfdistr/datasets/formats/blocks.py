@@ -36,10 +36,25 @@ class Blocks(ABC):
     Attributes:
         structure: What an example is: ``(x,)`` or ``(x, y)``, with a ``Leaf`` for each array.
         ends: For each block, the number of the example after its last one.
+        only_once: Whether to decode a block takes so long that its examples must be kept.
     """
 
     structure: tuple[Any, ...]
     ends: Array
+    only_once = False
+
+    @property
+    def identity(self) -> str:
+        """What tells this data from other data, beside the names and sizes of the files."""
+        return ""
+
+    def check(self) -> None:
+        """Look for what would be refused later, as far as it takes little time.
+
+        Raises:
+            ArgumentError: See ``pieces``.
+        """
+        return
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -62,6 +77,32 @@ class Blocks(ABC):
         if len(pieces) == 1:
             return pieces[0]
         return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+
+
+class Single(Blocks):
+    """Examples that are decoded one by one, or some of them together.
+
+    Args:
+        structure: What an example is.
+        examples: Number of examples.
+        together: Number of examples of a block.
+    """
+
+    def __init__(self, structure: tuple[Any, ...], examples: int, together: int = 1) -> None:
+        self.structure = structure
+        self.ends = np.minimum(np.arange(together, examples + together, together), examples)
+
+    @abstractmethod
+    def take(self, indices: Array) -> list[Array]:
+        """Decode the examples with these indices: an array for each leaf.
+
+        Raises:
+            ArgumentError: A file has changed or is damaged.
+        """
+
+    def pieces(self, block: int) -> Iterator[list[Array]]:
+        """Decode a block."""
+        yield self.take(np.arange(self.first(block), self.ends[block]))
 
 
 def leaves_of(structure: Any) -> list[Leaf]:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from tfdistr._utils.arguments import flag
 from tfdistr._utils.describe import describe
 from tfdistr.datasets import Dataset
 from tfdistr.datasets.formats.blocks import Blocks, leaves_of
-from tfdistr.datasets.formats.columns import Wanted
+from tfdistr.datasets.formats.csv import scan
+from tfdistr.datasets.formats.examples import example_options
+from tfdistr.datasets.formats.image_folder import find_folder, image_options
 from tfdistr.datasets.formats.paths import find_files, sizes_of
 from tfdistr.errors import ArgumentError
 
@@ -32,12 +35,14 @@ class FileDataset(Dataset):
         sizes: Their sizes in bytes.
         options: The arguments of the format.
         examples: Number of examples.
+        of_source: What else must be the same when the files are opened.
     """
 
     files: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     examples: int = 0
+    of_source: str = ""
 
     def open(self) -> Blocks:
         """Open the files.
@@ -45,14 +50,31 @@ class FileDataset(Dataset):
         Raises:
             ArgumentError: A file has changed, or is damaged.
         """
-        opened: Blocks = _OPEN[self.name](self.files, self.sizes, self.options)
-        return opened
+        source = FORMATS[self.name].open(self.files, self.sizes, self.options)
+        if source.identity != self.of_source:
+            raise ArgumentError(
+                "The files of a data set must stay as they are while they are read.",
+                received=f"{self.files[0]}, which has other files than before",
+                fix="Write other files beside them, and start again.",
+            )
+        return source
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes of a folder of images, in the order of their numbers."""
+        names: tuple[str, ...] = getattr(self.open(), "class_names", ())
+        return names
 
     @property
     def identity(self) -> str:
         """What the same data is on all machines and in both languages."""
         names = [os.path.basename(path) for path in self.files]
-        parts = [names, self.sizes, {name: _plain(value) for name, value in self.options.items()}]
+        parts = [
+            names,
+            self.sizes,
+            self.of_source,
+            {name: _plain(value) for name, value in self.options.items()},
+        ]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:12]
         return f"the data set {self.name!r}, {self.examples} examples, {len(names)} files, {digest}"
 
@@ -109,23 +131,54 @@ def pack(structure: Any, values: Iterator[Any]) -> Any:
     return next(values)
 
 
-def describe_files(name: str, files: Any, **options: Any) -> FileDataset:
+@dataclass(frozen=True)
+class Format:
+    """A format of files.
+
+    Attributes:
+        module: The module that reads it, and its function that opens the files.
+        options: Checks the arguments of the format.
+        endings: The endings of the files of a folder.
+        find: Returns the absolute paths for the argument ``files``.
+        prepare: Reads the files when they are described, and returns more options.
+    """
+
+    module: tuple[str, str]
+    options: Callable[..., dict[str, Any]]
+    endings: tuple[str, ...] = ()
+    find: Callable[[Any], tuple[str, ...]] | None = None
+    prepare: Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]] | None = None
+
+    def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, Any]) -> Blocks:
+        """Open files, whose sizes are empty if they are not known."""
+        module, function = self.module
+        opened: Blocks = getattr(import_module(module), function)(files, sizes, options)
+        return opened
+
+
+def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDataset:
     """Describe a data set in files; see ``load_dataset()``.
 
     Raises:
         ArgumentError: An argument is not valid, or the files are not.
     """
-    found = find_files(files, ENDINGS[name])
-    checked = _OPTIONS[name](**options)
-    source = _OPEN[name](found, (), checked)
-    source.check_missing()
+    kind = FORMATS[name]
+    options = kind.options(**arguments)
+    found = kind.find(files) if kind.find else find_files(files, kind.endings)
+    if kind.prepare:
+        options = kind.prepare(found, options)
+    source = kind.open(found, (), options)
     if not len(source):
         raise ArgumentError(
             "`files` must hold at least one example.",
             received=f"0 examples in {len(found)} files",
             fix="Pass data to train on.",
         )
-    return FileDataset(name, files=found, sizes=sizes_of(found), options=checked, examples=len(source))
+    source.check()
+    return FileDataset(
+        name, files=found, sizes=() if kind.find else sizes_of(found), options=options,
+        examples=len(source), of_source=source.identity,
+    )  # fmt: skip
 
 
 def table_options(
@@ -188,14 +241,26 @@ def _decoded(value: bytes) -> str | bytes:
         return value
 
 
-def _open_parquet(files: Any, sizes: Any, options: Mapping[str, Any]) -> Blocks:
-    from tfdistr.datasets.formats.parquet import ParquetBlocks
+def _csv_options(delimiter: Any = None, **arguments: Any) -> dict[str, Any]:
+    if delimiter is not None and not (isinstance(delimiter, str) and len(delimiter) == 1):
+        raise ArgumentError(
+            "`delimiter` must be the character between two values.",
+            received=repr(delimiter),
+            fix="Pass delimiter=';', for example.",
+        )
+    return {**table_options(**arguments), "delimiter": delimiter or ","}
 
-    return ParquetBlocks(files, sizes, Wanted(**options))
 
+_HERE = "tfdistr.datasets.formats"
 
-Open = Callable[[tuple[str, ...], tuple[int, ...], Mapping[str, Any]], Any]
-_OPEN: dict[str, Open] = {"parquet": _open_parquet}
-_OPTIONS: dict[str, Callable[..., dict[str, Any]]] = {"parquet": table_options}
-#: The endings of the files of each format.
-ENDINGS = {"parquet": (".parquet", ".pq")}
+#: The formats by name.
+FORMATS = {
+    "parquet": Format((f"{_HERE}.parquet", "open_parquet"), table_options, (".parquet", ".pq")),
+    "csv": Format((f"{_HERE}.csv", "open_csv"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
+    "arrow": Format((f"{_HERE}.arrow", "open_arrow"), table_options, (".arrow", ".feather")),
+    "image_folder": Format((f"{_HERE}.image_folder", "open_images"), image_options, find=find_folder),
+    "tfrecord": Format((f"{_HERE}.tfrecord", "open_tfrecord"), example_options, (".tfrecord", ".tfrecords")),
+    "arrayrecord": Format(
+        (f"{_HERE}.arrayrecord", "open_arrayrecord"), example_options, (".arrayrecord", ".array_record")
+    ),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,8 @@ class ParquetBlocks(Blocks):
         self.structure = self._columns.structure
         self.ends = np.cumsum(rows, dtype=np.int64)
 
-    def check_missing(self) -> None:
-        """Raise the error for a missing value that the statistics of a row group tell of."""
+    def check(self) -> None:
+        """Look for missing values that the statistics of a row group tell of."""
         for block, (number, group, _) in enumerate(self._places):
             chunks = self._metadata[number].row_group(group)
             for place in range(chunks.num_columns):
@@ -100,3 +100,8 @@ def _damaged(path: str, error: Exception, where: str = "") -> ArgumentError:
         received=f"{path}{', ' + where if where else ''}: {said}",
         fix="Write the file again, or leave it out.",
     )
+
+
+def open_parquet(files: Any, sizes: Any, options: Mapping[str, Any]) -> ParquetBlocks:
+    """Open the files that are described."""
+    return ParquetBlocks(files, sizes, Wanted(**options))
