@@ -56,10 +56,9 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
     write_images(tmp_path)
     file = tmp_path / "cat" / "a torn.png"
     file.write_bytes(next((tmp_path / "cat").glob("*.PNG")).read_bytes()[:60])
-    described = tfdistr.load_dataset("image_folder", files=tmp_path)
-    message = refused(described.arrays)
+    message = refused_images(tmp_path)
     assert message[0] == "Each image must be a whole JPEG, PNG, GIF or BMP file."
-    assert message[1].startswith(f"Received: {file}: ")
+    assert message[1] == f"Received: {file}: Invalid PNG data, size 60"
     assert message[2] == "Fix: Write the image again, or take it out of the folder."
     shutil.rmtree(tmp_path / "dog")
     shutil.rmtree(tmp_path / "Zebra")
@@ -157,13 +156,15 @@ def test_features_may_be_those_of_tensorflow(tmp_path):
          ["A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
          "Received: 'x': {'dtype': 'int64', 'size': 3}",
          "Fix: Pass features={'x': {\"shape\": [28, 28], \"dtype\": \"float32\"}}, for example."]),
-        ({"features": {"x": {"dtype": "int64", "shape": [0.5]}}}, ["`shape` must be a whole number of at least 1.",
+        ({"features": {"x": {"dtype": "int64", "shape": [0.5]}}},
+         ["`shape` must be a whole number of at least 1.",
          "Received: 0.5", "Fix: Pass shape=1, for example."]),
         ({"target": "y"}, ["`target` must name a feature, and leave one for `x`.",
          "Received: 'y', of the features 'word', 'x', 'label'",
          "Fix: Correct the name, or describe another feature."]),
         ({"features": {"label": "int64"}}, ["`target` must name a feature, and leave one for `x`.",
-         "Received: 'label', of the features 'label'", "Fix: Correct the name, or describe another feature."]),
+         "Received: 'label', of the features 'label'",
+         "Fix: Correct the name, or describe another feature."]),
         ({"target": 3}, ["`target` must name a feature, and leave one for `x`.",
          "Received: 3, of the features 'word', 'x', 'label'",
          "Fix: Correct the name, or describe another feature."]),
@@ -180,7 +181,10 @@ def test_features_that_a_record_does_not_have(make, tmp_path):
         **files.arguments | {"features": {"x": {"shape": 3, "dtype": "float32"}, "label": "int64"}}
     )
     assert message[0] == "Each record must be a tf.train.Example that has the features of `features`."
-    assert message[1].startswith(f"Received: record 0 of {files.arguments['files'][0]}: Key: x.")
+    assert message[1] == (
+        f"Received: record 0 of {files.arguments['files'][0]}: Key: x, Index: 0.  Number of float values != "
+        "expected.  Values size: 4 but output shape: [3]"
+    )
     without = {"word": "string", "label": "int64"}
     found = refused(**files.arguments | {"features": without})
     assert found[1].startswith(
@@ -190,7 +194,7 @@ def test_features_that_a_record_does_not_have(make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cut", "received"), [(1, "record 42 at 3268 is not whole"), (85, "record 41 at 3190 is not whole")]
+    ("cut", "received"), [(1, "record 42 at 3004 is not whole"), (85, "record 41 at 2921 is not whole")]
 )
 def test_a_tfrecord_file_that_is_cut(tmp_path, cut, received):
     files = tfrecord(tmp_path)

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from file_sets import columns, parquet_numbers, write_parquet
+from file_sets import NUMBERS, columns, matrix, parquet_numbers, write_parquet
 
 import tfdistr
 from tfdistr import datasets
-from tfdistr.data.source import describe_source
+from tfdistr.data.source import describe_source, make_source
 from tfdistr.errors import ArgumentError
 
 ARGUMENTS = ", ".join(f"`{name}`" for name in datasets.FORMATS["parquet"])
@@ -38,8 +38,6 @@ def refused(**arguments: Any) -> list[str]:
 
 def test_numbers_become_a_matrix_as_in_a_data_frame(tmp_path):
     pandas = pytest.importorskip("pandas")
-    from tfdistr.data.source import make_source
-
     file = write(tmp_path / "a.parquet", a=[1, 2**30 + 1, 3], b=[0.1, 0.2, 0.3])
     frame = pandas.read_parquet(file)
     expected = make_source(frame).by_rows[0].astype(np.float32)
@@ -345,7 +343,8 @@ def test_text_files_that_are_refused(tmp_path):
         file = tmp_path / "b.csv"
         file.write_text("".join(f"{line}\n" for line in lines))
         assert refused(name="csv", files=[whole, file]) == [
-            "`files` must be text with the same number of values in each row, and the names in the first row.",
+            "`files` must be text with the same number of values in each row, and the names in the first "
+            "row.",
             f"Received: {file}: {received}",
             "Fix: Correct the file, or pass delimiter=';', for example.",
         ]
@@ -378,3 +377,48 @@ def test_arrow_files_that_are_refused(tmp_path):
     assert message[0] == "`files` must be whole Arrow files."
     assert message[1].startswith(f"Received: {file}: ")
     assert message[2] == "Fix: Write the file again, or leave it out."
+
+
+# --- Tables in memory
+
+
+def test_a_table_is_treated_as_a_data_frame():
+    table = pa.table({name: columns()[name] for name in NUMBERS})
+    expected = matrix(*NUMBERS).astype(np.float32)
+    for given in (table, table.combine_chunks().to_batches()[0]):
+        source = make_source(given, columns()["label"])
+        assert source.columns == NUMBERS
+        np.testing.assert_array_equal(source.by_rows[0].astype(np.float32), expected)
+    mixed = pa.table(
+        {
+            "category": pa.array(["u", "v"]).dictionary_encode(), "number": [1, 2],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0)), 2),
+        }
+    )  # fmt: skip
+    (found,) = make_source(mixed).parts
+    assert {name: part.tolist() for name, part in found.items()} == {
+        "category": ["u", "v"], "number": [1, 2], "vector": [[0, 1], [2, 3]],
+    }  # fmt: skip
+
+
+def test_tables_that_are_refused(tmp_path):
+    def of(*values: Any) -> list[str]:
+        with pytest.raises(ArgumentError) as caught:
+            make_source(*values)
+        return str(caught.value).splitlines()
+
+    message = [
+        "A column must have a value in each row.",
+        "Received: no value of column 'a' in row 1 of `x`",
+        "Fix: Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example.",
+    ]
+    assert of(pa.table({"a": [1, None]})) == message
+    assert of(pa.table({"a": pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)})) == message
+    assert of(pa.table({"a": [datetime.date(2026, 1, 1)]}))[1] == "Received: column 'a' of x: date32[day]"
+    import pyarrow.dataset
+
+    assert of(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1]))) == [
+        "`x` must be a table in memory, or files by their names.",
+        "Received: an object of class pyarrow._dataset.FileSystemDataset",
+        'Fix: Pass load_dataset("parquet", files=dataset.files, target="y"), or its to_table().',
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 from tfdistr._utils.optional_imports import array_record
 from tfdistr.datasets.formats.examples import Examples
 from tfdistr.datasets.formats.paths import open_all
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 
@@ -39,8 +40,9 @@ class ArrayRecordExamples(Examples):
             try:
                 found: Sequence[bytes] = self._readers[file].read(list(numbers))
             except (RuntimeError, IndexError, ValueError) as error:
-                said = str(error).splitlines()[0]
-                raise _damaged(f"{self._files[file].path}, records {list(numbers)[:5]}: {said}") from error
+                raise _damaged(
+                    f"{self._files[file].path}, records {list(numbers)[:5]}: {said(error)}"
+                ) from error
         return found
 
 

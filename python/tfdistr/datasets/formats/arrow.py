@@ -11,6 +11,7 @@ from tfdistr._utils.optional_imports import parquet
 from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 
@@ -67,7 +68,7 @@ def _open(path: str) -> Any:
     except (pyarrow.ArrowException, OSError) as error:
         raise ArgumentError(
             "`files` must be whole Arrow files.",
-            received=f"{path}: {str(error).splitlines()[0]}",
+            received=f"{path}: {said(error)}",
             fix="Write the file again, or leave it out.",
         ) from error
 

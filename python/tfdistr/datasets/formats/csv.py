@@ -16,6 +16,7 @@ from tfdistr._utils.optional_imports import csv_and_compute
 from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 #: The types that the values of a column may have, each of which is tried before the next.
@@ -167,7 +168,7 @@ def _import() -> tuple[Any, Any, Any]:
 def _damaged(path: str, error: Exception) -> ArgumentError:
     return ArgumentError(
         "`files` must be text with the same number of values in each row, and the names in the first row.",
-        received=f"{path}: {str(error).splitlines()[0]}",
+        received=f"{path}: {said(error)}",
         fix="Correct the file, or pass delimiter=';', for example.",
     )
 

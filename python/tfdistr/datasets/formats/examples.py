@@ -12,6 +12,7 @@ from tfdistr._utils.arguments import whole
 from tfdistr._utils.describe import describe
 from tfdistr.datasets.formats.blocks import Array, Leaf, Single
 from tfdistr.datasets.formats.paths import File
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 #: The types of a ``tf.train.Example``.
@@ -98,7 +99,7 @@ class Examples(Single):
             number = index - (int(self._file_ends[file - 1]) if file else 0)
             raise ArgumentError(
                 "Each record must be a tf.train.Example that has the features of `features`.",
-                received=f"record {number} of {self._files[file].path}: {error.message}",
+                received=f"record {number} of {self._files[file].path}: {said(error)}",
                 fix="Correct the type, the shape or the name, or give the feature a default value.",
             ) from error
 

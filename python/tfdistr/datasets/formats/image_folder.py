@@ -13,6 +13,7 @@ import numpy as np
 
 from tfdistr._utils.arguments import one_of, whole
 from tfdistr.datasets.formats.blocks import Array, Leaf, Single
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 CHANNELS = {"rgb": 3, "grayscale": 1, "rgba": 4}
@@ -89,10 +90,9 @@ class ImageFolder(Single):
                 if self._size:
                     image = tf.image.resize(image, self._size)
         except tf.errors.OpError as error:
-            said = str(error.message).splitlines()[0]
             raise ArgumentError(
                 "Each image must be a whole JPEG, PNG, GIF or BMP file.",
-                received=f"{path}: {said}",
+                received=f"{path}: {said(error)}",
                 fix="Write the image again, or take it out of the folder.",
             ) from error
         array: Array = image.numpy()

@@ -11,6 +11,7 @@ from tfdistr._utils.optional_imports import parquet
 from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 #: Rows that are decoded at once.
@@ -94,10 +95,9 @@ def _open(path: str, metadata: Any = None) -> Any:
 
 
 def _damaged(path: str, error: Exception, where: str = "") -> ArgumentError:
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
     return ArgumentError(
         "`files` must be whole Parquet files.",
-        received=f"{path}{', ' + where if where else ''}: {said}",
+        received=f"{path}{', ' + where if where else ''}: {said(error)}",
         fix="Write the file again, or leave it out.",
     )
 

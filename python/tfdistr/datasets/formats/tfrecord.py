@@ -13,6 +13,7 @@ import numpy as np
 from tfdistr.datasets.formats.blocks import Array
 from tfdistr.datasets.formats.examples import Examples
 from tfdistr.datasets.formats.paths import open_all
+from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 _HEADER = 12  # the length of a record, and a checksum of it
@@ -55,7 +56,7 @@ class TFRecordExamples(Examples):
                 try:
                     record, _ = self._readers[file].read(int(self._positions[file][number]))
                 except (tf.errors.OpError, IndexError) as error:
-                    raise damaged(f"record {number} of {path}: {str(error).splitlines()[0]}") from error
+                    raise damaged(f"record {number} of {path}: {said(error)}") from error
                 found.append(record)
         return found
 
