@@ -19,9 +19,9 @@
 #'   a pattern and of a folder are sorted by name. All workers must have them at the same path. Of
 #'   "image_folder": a folder that has a folder of images for each class.
 #' @param features Of tables, a character vector: names of the columns of `x`; by default all but `target`. If
-#'   all are numbers, `x` is a matrix, as for a data frame. Otherwise it is a named list of columns. Of records,
-#'   a named list that has for each feature of a `tf.train.Example` a list with `shape`, `dtype` ("float32",
-#'   "int64" or "string") and perhaps `default`, or only the dtype, or a `tf$io$FixedLenFeature`.
+#'   all are numbers, `x` is a matrix, as for a data frame. Otherwise it is a named list of columns. Of
+#'   records, a named list that has for each feature of a `tf.train.Example` a list with `shape`, `dtype`
+#'   ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or a `tf$io$FixedLenFeature`.
 #' @param target Character vector: name of the column or feature of `y`, or several names (a list of one name
 #'   stands for several columns, of which there is one); `NULL` for examples without `y`.
 #' @param fill Of tables: the value in the place of missing values, or a named list with a value for each
@@ -33,9 +33,9 @@
 #'   Keras's `image_dataset_from_directory()` does, to numbers from 0 to 255. By default images must have one
 #'   size, and have whole numbers.
 #' @param color_mode Of "image_folder", a string: "rgb" (the default), "grayscale" or "rgba".
-#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`, `examples` and two
-#'   functions without arguments: `arrays()` gives all examples as a list of R arrays, input and label;
-#'   `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.
+#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`,
+#'   `examples` and two functions without arguments: `arrays()` gives all examples as a list of R arrays,
+#'   input and label; `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.
 #' @section Errors: `tfdistr_error_argument` if there is no such data set, split, file or column, if a file is
 #'   damaged, if its columns have other types than those of the first file, if a value is missing, or if a
 #'   Python package is missing that reads the format.
@@ -64,7 +64,8 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
   described_arrays <- reticulate::py_get_attr(described, "arrays")
   structure(
     list(
-      name = name, split = split, data_dir = data_dir, supervised = supervised, files = known("files"), examples = known("examples"),
+      name = name, split = split, data_dir = data_dir, supervised = supervised,
+      files = known("files"), examples = known("examples"),
       arrays = function() with_conditions(values_for_r(reticulate::py_call(described_arrays))),
       dataset = function() with_conditions(described$dataset())
     ),
