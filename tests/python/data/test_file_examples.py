@@ -185,6 +185,20 @@ def test_a_disk_without_space(tmp_path, monkeypatch, caplog):
     ]
 
 
+def test_text_files_without_space_on_the_disk(tmp_path, monkeypatch):
+    described = SETS["csv"](tmp_path).described()
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no folder"))
+    with pytest.raises(ArgumentError) as caught:
+        batches(described, 1, shuffle=False)
+    assert str(caught.value).splitlines() == [
+        "The decoded examples of load_dataset('csv') must have a place on the disk.",
+        f"Received: {caught.value.received}",
+        "Fix: Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
+    ]
+    assert caught.value.received.startswith(f"[Errno 2] No such file or directory: '{tmp_path}/no folder")
+
+
 def test_the_disk_has_nothing_after_its_end(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     disk = HostMemory().disk

@@ -193,6 +193,16 @@ def test_features_that_a_record_does_not_have(make, tmp_path):
     assert found[2] == "Fix: Correct the type, the shape or the name, or give the feature a default value."
 
 
+def test_only_some_tfrecord_files_are_open(tmp_path, monkeypatch):
+    files = tfrecord(tmp_path)
+    monkeypatch.setattr("tfdistr.datasets.formats.tfrecord._OPEN_FILES", 1)
+    source = files.described().open()
+    for indices in (np.array([3, 100]), np.array([101, 2])):
+        *_, labels = source.take(indices)
+        assert labels.tolist() == (indices % 5).tolist()
+        assert len(source._readers) == 1
+
+
 @pytest.mark.parametrize(
     ("cut", "received"), [(1, "record 42 at 3004 is not whole"), (85, "record 41 at 2921 is not whole")]
 )

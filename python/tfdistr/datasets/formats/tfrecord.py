@@ -17,6 +17,7 @@ from tfdistr.datasets.formats.said import said
 from tfdistr.errors import ArgumentError
 
 _HEADER = 12  # the length of a record, and a checksum of it
+_OPEN_FILES = 64
 _AROUND = 16  # these, and a checksum of the record
 
 
@@ -51,6 +52,8 @@ class TFRecordExamples(Examples):
         found, path = [], self._files[file].path
         with self._lock:
             if file not in self._readers:
+                if len(self._readers) == _OPEN_FILES:
+                    self._readers.pop(next(iter(self._readers))).close()
                 self._readers[file] = random_record_reader(path)
             for number in numbers:
                 try:
