@@ -61,7 +61,7 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
         return pack(structure, iter(take(indices)))
 
     # What is in memory is gathered on the thread of the loop. All else is read during the steps before.
-    return Indexed(len(source), batch, in_arrays if in_memory else None, parallel=not in_memory)
+    return Indexed(len(source), batch, in_arrays, parallel=not in_memory, ahead=not in_memory)
 
 
 def _reader(

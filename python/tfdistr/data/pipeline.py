@@ -140,7 +140,7 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
     batches = tf.data.Dataset.counter(reading_of(context).start).map(
         batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
     )
-    arrays = Batches(found.take, order, *context.place) if found.take else None
+    arrays = Batches(found.take, order, *context.place, ahead=found.ahead) if found.take else None
     return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches, arrays)
 
 

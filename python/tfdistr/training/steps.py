@@ -57,7 +57,7 @@ class Steps:
         # Without a known end, from a generator, or in eager mode, Python handles each batch.
         self._each_alone = data.steps is None or model.run_eagerly or isinstance(data.dataset, FedBatches)
         self._at_a_time = 0
-        if data.arrays and not self._each_alone:
+        if data.arrays and not data.arrays.ahead and not self._each_alone:
             self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
         strategy, extended = model.distribute_strategy, extended_of(model)
         never_empty = data.arrays is not None and data.arrays.never_empty

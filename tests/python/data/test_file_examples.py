@@ -57,6 +57,16 @@ def test_batches_are_those_of_arrays(files, shuffle, in_memory, monkeypatch):
         assert_same(batches(described, 14, **place), batches(arrays, 14, **place))
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_batches_in_arrays_are_those_of_the_dataset(tmp_path, in_memory, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1 << 20 if in_memory else 1)
+    data = make_data(parquet_numbers(tmp_path).described(), WorkerContext(2, 1, BATCH, seed=3))
+    assert data.arrays.ahead is not in_memory, "a loop does not wait for the disk"
+    assert data.arrays.share(3, 0).ahead is not in_memory
+    for step, batch in enumerate(data.dataset.take(8)):
+        assert_same([tf.nest.map_structure(tf.constant, data.arrays.batch(step))], [batch])
+
+
 @pytest.mark.parametrize("start", mostly_slow([1, 6, 1000], quick=[6]))
 def test_batches_begin_at_any_step(files, start, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
