@@ -13,6 +13,7 @@ that are ten times as large.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -230,10 +231,9 @@ def limited_model() -> Any:
     status = Path("/proc/self/status").read_text()
     has = int(re.search(r"VmData:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
     resource.setrlimit(resource.RLIMIT_DATA, (has + LIMIT, has + LIMIT))
-    try:
-        bytearray(LIMIT)
-    except MemoryError:
-        print("a worker cannot have the limit once more", flush=True)
+    with contextlib.suppress(MemoryError):
+        bytearray(2 * LIMIT)
+        raise RuntimeError("the limit of the memory does not hold")
     x = keras.Input((WIDTH,), name="x")
     model = keras.Model({"x": x}, keras.layers.Dense(1)(x))
     model.compile(keras.optimizers.SGD(1e-3), "mse")
