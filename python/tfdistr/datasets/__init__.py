@@ -1,4 +1,4 @@
-"""Data sets by name: the data set of this package, and the data sets of TensorFlow Datasets."""
+"""Data sets by name: that of this package, those of files of a format, and those of TensorFlow Datasets."""
 
 from __future__ import annotations
 
