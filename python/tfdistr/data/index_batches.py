@@ -87,6 +87,10 @@ class Batches:
         before = step % self._order.batches * self._order.batch_size
         return min(self._order.batch_size, self._order.examples - before)
 
+    def rows_in_graph(self, step: tf.Tensor) -> tf.Tensor:
+        """Return the result of ``rows`` as a float32 scalar, for a scalar int64 tensor."""
+        return tf.cast(self._order.rows(step), tf.float32)
+
     def batch(self, step: int) -> Any:
         """Return this worker's rows of global batch ``step``, counted over all epochs. There may be none."""
         return tf.nest.map_structure(lambda array: array[0], self.batches(step, 1))
