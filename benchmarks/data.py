@@ -268,7 +268,9 @@ def large(folder: Path) -> None:
 def run(folder: Path, workers: int, *what: object, of: str = sys.executable) -> list[Any]:
     """What each of some workers printed last."""
     command = processes.python("data.py", "--folder", folder, "--workers", workers, "--run", *what, of=of)
-    commands = [processes.pinned([*command, "--index", str(index)], index) for index in range(workers)]
+    commands = [[*command, "--index", str(index)] for index in range(workers)]
+    if len(what) > 1:  # they read; the others use all cores
+        commands = [processes.pinned(command, index) for index, command in enumerate(commands)]
     return [json.loads(text.splitlines()[-1]) for text in processes.run(commands, timeout=900)]
 
 
