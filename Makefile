@@ -97,7 +97,7 @@ chaos: setup ## workers are killed, halted and robbed while they train; every bi
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
 	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
-bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=
+bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' --parts $(T)
 

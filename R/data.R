@@ -3,21 +3,43 @@
 
 #' Describe a data set by name
 #'
-#' Gives a description for [distributed_fit()]. Every worker opens the data set itself.
+#' Gives a description for [distributed_fit()]. Every worker opens the data set itself, and reads the examples
+#' that it uses.
 #'
-#' @param name String: "digits" (1,797 images of 8 x 8 pixels of handwritten digits, part of this package), or
-#'   the name of a data set of TensorFlow Datasets that is prepared in `data_dir`.
+#' @param name String: "digits" (1,797 images of 8 x 8 pixels of handwritten digits, part of this package); or
+#'   the format of the files that `files` names: "parquet", "csv", "arrow", "image_folder", "tfrecord" or
+#'   "arrayrecord"; or the name of a data set of TensorFlow Datasets that is prepared in `data_dir`.
 #' @param split String: for "digits", "train", "test" or "all"; for other data sets, any split or slice that
-#'   TensorFlow Datasets knows, such as "train\[:10%\]".
+#'   TensorFlow Datasets knows, such as "train\[:10%\]". Files have no splits.
 #' @param ... Not used.
 #' @param data_dir String: folder of the prepared data sets; by default the folder of TensorFlow Datasets.
 #' @param supervised `TRUE` for examples that are pairs (input, label); `FALSE` for named lists of all
-#'   features.
-#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised` and two functions
-#'   without arguments: `arrays()` gives all examples as a list of R arrays, input and label; `dataset()` a
-#'   `tf.data.Dataset` of the examples, not batched, in a fixed order.
-#' @section Errors: `tfdistr_error_argument` if there is no such data set or split. `arrays()` also raises it
-#'   if the examples can't be arrays (unequal shapes, or more than 512 MiB).
+#'   features. Of files, `target` says this.
+#' @param files String or character vector: paths, patterns such as "part-*.parquet", or folders. The files of
+#'   a pattern and of a folder are sorted by name. All workers must have them at the same path. Of
+#'   "image_folder": a folder that has a folder of images for each class.
+#' @param features Of tables, a character vector: names of the columns of `x`; by default all but `target`. If
+#'   all are numbers, `x` is a matrix, as for a data frame. Otherwise it is a named list of columns. Of
+#'   records, a named list that has for each feature of a `tf.train.Example` a list with `shape`, `dtype`
+#'   ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or a `tf$io$FixedLenFeature`.
+#' @param target Character vector: name of the column or feature of `y`, or several names (a list of one name
+#'   stands for several columns, of which there is one); `NULL` for examples without `y`.
+#' @param fill Of tables: the value in the place of missing values, or a named list with a value for each
+#'   column that may have some. By default a missing value is an error. NaN is a number.
+#' @param matrix Of tables: `TRUE` if several columns become one array, `FALSE` if not; by default they do if
+#'   all are numbers.
+#' @param delimiter Of "csv", a string: the character between two values; by default ",".
+#' @param image_size Of "image_folder", two whole numbers: height and width to which images are resized, as
+#'   Keras's `image_dataset_from_directory()` does, to numbers from 0 to 255. By default images must have one
+#'   size, and have whole numbers.
+#' @param color_mode Of "image_folder", a string: "rgb" (the default), "grayscale" or "rgba".
+#' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`,
+#'   `examples` and two functions without arguments: `arrays()` gives all examples as a list of R arrays,
+#'   input and label; `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.
+#' @section Errors: `tfdistr_error_argument` if there is no such data set, split, file or column, if a file is
+#'   damaged, if its columns have other types than those of the first file, if a value is missing, or if a
+#'   Python package is missing that reads the format.
+#'   `arrays()` also raises it if the examples can't be arrays (unequal shapes, or more than 512 MiB).
 #' @source E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
 #'   Repository, \doi{10.24432/C50P49}, licence CC BY 4.0.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -26,15 +48,24 @@
 #' dim(digits$arrays()[[1]])
 #' @family functions for data
 #' @export
-load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE) {
+load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE, files = NULL,
+                         features = NULL, target = NULL, fill = NULL, matrix = NULL, delimiter = NULL,
+                         image_size = NULL, color_mode = NULL) {
   rlang::check_dots_empty()
   described <- with_conditions(
-    core(convert = TRUE)$load_dataset(name, split, data_dir = data_dir, supervised = supervised)
+    core(convert = TRUE)$load_dataset(
+      name, split, data_dir = data_dir, supervised = supervised, files = files, features = features,
+      target = target, fill = fill, matrix = matrix, delimiter = delimiter, image_size = image_size,
+      color_mode = color_mode
+    )
   )
+  # The attributes of data sets in files.
+  known <- function(name) if (reticulate::py_has_attr(described, name)) unlist(described[[name]])
   described_arrays <- reticulate::py_get_attr(described, "arrays")
   structure(
     list(
       name = name, split = split, data_dir = data_dir, supervised = supervised,
+      files = known("files"), examples = known("examples"),
       arrays = function() with_conditions(values_for_r(reticulate::py_call(described_arrays))),
       dataset = function() with_conditions(described$dataset())
     ),
@@ -45,7 +76,12 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
 
 #' @export
 print.tfdistr_dataset <- function(x, ...) {
-  cli::cat_line(sprintf("Data set %s, split %s", dQuote(x$name, FALSE), dQuote(x$split, FALSE)))
+  part <- if (is.null(x$files)) {
+    paste("split", dQuote(x$split, FALSE))
+  } else {
+    sprintf("%d examples in %s", x$examples, paste(x$files, collapse = ", "))
+  }
+  cli::cat_line("Data set ", dQuote(x$name, FALSE), ", ", part)
   invisible(x)
 }
 

@@ -1,8 +1,8 @@
 """Images per second of tfdistr and of what it is compared with, and the all-reduce alone; see report.py.
 
     make bench
-    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also decode, checkpoint,
-                                               # start, virtual, languages
+    make bench T='seed allreduce' ROUNDS=5     # parts: seed, wide, allreduce; also data, decode,
+                                               # checkpoint, start, virtual, languages
     make bench T=wide SYSTEMS=MPI ROUNDS=15    # those with this in their name
 
 Each worker has a core of its own. All systems run in turn, then again, so that a slow minute of the machine
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import checkpoint
+import data
 import decode
 import languages
 import launcher
@@ -35,7 +36,7 @@ from processes import Command, exit_when_terminated, mpiexec, pinned, python, ru
 #: Python with tf-keras and PyTorch, from tools/setup-bench.sh.
 OTHERS = str(Path(__file__).parents[1] / ".cache/bench/bin/python")
 PARTS = (*NETWORKS, "allreduce")
-OTHER_PARTS = ("decode", "checkpoint", "start", "virtual", "languages", "launcher")
+OTHER_PARTS = ("data", "decode", "checkpoint", "start", "virtual", "languages", "launcher")
 
 
 T = TypeVar("T")
@@ -152,6 +153,8 @@ def main() -> None:
             reduced[engine] += tried(all_reduce, engine)
     if trained or reduced:
         print(report.report(trained, reduced, given.rounds), flush=True)
+    if "data" in parts:
+        data.compare(given.rounds)
     if "decode" in parts:
         decode.compare(given.rounds)
     if "checkpoint" in parts:

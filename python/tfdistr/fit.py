@@ -74,11 +74,11 @@ def distributed_fit(
             workers are R processes. ``x``, ``validation_data``, ``callbacks`` and ``placement`` may be such
             functions, too.
         x: Inputs: arrays (nested in tuples, lists or dictionaries; the first dimension counts the examples),
-            a data frame, the result of ``load_dataset()``, an object that gives examples or batches, or a
-            function. The function is called as ``x(ctx)`` (or ``x()``) in every worker and returns a
-            ``tf.data.Dataset`` of single examples, not of batches. tfdistr shuffles, batches and splits it;
-            see ``WorkerContext``. If examples can be looked up by their index (arrays, data sets, pipelines
-            of tensors), only the worker that uses an example reads and decodes it. The object is a
+            a data frame, a table of Arrow, the result of ``load_dataset()``, an object that gives examples or
+            batches, or a function. The function is called as ``x(ctx)`` (or ``x()``) in every worker, and
+            returns a ``tf.data.Dataset`` of single examples, not of batches. tfdistr shuffles, batches and
+            splits it; see ``WorkerContext``. If examples can be looked up by their index (arrays, data sets,
+            pipelines of tensors), only the worker that uses an example reads and decodes it. The object is a
             ``tf.data.Dataset`` (of examples, or of batches), a ``keras.utils.PyDataset``, or a generator,
             which give batches of the global size. A generator itself trains in this process only; the
             function that makes it can go to workers. Each worker makes the whole batches of Python code, on

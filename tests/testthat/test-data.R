@@ -20,6 +20,46 @@ test_that("a data set that is not there is an error", {
   expect_error(load_dataset("digits", data = "x"), class = "rlib_error_dots_nonempty")
 })
 
+test_that("files of tables are read by name", {
+  folder <- withr::local_tempdir()
+  frame <- data.frame(a = c(1, 2.5, -3), b = 4:6, word = c("x", "y", "z"), label = c(0L, 1L, 0L))
+  write.csv(frame, file.path(folder, "1.csv"), row.names = FALSE)
+  numbers <- load_dataset("csv", files = folder, features = c("a", "b"), target = "label")
+  expect_identical(c(numbers$files, numbers$examples), c(file.path(folder, "1.csv"), "3"))
+  expect_output(print(numbers), "Data set \"csv\", 3 examples in .*1[.]csv")
+  arrays <- numbers$arrays()
+  expect_equal(arrays[[1L]], cbind(frame$a, frame$b), ignore_attr = TRUE)
+  expect_equal(as.vector(arrays[[2L]]), frame$label)
+  named <- load_dataset("csv", files = file.path(folder, "*.csv"), features = "word", matrix = FALSE)$arrays()
+  expect_identical(as.vector(named$word), frame$word)
+  frame$b[2L] <- NA
+  write.csv(frame, file.path(folder, "1.csv"), row.names = FALSE)
+  refused <- function(code, message) {
+    expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
+  }
+  refused(load_dataset("csv", files = folder, features = "b"), "Fix: Pass fill = list(b = 0)")
+  filled <- load_dataset("csv", files = folder, features = "b", fill = list(b = -1L))$arrays()
+  expect_identical(as.vector(filled), c(4, -1, 6))
+  refused(load_dataset("digits", files = folder), "has no argument `files`")
+})
+
+test_that("records are described by lists", {
+  tf <- reticulate::import("tensorflow")
+  file <- withr::local_tempfile(fileext = ".tfrecord")
+  writer <- tf$io$TFRecordWriter(file)
+  for (number in 1:3) {
+    x <- tf$train$Feature(float_list = tf$train$FloatList(value = as.list(number + 0:3)))
+    y <- tf$train$Feature(int64_list = tf$train$Int64List(value = list(number)))
+    features <- tf$train$Features(feature = list(x = x, y = y))
+    writer$write(tf$train$Example(features = features)$SerializeToString())
+  }
+  writer$close()
+  features <- list(x = list(shape = c(2, 2), dtype = "float32"), y = "int64")
+  arrays <- load_dataset("tfrecord", files = file, features = features, target = "y")$arrays()
+  expect_identical(dim(arrays[[1L]]), c(3L, 2L, 2L))
+  expect_equal(as.vector(arrays[[2L]]), 1:3)
+})
+
 test_that("auto_shard() sets a policy that works, and refuses what can't", {
   tf <- reticulate::import("tensorflow")
   dataset <- tf$data$Dataset$range(8L)$batch(2L)

@@ -61,6 +61,7 @@ from tfdistr._private.pipelines import (
     walk_pipeline,
 )
 from tfdistr._private.r_functions import function_of_r
+from tfdistr._private.records import random_record_reader
 from tfdistr._private.serialization import serialized
 from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr._private.strategy import MirroredExtended, MultiWorkerExtended, OneDeviceExtended
@@ -114,6 +115,7 @@ __all__ = [
     "optimizer_step",
     "overridden",
     "python_ops",
+    "random_record_reader",
     "replaces_fit",
     "report_error",
     "reshuffles",

@@ -51,3 +51,33 @@ def parquet(what: str) -> tuple[Any, Any]:
             f"{what} needs pyarrow.", received="no pyarrow", fix="pip install 'tfdistr[parquet]'"
         ) from error
     return pyarrow, pyarrow.parquet
+
+
+def array_record(what: str) -> Any:
+    """Import the module of array_record that reads files. The user calls what needs it by ``what``.
+
+    Raises:
+        ArgumentError: array_record is not installed.
+    """
+    try:
+        from array_record.python import array_record_module
+    except ImportError as error:
+        raise ArgumentError(
+            f"{what} needs array_record.", received="no array_record", fix="pip install array_record"
+        ) from error
+    return array_record_module
+
+
+def csv_and_compute(what: str) -> tuple[Any, Any, Any]:
+    """Import pyarrow and its modules for text files and for functions of columns.
+
+    Args:
+        what: What needs them, for the error.
+
+    Raises:
+        ArgumentError: pyarrow is not installed.
+    """
+    pyarrow, _ = parquet(what)
+    from pyarrow import compute, csv
+
+    return pyarrow, csv, compute

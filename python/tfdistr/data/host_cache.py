@@ -1,7 +1,8 @@
 """Memory that the workers of one host share, so that it holds each example once, not once for each worker.
 
 A file without a name holds this memory. The first worker of a host makes the file, and the others open it
-through ``/proc``. After the last worker has ended, in any way, nothing of the file is left.
+through ``/proc``. After the last worker has ended, in any way, nothing of the file is left. Files without a
+name on the disk hold what is larger than the memory, in the same way.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import math
 import mmap
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,12 +38,25 @@ class HostMemory:
 
     Args:
         file: Descriptor of the file that holds them. Only this process uses it. None for no file.
+        disk: The files on the disk; by default this process makes its own when it needs them.
     """
 
-    def __init__(self, file: int | None = None) -> None:
+    def __init__(self, file: int | None = None, disk: HostDisk | None = None) -> None:
         self._file = file
+        self._disk = disk
         self._end = 0
         self._threads = threading.Lock()
+
+    @property
+    def disk(self) -> HostDisk:
+        """Arrays in a file on the disk.
+
+        Raises:
+            OSError: The folder for temporary files takes no file.
+        """
+        if self._disk is None:
+            self._disk = HostDisk(*_unnamed_files())
+        return self._disk
 
     @classmethod
     def join(cls, exchange: Callable[[str], list[str]]) -> HostMemory:
@@ -56,13 +71,22 @@ class HostMemory:
         except (AttributeError, OSError):  # not Linux, or a system that forbids it
             exchange("null")
             return cls()
+        on_disk: tuple[int, ...]
+        try:
+            on_disk = _unnamed_files()
+        except OSError:  # an error only for the job that needs the disk
+            on_disk = ()
+        own.append([[one, os.fstat(one).st_ino] for one in on_disk])
         workers = [json.loads(text) for text in exchange(json.dumps(own))]
         first = next(worker for worker in workers if worker and worker[0] == own[0])
         if first == own:
-            return cls(file)
-        os.close(file)
+            return cls(file, HostDisk(*on_disk) if on_disk else None)
+        for one in (file, *on_disk):
+            os.close(one)
         try:
-            return cls(_open(*first[1:]))
+            _, pid, *of_memory, of_disk = first
+            disk = HostDisk(*(_open(pid, *one) for one in of_disk)) if of_disk else None
+            return cls(_open(pid, *of_memory), disk)
         except OSError as error:
             _not_shared(error)
             return cls()
@@ -94,6 +118,9 @@ class HostMemory:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
+    def _not_mapped(self, error: OSError) -> None:
+        _not_shared(error)
+
     def _map(self, size: int) -> mmap.mmap | None:
         assert self._file is not None
         start = self._end
@@ -105,13 +132,82 @@ class HostMemory:
                     os.posix_fallocate(self._file, start, size)
             memory = mmap.mmap(self._file, size, offset=start)
         except OSError as error:
-            _not_shared(error)
+            self._not_mapped(error)
             # Later arrays would not be at the same places as in the other workers.
             os.close(self._file)
             self._file = None
             return None
         self._end = -(-end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         return memory
+
+
+class HostDisk(HostMemory):
+    """Arrays of zeros in a file on the disk, and bytes of any length in another file.
+
+    The files are in the folder of the environment variable TMPDIR; else in /var/tmp, which is on a disk where
+    /tmp may be in memory.
+
+    Args:
+        file: Descriptor of the file for arrays. Only this process uses it.
+        heap: Descriptor of the file for bytes.
+    """
+
+    def __init__(self, file: int, heap: int) -> None:
+        super().__init__(file)
+        self._heap = heap
+        self._refused = OSError()
+
+    @property
+    def disk(self) -> HostDisk:
+        """This object."""
+        return self
+
+    def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
+        """Make arrays of these shapes and types.
+
+        Raises:
+            OSError: The disk has not enough space.
+        """
+        made = super().arrays(parts)
+        if self._file is None:
+            raise self._refused
+        return made
+
+    def put(self, values: Sequence[bytes]) -> np.ndarray[Any, Any]:
+        """Store bytes. Returns the position and the length of each, an int64 array of shape (values, 2)."""
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        with self.lock():
+            start = os.fstat(self._heap).st_size
+            written, data = 0, memoryview(b"".join(values))
+            while written < len(data):
+                written += os.pwrite(self._heap, data[written:], start + written)
+        return np.stack([start + np.cumsum(lengths) - lengths, lengths], axis=1)
+
+    def get(self, extents: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the bytes with these positions and lengths, as an array of objects."""
+        found = np.empty(len(extents), object)
+        found[:] = [os.pread(self._heap, length, start) for start, length in extents.tolist()]
+        return found
+
+    def _not_mapped(self, error: OSError) -> None:
+        self._refused = error
+
+    def _map(self, size: int) -> mmap.mmap | None:
+        memory = super()._map(size)
+        if memory is not None and hasattr(mmap, "MADV_RANDOM"):
+            memory.madvise(mmap.MADV_RANDOM)  # rows are read in random order
+        return memory
+
+
+def _unnamed_files() -> tuple[int, int]:
+    """Make two empty files on the disk that no folder has."""
+    folder = os.environ.get("TMPDIR") or ("/var/tmp" if os.path.isdir("/var/tmp") else None)
+
+    def one() -> int:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            return os.dup(file.fileno())
+
+    return one(), one()
 
 
 def _host() -> str:

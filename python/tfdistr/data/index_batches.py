@@ -34,12 +34,14 @@ class Indexed:
         batch: Returns the batch of an int64 vector of indices, in a graph.
         take: Returns the same batch in NumPy arrays, for a NumPy vector; None if this is not possible.
         parallel: Whether ``batch`` takes so long that several calls should run at the same time.
+        ahead: Whether ``take`` takes so long that a loop should not wait for it.
     """
 
     examples: int
     batch: Callable[[tf.Tensor], Any]
     take: Callable[[Array], Any] | None
     parallel: bool = False
+    ahead: bool = False
 
 
 class Batches:
@@ -50,17 +52,20 @@ class Batches:
         order: The order of the examples.
         shares: Number of shares of a batch; see ``bounds``.
         own: The share, or the shares, of this worker.
+        ahead: Whether a loop should rather read the dataset of the same batches, which reads ahead.
     """
 
-    def __init__(self, take: Callable[[Array], Any], order: Order, shares: int, own: Own) -> None:
-        self._take, self._order = take, order
+    def __init__(
+        self, take: Callable[[Array], Any], order: Order, shares: int, own: Own, *, ahead: bool = False
+    ) -> None:
+        self._take, self._order, self.ahead = take, order, ahead
         self._shares, self._own = shares, own
         # The indices of some steps, from step `_first` on.
         self._first, self._indices = 0, np.empty((0, 0), np.int64)
 
     def share(self, shares: int, own: Own) -> Batches:
         """Return the batches of another worker."""
-        return Batches(self._take, self._order, shares, own)
+        return Batches(self._take, self._order, shares, own, ahead=self.ahead)
 
     @property
     def never_empty(self) -> bool:
@@ -81,6 +86,10 @@ class Batches:
         """Return the number of rows of global batch ``step``, for all workers together."""
         before = step % self._order.batches * self._order.batch_size
         return min(self._order.batch_size, self._order.examples - before)
+
+    def rows_in_graph(self, step: tf.Tensor) -> tf.Tensor:
+        """Return the result of ``rows`` as a float32 scalar, for a scalar int64 tensor."""
+        return tf.cast(self._order.rows(step), tf.float32)
 
     def batch(self, step: int) -> Any:
         """Return this worker's rows of global batch ``step``, counted over all epochs. There may be none."""

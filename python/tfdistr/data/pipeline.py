@@ -23,6 +23,7 @@ from tfdistr.data import stream
 from tfdistr.data.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
 from tfdistr.data.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
 from tfdistr.data.fed_batches import FedBatches, fed_batches
+from tfdistr.data.file_examples import of_files
 from tfdistr.data.host_cache import HostMemory
 from tfdistr.data.index_batches import Batches, Indexed, of_arrays, of_lookup
 from tfdistr.data.random_access import batched, is_ragged, lookup
@@ -30,6 +31,7 @@ from tfdistr.data.shard import check_order, distribute_batches, mark_share, rows
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.data.tfds_records import of_prepared
 from tfdistr.datasets import Dataset
+from tfdistr.datasets.formats.described import FileDataset
 from tfdistr.errors import ArgumentError, DataShardError
 
 log = logging.getLogger("tfdistr")
@@ -102,6 +104,9 @@ def _make_data(
     source: Source, context: WorkerContext, steps: int | None, name: str, memory: HostMemory | None
 ) -> WorkerData:
     if isinstance(source, Dataset):
+        if isinstance(source, FileDataset):
+            found = of_files(source, memory or HostMemory(), shuffle=context.shuffle)
+            return _by_index(found, context, steps, name=name)
         if source.name == "digits" and source.fits_in_memory():
             source = _examples_of(source)  # 130 kB: each worker may have a copy
         elif prepared := of_prepared(source, memory or HostMemory()):
@@ -135,7 +140,7 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
     batches = tf.data.Dataset.counter(reading_of(context).start).map(
         batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
     )
-    arrays = Batches(found.take, order, *context.place) if found.take else None
+    arrays = Batches(found.take, order, *context.place, ahead=found.ahead) if found.take else None
     return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches, arrays)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr._utils.describe import describe
+from tfdistr.data.arrow_tables import column_of, is_table, refuse_dataset
 from tfdistr.data.batch_objects import GivenBatches, GivenDataset, is_py_dataset
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
@@ -86,7 +87,7 @@ def describe_source(source: Any) -> int | str | None:
         case Arrays():
             return source.examples
         case Dataset():
-            return f"the data set {source.name!r}, split {source.split!r}"
+            return source.identity
         case GivenDataset():
             return "a tf.data.Dataset"
         case GivenBatches():
@@ -98,7 +99,7 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
     """Check the data of the user and bring it into one of three forms.
 
     Args:
-        x: Arrays (nested in tuples, lists or dictionaries), a data frame, the result of
+        x: Arrays (nested in tuples, lists or dictionaries), a data frame, a table of Arrow, the result of
             ``load_dataset()``, a ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function.
         y: Arrays of targets; None unless ``x`` is arrays.
         sample_weight: One weight for each example; None unless ``x`` is arrays.
@@ -140,9 +141,12 @@ class Columns:
 
 
 def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
-    """The columns of a data frame of pandas or R; None for other values."""
+    """The columns of a data frame of pandas or R, or of a table of Arrow; None for other values."""
     if isinstance(value, Columns):
         return value.columns
+    if is_table(value):
+        check_names(value.schema.names, name)
+        return {column: column_of(value, column, name) for column in value.schema.names}
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
         names = [str(column) for column in value.columns]
         check_names(names, name)
@@ -220,6 +224,7 @@ def as_arrays(value: Any, name: str) -> Tree:
         return {key: as_arrays(part, name) for key, part in value.items()}
     if isinstance(value, tuple | list) and not _is_scalars(value):
         return tuple(as_arrays(part, name) for part in value)
+    refuse_dataset(value, name)
     try:
         array = np.asarray(value, object if _is_of_objects(value) else None)
     except (TypeError, ValueError) as error:  # bytes that are not text, among text; a part that is no array

@@ -1,4 +1,4 @@
-"""Data sets by name: the data set of this package, and the data sets of TensorFlow Datasets."""
+"""Data sets by name: that of this package, those of files of a format, and those of TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 #: A data set whose decoded examples take at most this many bytes is held in memory.
 IN_MEMORY_BYTES = 512 * 1024 * 1024
+
+_OF_TABLES = ("files", "features", "target", "fill", "matrix")
+#: The formats of files, and the arguments of load_dataset() that each has.
+FORMATS = {
+    "parquet": _OF_TABLES,
+    "csv": (*_OF_TABLES, "delimiter"),
+    "arrow": _OF_TABLES,
+    "image_folder": ("files", "image_size", "color_mode"),
+    "tfrecord": ("files", "features", "target"),
+    "arrayrecord": ("files", "features", "target"),
+}
 
 # digits: the first 1,437 images (four fifths) are for training.
 _DIGITS_SPLITS = {"all": slice(None), "train": slice(0, 1437), "test": slice(1437, None)}
@@ -36,6 +47,11 @@ class Dataset:
     split: str = "train"
     data_dir: str | None = None
     supervised: bool = True
+
+    @property
+    def identity(self) -> str:
+        """What the same data is on all machines and in both languages."""
+        return f"the data set {self.name!r}, split {self.split!r}"
 
     def arrays(self) -> Any:
         """Return all examples as NumPy arrays: ``(x, y)``, or a dictionary if not ``supervised``.
@@ -112,26 +128,59 @@ class Dataset:
 
 
 def load_dataset(
-    name: str, split: str = "train", *, data_dir: str | None = None, supervised: bool = True
+    name: str,
+    split: str = "train",
+    *,
+    data_dir: str | None = None,
+    supervised: bool = True,
+    files: Any = None,
+    features: Any = None,
+    target: Any = None,
+    fill: Any = None,
+    matrix: bool | None = None,
+    delimiter: str | None = None,
+    image_size: Any = None,
+    color_mode: str | None = None,
 ) -> Dataset:
     """Describe a data set by name.
 
-    The description is for ``distributed_fit()``. Every worker opens the data set itself.
+    The description is for ``distributed_fit()``. Every worker opens the data set itself, and reads the
+    examples that it uses.
 
     Args:
-        name: "digits" (1,797 images of 8 × 8 pixels, part of this package), or the name of a data set
-            of TensorFlow Datasets that is prepared in ``data_dir``.
+        name: "digits" (1,797 images of 8 × 8 pixels, part of this package); or the format of the files that
+            ``files`` names: "parquet", "csv", "arrow", "image_folder", "tfrecord" or "arrayrecord"; or the
+            name of a data set of TensorFlow Datasets that is prepared in ``data_dir``.
         split: "train", "test" or "all" of "digits"; any split or slice that TensorFlow Datasets
-            knows, such as "train[:10%]", of other data sets.
+            knows, such as "train[:10%]", of other data sets. Files have no splits.
         data_dir: Folder of the prepared data sets; by default the folder of TensorFlow Datasets.
         supervised: Whether examples are pairs (input, label); otherwise they are dictionaries of all
-            features.
+            features. Of files, ``target`` says this.
+        files: A path, a pattern such as "part-*.parquet", a folder, or a list of them. The files of a
+            pattern and of a folder are sorted by name. All workers must have them at the same path. Of
+            "image_folder": a folder that has a folder of images for each class.
+        features: Of tables: names of the columns of ``x``; by default all but ``target``. If all are numbers,
+            ``x`` is a matrix, as for a data frame. Otherwise it is a dictionary of columns. Of records: a
+            dictionary that has for each feature of a ``tf.train.Example`` a ``tf.io.FixedLenFeature``, a
+            dictionary with "shape", "dtype" ("float32", "int64" or "string") and perhaps "default", or only
+            the dtype.
+        target: Name of the column or feature of ``y``, or a list of names; None for examples without ``y``.
+        fill: Of tables: the value in the place of missing values, or a dictionary with a value for each
+            column that may have some. By default a missing value is an error. NaN is a number.
+        matrix: Of tables: whether several columns become one array; by default only if all are numbers.
+        delimiter: Of "csv": the character between two values; by default ",".
+        image_size: Of "image_folder": height and width to which images are resized, as
+            ``keras.utils.image_dataset_from_directory()`` does, to float32 numbers from 0 to 255. By default
+            images have the type uint8, and must have one size.
+        color_mode: Of "image_folder": "rgb" (the default), "grayscale" or "rgba".
 
     Returns:
         A ``Dataset`` with ``.dataset()`` (a ``tf.data.Dataset``) and ``.arrays()``.
 
     Raises:
-        ArgumentError: There is no such data set or split.
+        ArgumentError: There is no such data set, split, file or column; or a file is damaged, its columns
+            have other types than those of the first file, or a value is missing; or a package is missing
+            that reads the format.
 
     Example:
         >>> digits = tfdistr.load_dataset("digits")
@@ -148,12 +197,35 @@ def load_dataset(
         )
     flag("supervised", supervised)
     optional_path("data_dir", data_dir)
+    of_files = {
+        "files": files, "features": features, "target": target, "fill": fill, "matrix": matrix,
+        "delimiter": delimiter, "image_size": image_size, "color_mode": color_mode,
+    }  # fmt: skip
+    given = {key: value for key, value in of_files.items() if value is not None}
+    others = {"split": split != "train", "data_dir": data_dir is not None, "supervised": not supervised}
+    if name in FORMATS:
+        _refuse_others(name, [*(key for key, value in others.items() if value), *given], FORMATS[name])
+        from tfdistr.datasets.formats.described import describe_files
+
+        return describe_files(name, **given)
+    _refuse_others(name, list(given), tuple(others))
     if name == "digits":
         one_of("split", split, tuple(_DIGITS_SPLITS))
         return Dataset(name, split, None, supervised)
     described = Dataset(name, split, None if data_dir is None else str(data_dir), supervised)
     _check_prepared(described)
     return described
+
+
+def _refuse_others(name: str, given: list[str], taken: tuple[str, ...]) -> None:
+    """Refuse an argument of another kind of data set."""
+    found = next((argument for argument in given if argument not in taken), None)
+    if found is not None:
+        raise ArgumentError(
+            f"The data set {name!r} has no argument `{found}`.",
+            received=f"`{found}`",
+            fix=f"Leave it out. The arguments of {name!r} are {', '.join(f'`{one}`' for one in taken)}.",
+        )
 
 
 def _check_prepared(described: Dataset) -> None:

@@ -57,8 +57,11 @@ class Steps:
         # Without a known end, from a generator, or in eager mode, Python handles each batch.
         self._each_alone = data.steps is None or model.run_eagerly or isinstance(data.dataset, FedBatches)
         self._at_a_time = 0
-        if data.arrays and not self._each_alone:
+        if data.arrays and not data.arrays.ahead and not self._each_alone:
             self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
+        # Known rows weigh the loss, and unknown rows the gradients, which rounds in another way. So what is
+        # read ahead has known rows, too: its results are the bits of arrays.
+        self._known = data.arrays if data.arrays and data.arrays.ahead and not self._each_alone else None
         strategy, extended = model.distribute_strategy, extended_of(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
         alone = extended is None or extended.collectives is None
@@ -102,7 +105,8 @@ class Steps:
             return count, self._gathered(count)
         self._iterator = self._iterator or iter(self._data.dataset)
         if not self._each_alone:
-            return count, _whole(self._of_iterator, self._iterator, tf.constant(count))
+            first = tf.constant(self._next, tf.int64)
+            return count, _whole(self._of_iterator, self._iterator, tf.constant(count), first)
         outputs = None
         for made in range(count):
             batch = next(self._iterator, None)
@@ -132,11 +136,15 @@ class Steps:
         count = tf.shape(tf.nest.flatten(stack)[0])[0]
         return self._loop(count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows))
 
-    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor) -> Any:
-        return self._loop(count, lambda i: (iterator.get_next(),))
+    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> Any:
+        known = self._known
+        if known is None:
+            return self._loop(count, lambda i: (iterator.get_next(),))
+        rows = lambda i: known.rows_in_graph(first + tf.cast(i, tf.int64))  # noqa: E731
+        return self._loop(count, lambda i: (iterator.get_next(), rows(i)))
 
     def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
-        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time else []
+        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known else []
         one = self._one.get_concrete_function(self._spec, *known)
         form = one.structured_outputs
         nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)

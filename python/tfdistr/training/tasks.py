@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.data.file_examples import refused_files
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.evaluate import evaluate_job
 from tfdistr.training.job import Job
@@ -35,11 +36,11 @@ def run_task(
 
     Raises:
         JobStoppedError: The job was told to end, and has saved a checkpoint.
-        ArgumentError: The model function or the callbacks are not valid.
+        ArgumentError: The model function or the callbacks are not valid, or a file of the data is damaged.
         DataShardError: The data cannot be split over the workers.
         StepTimeoutError: This worker has made no step for too long.
     """
-    with Watchdog(job.step_timeout, strategy):
+    with Watchdog(job.step_timeout, strategy), refused_files():
         if job.task == "evaluate":
             return evaluate_job(job, strategy)
         if job.task == "predict":

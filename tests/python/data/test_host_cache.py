@@ -219,8 +219,8 @@ def test_a_worker_on_another_host_has_memory_of_its_own(caplog):
 def test_a_file_that_is_gone(caplog):
     texts: list[str] = []
     HostMemory.join(lambda text: texts.append(text) or [text])
-    host, _, file, number = json.loads(texts[0])
-    gone = json.dumps([host, os.getpid(), file, number + 1])
+    host, _, file, number, disk = json.loads(texts[0])
+    gone = json.dumps([host, os.getpid(), file, number + 1, disk])
     memory = HostMemory.join(lambda own: [gone, own])
     (array,) = memory.arrays([((4,), np.dtype(np.int64))])
     assert array.flags.owndata

@@ -1,0 +1,102 @@
+"""Examples of data sets in files by index: which way of reading fits a data set, and its batches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr.data.decoded_blocks import RecentBlocks, Store
+from tfdistr.data.host_cache import HostMemory
+from tfdistr.data.index_batches import Indexed
+from tfdistr.datasets.formats.blocks import Array, Blocks, Single, leaves_of
+from tfdistr.datasets.formats.described import FileDataset, pack
+from tfdistr.errors import ArgumentError
+
+log = logging.getLogger("tfdistr")
+
+Take = Callable[[Array], list[Array]]
+
+# What a file that was read in TensorFlow's threads was refused for, since the last look.
+_refused: list[ArgumentError] = []
+
+
+def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
+    """Return the examples of a data set in files.
+
+    Args:
+        described: The data set.
+        memory: The memory of the host.
+        shuffle: Whether the examples are read in random order.
+
+    Raises:
+        ArgumentError: A file has changed or is damaged.
+    """
+    source = described.open()
+    leaves, structure = leaves_of(source.structure), source.structure
+    in_memory = described.fits_in_memory(source)
+    take, how = _reader(source, described.name, memory, shuffle, in_memory)
+    log.info("load_dataset(%r): %d files, %s", described.name, len(described.files), how)
+    kinds = [tf.as_dtype(leaf.kind) for leaf in leaves]
+
+    @functools.wraps(take)
+    def noted(indices: Array) -> list[Array]:
+        try:
+            return take(indices)
+        except ArgumentError as error:
+            _refused.append(error)
+            raise
+
+    def batch(indices: tf.Tensor) -> Any:
+        parts = tf.numpy_function(noted, [indices], kinds, stateful=False)
+        for part, leaf in zip(parts, leaves, strict=True):
+            part.set_shape((None, *leaf.shape))
+        return pack(structure, iter(parts))
+
+    def in_arrays(indices: Array) -> Any:
+        return pack(structure, iter(take(indices)))
+
+    # What is in memory is gathered on the thread of the loop. All else is read during the steps before.
+    return Indexed(len(source), batch, in_arrays, parallel=not in_memory, ahead=not in_memory)
+
+
+def _reader(
+    source: Blocks, name: str, memory: HostMemory, shuffle: bool, in_memory: bool
+) -> tuple[Take, str]:
+    if in_memory:
+        return Store(source, memory).take, "decoded into memory"
+    if isinstance(source, Single):
+        return source.take, "by index"
+    if not shuffle and not source.only_once:
+        return RecentBlocks(source).take, "in the order of the files"
+    try:
+        return Store(source, memory.disk).take, "decoded into a file on the disk"
+    except OSError as error:
+        if source.only_once:
+            raise ArgumentError(
+                f"The decoded examples of load_dataset({name!r}) must have a place on the disk.",
+                received=str(error),
+                fix="Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
+            ) from error
+        log.warning(
+            "The decoded examples of load_dataset(%r) have no place on the disk, so that each shuffled batch "
+            "decodes whole blocks of the files, which is slow: %s. Set the environment variable TMPDIR to a "
+            "folder with more space.", name, error,
+        )  # fmt: skip
+    return RecentBlocks(source).take, "block by block"
+
+
+@contextlib.contextmanager
+def refused_files() -> Iterator[None]:
+    """Raise the error for a file in the place of TensorFlow's error, which has it as a text only."""
+    _refused.clear()
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if _refused:
+            raise _refused[0] from error
+        raise

@@ -1,0 +1,66 @@
+"""ArrayRecord files, which give a record by its number. The package array_record reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfdistr._utils.optional_imports import array_record
+from tfdistr.datasets.formats.examples import Examples
+from tfdistr.datasets.formats.paths import open_all
+from tfdistr.datasets.formats.said import said
+from tfdistr.errors import ArgumentError
+
+
+class ArrayRecordExamples(Examples):
+    """The examples of ArrayRecord files.
+
+    Args:
+        files: The paths.
+        sizes: The sizes of the files, if they were described before; else an empty sequence.
+        features: The features of an example.
+        target: The names of the features of ``y``.
+
+    Raises:
+        ArgumentError: A file has changed or is damaged, or array_record is not installed.
+    """
+
+    def __init__(
+        self, files: Sequence[str], sizes: Sequence[int], features: dict[str, dict[str, Any]], target: Any
+    ) -> None:
+        opened = open_all(files, sizes)
+        self._readers = [_open(path) for path in files]
+        self._lock = threading.Lock()
+        super().__init__(opened, [reader.num_records() for reader in self._readers], features, target)
+
+    def records(self, file: int, numbers: Sequence[int]) -> Sequence[bytes]:
+        """Return records of a file."""
+        with self._lock:
+            try:
+                found: Sequence[bytes] = self._readers[file].read(list(numbers))
+            except (RuntimeError, IndexError, ValueError) as error:
+                raise _damaged(
+                    f"{self._files[file].path}, records {list(numbers)[:5]}: {said(error)}"
+                ) from error
+        return found
+
+
+def _open(path: str) -> Any:
+    reader = array_record('load_dataset("arrayrecord")').ArrayRecordReader(path)
+    if not reader.ok():
+        raise _damaged(f"{path}, which has no list of its records at its end")
+    return reader
+
+
+def _damaged(received: str) -> ArgumentError:
+    return ArgumentError(
+        "`files` must be whole ArrayRecord files.",
+        received=received,
+        fix="Write the file again, or leave it out.",
+    )
+
+
+def open_arrayrecord(files: Any, sizes: Any, options: Mapping[str, Any]) -> ArrayRecordExamples:
+    """Open the files that are described."""
+    return ArrayRecordExamples(files, sizes, **options)

@@ -1,0 +1,108 @@
+"""The files of a data set: their names, and whether they are still as they were."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfdistr.errors import ArgumentError
+
+_MAGIC = frozenset("*?[")
+
+
+def find_files(files: Any, endings: Sequence[str]) -> tuple[str, ...]:
+    """Return the absolute paths of files, in the order of the examples.
+
+    Args:
+        files: A path, a pattern such as "part-*.parquet", a folder, or a list of them. The files of a pattern
+            and of a folder are sorted by name.
+        endings: The endings of the files of a folder.
+
+    Raises:
+        ArgumentError: There is no such file, or a folder or a pattern has none.
+    """
+    given = list(files) if isinstance(files, list | tuple) else [files]
+    if not given or not all(isinstance(one, str | os.PathLike) and os.fspath(one) for one in given):
+        raise ArgumentError(
+            "`files` must be a path, a pattern, or a list of them.",
+            received=repr(files),
+            fix=f'Pass files="data/*{endings[0]}", for example.',
+        )
+    return tuple(os.path.abspath(path) for one in given for path in _files_of(os.fspath(one), endings))
+
+
+def _files_of(path: str, endings: Sequence[str]) -> list[str]:
+    if os.path.isfile(path):  # also where its name has a "["
+        return [path]
+    if os.path.isdir(path):
+        names = (name for name in os.listdir(path) if name.endswith(tuple(endings)) and name[0] not in "._")
+        found = [os.path.join(path, name) for name in sorted(names)]
+        missing = f"the folder {path!r}, without a file of this kind"
+    else:
+        found = sorted(one for one in glob.glob(path, recursive=True) if os.path.isfile(one))
+        missing = (
+            f"{path!r}, which matches no file" if _MAGIC & set(path) else f"{path!r}, which is not there"
+        )
+    if not found:
+        raise ArgumentError(
+            "`files` must name at least one file that exists.",
+            received=missing,
+            fix=f"Check the path. A folder must have files that end in {' or '.join(endings)}.",
+        )
+    return found
+
+
+def sizes_of(files: Sequence[str]) -> tuple[int, ...]:
+    """Return the sizes of files in bytes."""
+    return tuple(File(path).size for path in files)
+
+
+def open_all(files: Sequence[str], sizes: Sequence[int]) -> list[File]:
+    """Look at files. Their sizes are empty, or those that were described before.
+
+    Raises:
+        ArgumentError: A file is gone, or has another size.
+    """
+    known: Sequence[int | None] = sizes or [None] * len(files)
+    return [File(path, size) for path, size in zip(files, known, strict=True)]
+
+
+class File:
+    """A file that must not change while it is read.
+
+    Args:
+        path: Its path.
+        size: Its size in bytes when the data set was described, if that is known.
+
+    Raises:
+        ArgumentError: The file is gone, or has another size.
+    """
+
+    def __init__(self, path: str, size: int | None = None) -> None:
+        self.path = path
+        self._state = self._look()
+        self.size = self._state[0]
+        if size not in (None, self.size):
+            raise self._changed(f"{path}, which has {self.size} bytes, and had {size}")
+
+    def check(self) -> None:
+        """Raise the error if the file has changed."""
+        if self._look() != self._state:
+            raise self._changed(f"{self.path}, which was written again")
+
+    def _look(self) -> tuple[int, int, int]:
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise self._changed(f"{self.path}, which is gone ({error.strerror})") from error
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    @staticmethod
+    def _changed(received: str) -> ArgumentError:
+        return ArgumentError(
+            "The files of a data set must stay as they are while they are read.",
+            received=received,
+            fix="Write other files beside them, and start again.",
+        )

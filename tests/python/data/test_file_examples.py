@@ -1,0 +1,263 @@
+"""Data sets in files: the batches are those of the same examples in arrays."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from file_sets import EXAMPLES, SETS, FileSet, parquet_mixed, parquet_numbers
+from slow import mostly_slow
+
+from tfdistr import datasets
+from tfdistr.data import decoded_blocks
+from tfdistr.data.context import WorkerContext
+from tfdistr.data.decoded_blocks import RecentBlocks, Store
+from tfdistr.data.file_examples import refused_files
+from tfdistr.data.host_cache import HostDisk, HostMemory
+from tfdistr.data.pipeline import make_data
+from tfdistr.data.source import make_source
+from tfdistr.errors import ArgumentError, TfdistrWarning
+
+BATCH = 16
+
+
+@pytest.fixture(params=SETS)
+def files(request, tmp_path) -> FileSet:
+    return SETS[request.param](tmp_path)
+
+
+def batches(source: Any, steps: int, start: int = 0, workers: int = 1, index: int = 0, **more: Any) -> list:
+    context = WorkerContext(workers, index, BATCH, **{"seed": 3} | more)
+    return list(make_data(source, context, start=start).dataset.take(steps))
+
+
+def assert_same(some: list[Any], others: list[Any]) -> None:
+    assert len(some) == len(others) > 0
+    for one, other in zip(some, others, strict=True):
+        tf.nest.assert_same_structure(one, other)
+        for part, expected in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+            assert part.dtype == expected.dtype
+            np.testing.assert_array_equal(part.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_batches_are_those_of_arrays(files, shuffle, in_memory, monkeypatch):
+    """Of each of two workers, over two passes with a short last batch."""
+    if not in_memory:
+        monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    arrays, described = make_source(*files.arrays), files.described()
+    for index in range(2):
+        place = {"workers": 2, "index": index, "shuffle": shuffle}
+        assert_same(batches(described, 14, **place), batches(arrays, 14, **place))
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_batches_in_arrays_are_those_of_the_dataset(tmp_path, in_memory, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1 << 20 if in_memory else 1)
+    data = make_data(parquet_numbers(tmp_path).described(), WorkerContext(2, 1, BATCH, seed=3))
+    assert data.arrays.ahead is not in_memory, "a loop does not wait for the disk"
+    assert data.arrays.share(3, 0).ahead is not in_memory
+    for step, batch in enumerate(data.dataset.take(8)):
+        assert_same([tf.nest.map_structure(tf.constant, data.arrays.batch(step))], [batch])
+
+
+@pytest.mark.parametrize("start", mostly_slow([1, 6, 1000], quick=[6]))
+def test_batches_begin_at_any_step(files, start, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    assert_same(batches(files.described(), 5, start), batches(make_source(*files.arrays), 5, start))
+
+
+@pytest.mark.parametrize("workers", mostly_slow([1, 3, 5], quick=[3]))
+def test_the_workers_have_each_example_once(files, workers, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    expected = batches(make_source(*files.arrays), 7)
+    parts = [batches(files.described(), 7, workers=workers, index=index) for index in range(workers)]
+    for step, whole in enumerate(expected):
+        own = [tf.nest.flatten(part[step]) for part in parts]
+        for leaf, array in enumerate(tf.nest.flatten(whole)):
+            np.testing.assert_array_equal(np.concatenate([one[leaf] for one in own]), array)
+
+
+def test_virtual_workers_have_the_batches_of_arrays(files):
+    place = {"virtual_workers": (range(1, 3), 4)}
+    assert_same(batches(files.described(), 7, **place), batches(make_source(*files.arrays), 7, **place))
+
+
+def test_arrays_and_dataset_have_the_examples_in_order(files):
+    described = files.described()
+    assert_same(
+        list(described.dataset().batch(EXAMPLES)), batches_of(tf.nest.map_structure(as_floatx, files.arrays))
+    )
+    made = tf.nest.flatten(described.arrays())
+    for part, expected in zip(made, tf.nest.flatten(files.arrays), strict=True):
+        np.testing.assert_array_equal(part, as_floatx(expected))
+
+
+def batches_of(arrays: Any) -> list[Any]:
+    return list(tf.data.Dataset.from_tensor_slices(arrays).batch(EXAMPLES))
+
+
+def as_floatx(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+# --- Which blocks are decoded
+
+
+class Counted:
+    """Notes which blocks are decoded."""
+
+    def __init__(self, source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.blocks: list[int] = []
+        pieces = source.pieces
+
+        def noted(block: int) -> Any:
+            self.blocks.append(block)
+            return pieces(block)
+
+        monkeypatch.setattr(source, "pieces", noted)
+
+
+def test_a_pass_in_order_decodes_each_block_once(tmp_path, monkeypatch):
+    source = parquet_mixed(tmp_path).described().open()
+    counted = Counted(source, monkeypatch)
+    monkeypatch.setattr(decoded_blocks, "CACHE_BYTES", 1)
+    recent = RecentBlocks(source)
+    for first in range(0, EXAMPLES, BATCH):
+        recent.take(np.arange(first, min(first + BATCH, EXAMPLES)))
+    assert counted.blocks == list(range(len(source.ends)))
+    recent.take(np.array([0]))
+    assert counted.blocks[-1] == 0, "only the last blocks are kept"
+
+
+def test_rows_of_recent_blocks_stay_within_the_memory(tmp_path, monkeypatch):
+    source = parquet_mixed(tmp_path).described().open()
+    counted = Counted(source, monkeypatch)
+    recent = RecentBlocks(source)
+    for _ in range(3):
+        recent.take(np.arange(EXAMPLES))
+    assert len(counted.blocks) == len(source.ends), "all of them are below the limit"
+
+
+@pytest.mark.parametrize("make", [parquet_numbers, parquet_mixed])
+def test_a_store_decodes_each_block_once_when_it_is_needed(make, tmp_path, monkeypatch):
+    described = make(tmp_path).described()
+    source = described.open()
+    counted = Counted(source, monkeypatch)
+    store = Store(source, HostMemory().disk)
+    store.take(np.array([41, 0]))
+    assert sorted(counted.blocks) == [0, 4]
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(EXAMPLES)
+        in_order = RecentBlocks(described.open()).take(np.arange(EXAMPLES))
+        expected = [array[order] for array in in_order]
+        for part, array in zip(store.take(order), expected, strict=True):
+            np.testing.assert_array_equal(part, array)
+    assert sorted(counted.blocks) == list(range(len(source.ends)))
+
+
+def test_workers_of_a_host_share_what_is_decoded(tmp_path, monkeypatch):
+    described = parquet_mixed(tmp_path).described()
+    texts: list[str] = []
+    HostMemory.join(lambda text: texts.append(text) or [text])
+    one, other = (HostMemory.join(lambda own: [*texts, own]) for _ in range(2))
+    sources = [described.open() for _ in range(2)]
+    counts = [Counted(source, monkeypatch) for source in sources]
+    stores = [Store(source, memory.disk) for source, memory in zip(sources, (one, other), strict=True)]
+    first = stores[0].take(np.arange(60))
+    second = stores[1].take(np.arange(EXAMPLES))
+    for part, again in zip(first, second, strict=True):
+        np.testing.assert_array_equal(part, again[:60])
+    assert sorted([*counts[0].blocks, *counts[1].blocks]) == list(range(len(sources[0].ends)))
+
+
+def test_a_disk_without_space(tmp_path, monkeypatch, caplog):
+    files = parquet_numbers(tmp_path)
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.warns(TfdistrWarning, match="no place on the disk"):
+        found = batches(files.described(), 7)
+    assert_same(found, batches(make_source(*files.arrays), 7))
+    assert caplog.messages == [
+        "The decoded examples of load_dataset('parquet') have no place on the disk, so that each shuffled "
+        "batch decodes whole blocks of the files, which is slow: [Errno 28] No space left on device. Set the "
+        "environment variable TMPDIR to a folder with more space."
+    ]
+
+
+def test_text_files_without_space_on_the_disk(tmp_path, monkeypatch):
+    described = SETS["csv"](tmp_path).described()
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no folder"))
+    with pytest.raises(ArgumentError) as caught:
+        batches(described, 1, shuffle=False)
+    assert str(caught.value).splitlines() == [
+        "The decoded examples of load_dataset('csv') must have a place on the disk.",
+        f"Received: {caught.value.received}",
+        "Fix: Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
+    ]
+    assert caught.value.received.startswith(f"[Errno 2] No such file or directory: '{tmp_path}/no folder")
+
+
+def test_the_disk_has_nothing_after_its_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    disk = HostMemory().disk
+    assert isinstance(disk, HostDisk)
+    assert disk.disk is disk
+    (array,) = disk.arrays([((1000,), np.dtype(np.float64))])
+    array[:] = 1
+    extents = disk.put([b"one", b"", b"three"])
+    assert disk.get(extents[::-1]).tolist() == [b"three", b"", b"one"]
+    assert disk.get(disk.put([b"more"])).tolist() == [b"more"]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "limit", "how"),
+    [(True, 1 << 20, "decoded into memory"), (True, 1, "decoded into a file on the disk"),
+     (False, 1, "in the order of the files")],
+)  # fmt: skip
+def test_the_log_says_how_files_are_read(tmp_path, shuffle, limit, how, monkeypatch, caplog):
+    described = parquet_numbers(tmp_path).described()
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", limit)
+    with caplog.at_level(logging.INFO, logger="tfdistr"):
+        make_data(described, WorkerContext(1, 0, BATCH, shuffle=shuffle))
+    assert caplog.messages == [f"load_dataset('parquet'): 3 files, {how}"]
+
+
+# --- Files that change
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
+    """TensorFlow's error has the error for the file only as a text."""
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    described = parquet_numbers(tmp_path).described()
+    data = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset
+    path = Path(described.files[2])
+    os.utime(path, (1, 1))
+    with pytest.raises(ArgumentError) as caught, refused_files():
+        list(data.take(7))
+    assert caught.value.received == f"{path}, which was written again"
+    path.unlink()
+    with pytest.raises(ArgumentError) as caught, refused_files():
+        list(data.take(7))
+    assert str(caught.value).splitlines() == [
+        "The files of a data set must stay as they are while they are read.",
+        f"Received: {path}, which is gone (No such file or directory)",
+        "Fix: Write other files beside them, and start again.",
+    ]
+
+
+def test_other_errors_of_tensorflow_stay_as_they_are():
+    with pytest.raises(tf.errors.InvalidArgumentError), refused_files():
+        tf.io.decode_raw(["a", "bc"], tf.uint8)

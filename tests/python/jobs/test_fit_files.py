@@ -1,0 +1,133 @@
+"""Jobs that train from files: the same bits as from the same examples in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from file_sets import (
+    FileSet,
+    arrayrecord,
+    arrow,
+    csv,
+    parquet_mixed,
+    parquet_numbers,
+    resized_images,
+    tfrecord,
+)
+from resumed import bits
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr import datasets
+from tfdistr.errors import ArgumentError
+
+pytestmark = pytest.mark.timeout(280)
+
+SETS: dict[str, Callable[[Path], FileSet]] = {
+    "parquet": parquet_numbers, "parquet with text": parquet_mixed, "csv": csv, "arrow": arrow,
+    "image_folder": resized_images, "tfrecord": tfrecord, "arrayrecord": arrayrecord,
+}  # fmt: skip
+
+
+class AllColumns(keras.Model):
+    """Takes all columns as numbers: of text, the length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = keras.layers.Dense(5)
+
+    def call(self, inputs: Any) -> Any:
+        parts = [inputs[name] for name in sorted(inputs)] if isinstance(inputs, dict) else [inputs]
+        return self.last(tf.concat([self.as_numbers(part) for part in parts], axis=1) / 100)
+
+    @staticmethod
+    def as_numbers(part: tf.Tensor) -> tf.Tensor:
+        part = tf.strings.length(part) if part.dtype == tf.string else part
+        return tf.reshape(tf.cast(part, tf.float32), [tf.shape(part)[0], int(np.prod(part.shape[1:]))])
+
+
+def model() -> keras.Model:
+    made = AllColumns()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile("adam", loss, metrics=["accuracy"])
+    return made
+
+
+def train(*data: Any, **given: Any) -> tfdistr.FitResult:
+    defaults = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0}
+    return tfdistr.distributed_fit(model, *data, **defaults | given)
+
+
+@pytest.mark.parametrize("in_memory", mostly_slow([True, False], quick=[False]))
+@pytest.mark.parametrize("name", mostly_slow(SETS, quick=["parquet with text"]))
+def test_training_from_files_gives_the_bits_of_arrays(name, in_memory, tmp_path, monkeypatch):
+    if not in_memory:
+        monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    files = SETS[name](tmp_path)
+    described = files.described()
+    from_files = train(described, validation_data=described)
+    from_arrays = train(*files.arrays, validation_data=files.arrays)
+    assert bits(from_files) == bits(from_arrays)
+    assert from_files.evaluate(described) == from_arrays.evaluate(*files.arrays)
+    np.testing.assert_array_equal(from_files.predict(described), from_arrays.predict(files.arrays[0]))
+
+
+@pytest.mark.parametrize("name", mostly_slow(SETS, quick=["parquet with text"]))
+def test_two_workers_give_the_bits_of_arrays(name, tmp_path):
+    files = SETS[name](tmp_path)
+    cluster = tfdistr.local_cluster(2)
+    from_files = train(files.described(), validation_data=files.described(), cluster=cluster)
+    from_arrays = train(*files.arrays, validation_data=files.arrays, cluster=cluster)
+    assert from_files.history == from_arrays.history
+    for part, expected in zip(from_files.model.get_weights(), from_arrays.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(part, expected)
+
+
+class Stops(keras.callbacks.Callback):
+    """Raises an error within an epoch."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 5:
+            raise RuntimeError("within an epoch")
+
+
+@pytest.mark.parametrize("name", mostly_slow(SETS, quick=["parquet with text"]))
+def test_a_run_that_is_resumed_within_an_epoch(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    (tmp_path / "files").mkdir()
+    described = SETS[name](tmp_path / "files").described()
+    with pytest.raises(RuntimeError, match="within an epoch"):
+        train(described, run_dir=tmp_path / "run", checkpoint_every=2, callbacks=[Stops()])
+    resumed = train(described, run_dir=tmp_path / "run", checkpoint_every=2, resume=True)
+    assert bits(resumed) == bits(train(described))
+    other = SETS["arrow" if name == "csv" else "csv"](tmp_path).described()
+    with pytest.raises(ArgumentError) as caught:
+        train(other, run_dir=tmp_path / "run", checkpoint_every=2, resume=True)
+    assert described.identity in str(caught.value)
+
+
+class Removes(keras.callbacks.Callback):
+    """Removes a file as the second epoch begins."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            Path(self.path).unlink()
+
+
+def test_a_file_that_disappears_while_it_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    described = tfrecord(tmp_path).described()
+    path = described.files[0]
+    with pytest.raises(ArgumentError) as caught:
+        train(described, callbacks=[Removes(path)], epochs=3)
+    assert caught.value.received == f"{path}, which is gone (No such file or directory)"
