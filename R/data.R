@@ -79,7 +79,8 @@ print.tfdistr_dataset <- function(x, ...) {
   part <- if (is.null(x$files)) {
     paste("split", dQuote(x$split, FALSE))
   } else {
-    sprintf("%d examples in %s", x$examples, paste(x$files, collapse = ", "))
+    more <- if (length(x$files) > 2L) sprintf("and %d more files", length(x$files) - 2L)
+    sprintf("%d examples in %s", x$examples, paste(c(utils::head(x$files, 2L), more), collapse = ", "))
   }
   cli::cat_line("Data set ", dQuote(x$name, FALSE), ", ", part)
   invisible(x)

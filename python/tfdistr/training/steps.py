@@ -140,8 +140,11 @@ class Steps:
         known = self._known
         if known is None:
             return self._loop(count, lambda i: (iterator.get_next(),))
-        rows = lambda i: known.rows_in_graph(first + tf.cast(i, tf.int64))  # noqa: E731
-        return self._loop(count, lambda i: (iterator.get_next(), rows(i)))
+
+        def arguments(number: tf.Tensor) -> tuple[Any, ...]:
+            return iterator.get_next(), known.rows_in_graph(first + tf.cast(number, tf.int64))
+
+        return self._loop(count, arguments)
 
     def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
         known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known else []

@@ -25,7 +25,7 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr import datasets
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, WorkerFailedError
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -110,6 +110,19 @@ def test_a_run_that_is_resumed_within_an_epoch(name, tmp_path, monkeypatch):
     with pytest.raises(ArgumentError) as caught:
         train(other, run_dir=tmp_path / "run", checkpoint_every=2, resume=True)
     assert described.identity in str(caught.value)
+
+
+@pytest.mark.slow
+def test_workers_that_are_resumed_within_an_epoch(tmp_path):
+    (tmp_path / "files").mkdir()
+    described, cluster = parquet_mixed(tmp_path / "files").described(), tfdistr.local_cluster(2)
+    given = {"run_dir": tmp_path / "run", "checkpoint_every": 2, "cluster": cluster}
+    with pytest.raises(WorkerFailedError, match="within an epoch"):
+        train(described, callbacks=[Stops()], **given)
+    resumed, whole = train(described, resume=True, **given), train(described, cluster=cluster)
+    assert resumed.history == whole.history
+    for part, expected in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(part, expected)
 
 
 class Removes(keras.callbacks.Callback):
