@@ -79,10 +79,10 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert [name for name in names if "/" not in name] == [
         "job.json", "model.npz", "result.json", "run.json", "training.json", "writer",
     ]  # fmt: skip
-    assert [name[12:28] for name in names if name.endswith(".mark")] == [
-        "000003-000000000", "000004-000000000",
-    ]  # fmt: skip
-    assert len([name for name in names if "/" in name]) == 4
+    marks = [name[12:28] for name in names if name.endswith(".mark")]
+    assert marks[-1] == "000004-000000000"  # the one before depends on how fast the uploads are
+    assert len(marks) <= 2
+    assert len([name for name in names if "/" in name]) == 2 * len(marks)
     assert json.loads(store.read("result.json"))["run_dir"] == URL
     for name in names:
         assert b"not-to-be-seen" not in store.read(name)
