@@ -270,4 +270,4 @@ def test_the_schema_refuses_entries_that_say_too_little(entry):
 
 
 def test_functions_without_a_row():
-    assert without_row("python") == {"r_function", "testing.assert_same_fit"}
+    assert without_row("python") == {"kubernetes_manifests", "r_function", "testing.assert_same_fit"}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.errors import ClusterStartError
 from tfdistr.launch import slurm_canceller
 from tfdistr.launch.slurm_programs import ENDED, WAITING, State, ask, state_of, without_ranks
@@ -206,17 +207,20 @@ _FIXES = {
 
 def _submit(arguments: Sequence[str]) -> str:
     """Submit a job, and return its number. A job whose submission is interrupted is cancelled."""
-    process = subprocess.Popen(
-        ["sbatch", "--parsable", *arguments], env=without_ranks(os.environ), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,  # Ctrl-C of a terminal does not reach it
-    )  # fmt: skip
+    process: subprocess.Popen[str] | None = None
     try:
+        with uninterrupted():  # until the process is known
+            process = subprocess.Popen(
+                ["sbatch", "--parsable", *arguments], env=without_ranks(os.environ), text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C of a terminal does not reach it
+            )  # fmt: skip
         output, error = process.communicate()
     except BaseException:
-        output, _ = process.communicate()
-        if process.returncode == 0:
-            ask("scancel", output.strip().partition(";")[0])
+        if process is not None:
+            output, _ = process.communicate()
+            if process.returncode == 0:
+                ask("scancel", output.strip().partition(";")[0])
         raise
     if process.returncode != 0:
         raise ClusterStartError(
