@@ -356,6 +356,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @needs_r
 def test_r_in_this_process(file, tmp_path):
     file.write_text(

@@ -91,6 +91,7 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert kept() == before
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_on_another_machine(server, undisturbed):
     with pytest.raises(RuntimeError, match="the disk is full"):
         trained(callbacks=[At(2, breaks)])
@@ -107,6 +108,7 @@ def test_a_run_goes_on_on_another_machine(server, undisturbed):
     assert longer.history["loss"][:4] == fit.history["loss"]
 
 
+@pytest.mark.slow
 def test_a_run_is_not_overwritten(server):
     trained(epochs=1)
     for given, rule in (
@@ -184,6 +186,7 @@ def test_a_process_that_is_told_to_end_saves_into_the_store(server, undisturbed)
     assert bits(trained(resume=True, checkpoint_every=1000)) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_for_a_while_is_a_warning(server, undisturbed):
     refused: list[str] = []
 
@@ -248,6 +251,7 @@ def test_a_job_that_fails_without_its_store_says_both(server):
     folders.remove_run_dir(folder)
 
 
+@pytest.mark.slow
 def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
     other = b"0123 process 1 on host\n"
     before = kept()

@@ -51,6 +51,7 @@ def breaks() -> list[keras.callbacks.Callback]:
     return [Breaks()]
 
 
+@pytest.mark.slow
 def test_a_job_on_workers_leaves_all_in_the_store(server, monkeypatch):
     fit = on_workers(URL, epochs=2)
     store = Store(URL)

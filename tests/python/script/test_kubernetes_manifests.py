@@ -45,7 +45,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     workers=st.integers(1, 1000),
     arguments=st.lists(text, max_size=3),

@@ -60,6 +60,7 @@ def test_pods_train_as_one_worker_though_they_start_at_different_times(tmp_path:
         assert "2 ring ['a$(HOME) b']" in each
 
 
+@pytest.mark.slow
 def test_an_error_of_the_model_counts_once_and_is_the_message(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     breaks = "    if tfdistr.worker_index() == 1: raise ValueError('this model is broken')\n"

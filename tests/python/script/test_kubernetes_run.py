@@ -110,10 +110,10 @@ def test_the_first_failure_is_named_with_its_traceback(cluster, start, tmp_path)
     ("number", "status", "words"),
     [
         (signal.SIGINT, 130, "Interrupted: the pods were deleted.\n"),
-        (signal.SIGTERM, 75, """\
+        pytest.param(signal.SIGTERM, 75, """\
 The Job was told to end (SIGTERM), and its pods were deleted.
 Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.
-"""),
+""", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_signal_deletes_the_pods(cluster, start, tmp_path, number, status, words):
