@@ -9,5 +9,8 @@ python=.cache/ray-venv/bin/python
 export RETICULATE_PYTHON="$PWD/$python"
 chosen='not slow'
 [ -z "${SLOW:-}" ] || chosen='slow or not slow'
-[ -n "${1:-}" ] || set -- ray
-exec "$python" -m pytest tests/engines_ray tests/engines/test_engines.py -m "$chosen" -k "$1" --durations=10
+failed=0
+"$python" -m pytest tests/engines_ray -m "$chosen" ${1:+-k "$1"} --durations=10 || failed=1
+# The suite of all engines, on Ray.
+[ -z "${SLOW:-}" ] || "$python" -m pytest tests/engines/test_engines.py -k ray_nodes || failed=1
+exit $failed

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Ray
+from ray_nodes import Ray
 
 pytestmark = pytest.mark.timeout(280)
 EXAMPLES = Path(__file__).parents[2] / "examples"

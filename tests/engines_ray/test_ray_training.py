@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Ray
 from launched import processes_of, wait_for
+from ray_nodes import Ray
 
 import tfdistr
 from tfdistr.errors import WorkerFailedError

@@ -11,8 +11,9 @@ import time
 from typing import Any
 
 import pytest
-from conftest import CPUS, Job, Ray, when_ready
+from conftest import Job, when_ready
 from launched import command, events_in, processes_of, wait_for
+from ray_nodes import CPUS, Ray
 
 import tfdistr
 from tfdistr.errors import ClusterStartError, WorkerFailedError

@@ -179,6 +179,7 @@ def test_a_document_that_others_have_changed_is_refused(server):
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
+@pytest.mark.slow
 def test_a_process_that_is_told_to_end_saves_into_the_store(server, undisturbed):
     with pytest.raises(JobStoppedError) as caught:
         trained(callbacks=[At(1, lambda: os.kill(os.getpid(), signal.SIGTERM))], checkpoint_every=1000)
