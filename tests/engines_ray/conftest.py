@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,16 +53,3 @@ def job(ray: Ray, tmp_path: Path) -> Iterator[Job]:
     assert not processes_of(job.run_dir)
     wait_for(lambda: ray.taken() == "{}", 10)
     assert ray.taken() == "{}"
-
-
-def when_ready(workers: int, act: Callable[[], object]) -> Callable[[dict[str, Any]], object]:
-    """Looks at the events of a job; calls ``act`` in a thread when all workers are ready."""
-    ready: set[int] = set()
-
-    def look(event: dict[str, Any]) -> None:
-        if event["event"] == "ready" and event["worker"] not in ready:
-            ready.add(event["worker"])
-            if len(ready) == workers:
-                threading.Thread(target=act).start()
-
-    return look

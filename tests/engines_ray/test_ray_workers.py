@@ -8,11 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
-from conftest import Job, when_ready
-from launched import command, events_in, processes_of, wait_for
+from conftest import Job
+from launched import assert_output_comes, command, events_in, processes_of, wait_for, when_ready
 from ray_nodes import CPUS, Ray
 
 import tfdistr
@@ -51,16 +50,7 @@ def test_workers_on_three_nodes(job: Job, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_output_and_logs(job: Job) -> None:
-    def read(event: dict[str, Any]) -> None:
-        if event["event"] == "log" and event["line"] == "caf\ufffd [bold]x":
-            (job.run_dir / f"read-{event['worker']}").touch()
-
-    job.run("talk", look=read, follow=True)
-    for worker in range(2):
-        lines = [e["line"] for e in job.events if e["event"] == "log" and e["worker"] == worker]
-        expected = [f"hello from {worker}", "to stderr", "100%", "caf\ufffd [bold]x", "the last words"]
-        assert sorted(lines) == sorted(expected)
-        assert (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes().endswith(b"the last words")
+    assert_output_comes(job)
 
 
 def test_a_worker_that_fails_is_named_with_its_traceback(job: Job) -> None:

@@ -7,6 +7,10 @@ from typing import Any
 from tfdistr.errors import ArgumentError
 
 
+def _missing(what: str, package: str, fix: str) -> ArgumentError:
+    return ArgumentError(f"{what} needs {package}.", received=f"no {package}", fix=fix)
+
+
 def data_frame(rows: Any, columns: list[str]) -> Any:
     """Make a pandas data frame.
 
@@ -16,9 +20,7 @@ def data_frame(rows: Any, columns: list[str]) -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ArgumentError(
-            "to_frame() needs pandas.", received="no pandas", fix="pip install 'tfdistr[frame]'"
-        ) from error
+        raise _missing("to_frame()", "pandas", "pip install 'tfdistr[frame]'") from error
     return pandas.DataFrame(rows, columns=columns)
 
 
@@ -31,9 +33,7 @@ def figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ArgumentError(
-            "plot() needs matplotlib.", received="no matplotlib", fix="pip install 'tfdistr[plot]'"
-        ) from error
+        raise _missing("plot()", "matplotlib", "pip install 'tfdistr[plot]'") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -47,9 +47,7 @@ def parquet(what: str) -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ArgumentError(
-            f"{what} needs pyarrow.", received="no pyarrow", fix="pip install 'tfdistr[parquet]'"
-        ) from error
+        raise _missing(what, "pyarrow", "pip install 'tfdistr[parquet]'") from error
     return pyarrow, pyarrow.parquet
 
 
@@ -62,9 +60,7 @@ def array_record(what: str) -> Any:
     try:
         from array_record.python import array_record_module
     except ImportError as error:
-        raise ArgumentError(
-            f"{what} needs array_record.", received="no array_record", fix="pip install array_record"
-        ) from error
+        raise _missing(what, "array_record", "pip install array_record") from error
     return array_record_module
 
 

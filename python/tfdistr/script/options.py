@@ -43,6 +43,30 @@ def check_arguments(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def log_folder(log_dir: str, link: Path | None = None) -> Path:
+    """Make a folder for logs, if it is not there.
+
+    Args:
+        log_dir: Its path.
+        link: A free path that will lead to it.
+
+    Raises:
+        ArgumentError: There can be no such folder.
+    """
+    folder = Path(log_dir).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if link is not None:
+            link.symlink_to(folder, target_is_directory=True)
+    except OSError as error:
+        raise ArgumentError(
+            "`log_dir` must be a folder, or be free for one.",
+            received=f"{folder}: {error.strerror}",
+            fix="Name another folder.",
+        ) from error
+    return folder
+
+
 def check_script(value: Any) -> None:
     """Check that a script is a file of Python or R.
 

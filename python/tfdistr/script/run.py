@@ -20,7 +20,7 @@ from tfdistr.launch.backend import Backend, backend_path, choose_backend
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.process import Worker, log_path
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
-from tfdistr.script.options import Script
+from tfdistr.script.options import Script, log_folder
 from tfdistr.script.worker import RSCRIPT
 
 OnEvent = Callable[[dict[str, Any]], object]
@@ -66,7 +66,7 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
     run_dir = make_run_dir(script.run_dir, cluster)
     try:
         if script.log_dir is not None:
-            _put_logs_into(script.log_dir, run_dir)
+            log_folder(script.log_dir, link=log_path(run_dir, 0).parent)
         backend_path(run_dir).write_text(str(backend))
         statuses = _with_restarts(script, backend, run_dir, on_event)
     except BaseException:
@@ -100,20 +100,6 @@ def _with_restarts(script: Script, backend: Backend, run_dir: Path, on_event: On
                 reason = error.message.partition("\n")[0].rstrip(".")
                 on_event({"event": "restart", "worker": error.worker, "time": time.time(), "reason": reason})
     raise AssertionError  # count() has no end
-
-
-def _put_logs_into(log_dir: str, run_dir: Path) -> None:
-    """Let the logs of workers be in another folder than the run directory."""
-    folder = Path(log_dir).expanduser().absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        log_path(run_dir, 0).parent.symlink_to(folder, target_is_directory=True)
-    except OSError as error:
-        raise ArgumentError(
-            "`log_dir` must be a folder, or be free for one.",
-            received=f"{folder}: {error.strerror}",
-            fix="Name another folder.",
-        ) from error
 
 
 class _Signalled:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hosts
 import kubectl
-import pods
+import netns
 import pytest
 import slurm_lab
 from ray_nodes import CPUS, Ray
@@ -49,7 +49,7 @@ class Kubernetes:
 @pytest.fixture
 def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Kubernetes:
     """A Kubernetes for one Job."""
-    reason = pods.missing()
+    reason = netns.missing()
     if reason:
         pytest.skip(f"no pods to test with: {reason}")
     folder = tmp_path_factory.mktemp("kubernetes")

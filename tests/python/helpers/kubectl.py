@@ -3,8 +3,9 @@
 
 The folder is $KUBECTL_FOLDER. `create` starts a process that does what the controller of Jobs does: it starts
 the pods, starts them again as podFailurePolicy and backoffLimit say, and writes their states. It knows these
-faults: the namespace "forbidden", the image "nowhere/...", the memory "900Gi" (no node has so much), and a
-file "mute" in the folder (no answer).
+faults: the namespace "forbidden", the image "nowhere/...", the memory "900Gi" (no node has so much), and
+these files in the folder: "mute" (no answer), "slow" (an object takes a second), "stuck" (nothing can be
+deleted), "late" (the Job's time is over).
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def write(path: Path, content: Any) -> None:
 
 def create() -> int:
     """kubectl create -f - -o name."""
+    while (FOLDER / "mute").exists():
+        time.sleep(0.02)
     status = 0
     items = json.load(sys.stdin)["items"]
     for each in items:
@@ -58,6 +61,8 @@ def create() -> int:
             status = fail("AlreadyExists", f'error when creating "STDIN": {name} already exists')
         else:
             write(path_of(name), each)
+            if (FOLDER / "slow").exists():
+                time.sleep(1)
             print(name)
             if each["kind"] == "Job":
                 write(FOLDER / "manifests.json", items)
@@ -98,6 +103,8 @@ def logs(pod: str) -> int:
 
 def delete(names: list[str]) -> int:
     """kubectl delete NAMES: the pods end, and then the Job is gone."""
+    if (FOLDER / "stuck").exists():
+        return fail("Forbidden", 'jobs.batch "train" is forbidden: User "me" cannot delete resource "jobs"')
     for name in names:
         path_of(name).unlink(missing_ok=True)
     while (FOLDER / "controller.pid").exists():
@@ -124,6 +131,9 @@ class Controller:
                 if process.poll() is not None:
                     del self.processes[name]
                     self.ended(name, process.returncode)
+            if (FOLDER / "late").exists():
+                self.stop()
+                self.finish("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
             if self.succeeded == self.made.count:
                 self.finish("Complete", "CompletionsReached", "")
             time.sleep(0.02)

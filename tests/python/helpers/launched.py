@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,3 +57,32 @@ def processes_of(run_dir: Path) -> dict[int, str]:
 def events_in(run_dir: Path) -> list[dict[str, Any]]:
     texts = [Path(path).read_text() for path in glob.glob(f"{run_dir}/workers/*/events.jsonl")]
     return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def when_ready(workers: int, act: Callable[[], object]) -> Callable[[dict[str, Any]], object]:
+    """Looks at the events of a job; calls ``act`` in a thread when all workers are ready."""
+    ready: set[int] = set()
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "ready" and event["worker"] not in ready:
+            ready.add(event["worker"])
+            if len(ready) == workers:
+                threading.Thread(target=act).start()
+
+    return look
+
+
+def assert_output_comes(job: Any) -> None:
+    """Two workers talk: their lines come while they run, and are in their logs."""
+
+    def read(event: dict[str, Any]) -> None:
+        if event["event"] == "log" and event["line"] == "caf\ufffd [bold]x":
+            (job.run_dir / f"read-{event['worker']}").touch()  # without it the worker fails
+
+    job.run("talk", look=read, follow=True)
+    for worker in range(2):
+        lines = [e["line"] for e in job.events if e["event"] == "log" and e["worker"] == worker]
+        expected = [f"hello from {worker}", "to stderr", "100%", "caf\ufffd [bold]x", "the last words"]
+        assert sorted(lines) == sorted(expected)
+        log = (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes()
+        assert log.endswith(b"the last words")

@@ -17,7 +17,7 @@ from typing import Any
 import hosts
 import numpy as np
 import pytest
-from launched import wait_for
+from launched import assert_output_comes, wait_for, when_ready
 from paths import WORKERS
 
 import tfdistr
@@ -88,19 +88,6 @@ def job(net: hosts.Hosts, tmp_path: Path) -> Iterator[Job]:
     assert job.left() == []
 
 
-def when_ready(workers: int, act: Callable[[], object]) -> Callable[[dict[str, Any]], object]:
-    """Looks at the events of a job; calls ``act`` in a thread when all workers are ready."""
-    ready: set[int] = set()
-
-    def look(event: dict[str, Any]) -> None:
-        if event["event"] == "ready" and event["worker"] not in ready:
-            ready.add(event["worker"])
-            if len(ready) == workers:
-                threading.Thread(target=act).start()
-
-    return look
-
-
 def test_workers_on_two_hosts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"HOME": "/nowhere", "OF_THE_CALLER": "yes", "TF_CONFIG": "not json"}.items():
         monkeypatch.setenv(name, value)
@@ -124,17 +111,7 @@ def test_workers_on_two_hosts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_output_comes_through_the_connection(job: Job) -> None:
-    def read(event: dict[str, Any]) -> None:
-        if event["event"] == "log" and event["line"] == "caf\ufffd [bold]x":
-            (job.run_dir / f"read-{event['worker']}").touch()
-
-    job.run("talk", look=read, follow=True)
-    for worker in range(2):
-        lines = [e["line"] for e in job.events if e["event"] == "log" and e["worker"] == worker]
-        expected = [f"hello from {worker}", "to stderr", "100%", "caf\ufffd [bold]x", "the last words"]
-        assert sorted(lines) == sorted(expected)
-        log = (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes()
-        assert log.endswith(b"the last words")
+    assert_output_comes(job)
 
 
 @pytest.mark.slow

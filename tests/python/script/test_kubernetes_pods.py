@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
 import time
@@ -11,39 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pods import missing, pods
+from netns import missing
+from pods import pods
+from scripts import losses, train
 
 from tfdistr.script.kubernetes.manifests import kubernetes_manifests
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
-TRAIN = """
-import sys
-import tfdistr
-
-def model():
-    import keras
-    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile("sgd", "sparse_categorical_crossentropy")
-    return made
-
-fit = tfdistr.distributed_fit(
-    model, tfdistr.load_dataset("digits", "test"), batch_size=60, epochs=2, seed=1, verbose=0,
-    start_timeout=60,
-)
-print("loss", *fit.history["loss"], fit.params["workers"], fit.params["communication"], sys.argv[1:])
-"""
-
-
-def losses(said: str) -> list[float]:
-    found = re.search(r"^loss (\S+) (\S+)", said, re.MULTILINE)
-    assert found, said
-    return [float(each) for each in found.groups()]
-
-
 def test_pods_train_as_one_worker_though_they_start_at_different_times(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(TRAIN)
+    script.write_text(train("start_timeout=60"))
     said = {}
     for workers in (1, 2):
         manifests = kubernetes_manifests(str(script), workers, arguments=["a$(HOME) b"])
@@ -54,9 +31,9 @@ def test_pods_train_as_one_worker_though_they_start_at_different_times(tmp_path:
                 time.sleep(2)  # the first waits for the name of the next
             said[workers] = [process.communicate(timeout=100)[0] for process in started]
             assert [process.returncode for process in started] == [0] * workers, said
-    alone = losses(said[1][0])
+    (alone,) = losses(said[1][0])
     for each in said[2]:
-        assert losses(each) == pytest.approx(alone, rel=1e-6)
+        assert losses(each)[0] == pytest.approx(alone, rel=1e-6)
         assert "2 ring ['a$(HOME) b']" in each
 
 
@@ -64,7 +41,7 @@ def test_pods_train_as_one_worker_though_they_start_at_different_times(tmp_path:
 def test_an_error_of_the_model_counts_once_and_is_the_message(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     breaks = "    if tfdistr.worker_index() == 1: raise ValueError('this model is broken')\n"
-    script.write_text(TRAIN.replace("    import keras\n", f"    import keras\n{breaks}"))
+    script.write_text(train("start_timeout=60").replace("    import keras\n", f"    import keras\n{breaks}"))
     with pods(kubernetes_manifests(str(script), 2), tmp_path) as made:
         started = [made.start(index) for index in range(2)]
         said = [process.communicate(timeout=100)[0] for process in started]
@@ -75,7 +52,7 @@ def test_an_error_of_the_model_counts_once_and_is_the_message(tmp_path: Path) ->
 
 def test_a_pod_whose_peer_never_starts_names_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(TRAIN.replace("start_timeout=60", "start_timeout=3"))
+    script.write_text(train("start_timeout=3"))
     with pods(kubernetes_manifests(str(script), 2), tmp_path) as made:
         process = made.start(0)
         said, _ = process.communicate(timeout=100)
@@ -88,7 +65,7 @@ def test_a_pod_whose_peer_never_starts_names_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_pods_that_are_told_to_end_save_a_checkpoint_and_go_on_there(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    options = "epochs=6, resume=True, checkpoint_every='epoch', callbacks=slow,"
+    options = "start_timeout=60, epochs=6, resume=True, checkpoint_every='epoch', callbacks=slow"
     slow = """
 class Slow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
@@ -99,8 +76,7 @@ class Slow(keras.callbacks.Callback):
 def slow():
     return [Slow()]
 """
-    begin = "import os, time, keras\n" + TRAIN.replace("epochs=2,", options)
-    script.write_text(begin.replace("\nfit =", slow + "\nfit ="))
+    script.write_text("import os, time, keras, tfdistr\n" + slow + train(options))
     settings: dict[str, Any] = {"volume": "claim", "run_dir": "digits"}
     said = {}
     for name, env in (("whole", {}), ("told", {"PAUSE": "0.2"}), ("again", {})):
@@ -143,5 +119,5 @@ cat("loss", format(fit$history$loss, digits = 15), fit$params$workers, commandAr
             said[workers] = [process.communicate(timeout=200)[0] for process in started]
             assert [process.returncode for process in started] == [0] * workers, said
     for each in said[2]:
-        assert losses(each) == pytest.approx(losses(said[1][0]), rel=1e-6)
+        assert losses(each)[0] == pytest.approx(losses(said[1][0])[0], rel=1e-6)
         assert "2 x y" in each

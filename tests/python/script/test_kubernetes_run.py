@@ -6,30 +6,19 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elsewhere import Kubernetes
+from scripts import losses, train
 
+import tfdistr
+from tfdistr.script.kubernetes import kubectl as program
 from tfdistr.script.kubernetes import run as following
 from tfdistr.script.kubernetes.options import Pods
 
 pytestmark = pytest.mark.timeout(300)
 
-TRAIN = """
-import tfdistr
-
-def model():
-    import keras
-    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile("sgd", "sparse_categorical_crossentropy")
-    return made
-
-fit = tfdistr.distributed_fit(
-    model, tfdistr.load_dataset("digits", "test"), batch_size=60, epochs=3, seed=1, verbose=0,
-    start_timeout=100, {options}
-)
-print("loss", *fit.history["loss"][-1:], fit.params["workers"])
-"""
 KILLS_ITSELF = """
 import os, pathlib, tfdistr
 seen = pathlib.Path("/mnt/volume/seen")
@@ -75,19 +64,19 @@ def test_the_output_comes_and_nothing_stays(cluster, start, tmp_path):
 
 @pytest.mark.slow
 def test_pods_train_and_one_that_is_killed_costs_a_restart(cluster, start, tmp_path):
-    options = 'checkpoint_every="epoch", resume=True'
+    script = train('epochs=3, start_timeout=100, checkpoint_every="epoch", resume=True')
     words = ["kubernetes", "run", "--volume", "claim", "--run-dir", "digits", "--max-restarts", "1"]
-    alone = start(*words, "-n", "1", "train.py", script=TRAIN.format(options=options))
-    loss = alone.communicate(timeout=200)[0].split("loss ")[1].split()[0]
+    alone = start(*words, "-n", "1", "train.py", script=script)
+    (loss,) = losses(alone.communicate(timeout=200)[0])
     nothing_is_left(cluster, tmp_path)
     for path in (cluster / "volume").iterdir():
         path.rename(tmp_path / f"before-{path.name}")
-    process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF + TRAIN.format(options=options))
+    process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF + script)
     said, error = process.communicate(timeout=250)
     assert process.returncode == 0, said + error
-    assert [float(each) for each in re.findall(r"loss (\S+) 2", said)] == pytest.approx(
-        [float(loss)] * 2, rel=1e-6
-    )
+    assert len(losses(said)) == 2
+    for of_worker in losses(said):
+        assert of_worker == pytest.approx(loss, rel=1e-6)
     assert "Starting the workers again: Worker 1 of 2 ended with exit status 137.\n" in error
     nothing_is_left(cluster, tmp_path)
 
@@ -206,6 +195,65 @@ def test_a_kubernetes_that_does_not_answer_is_asked_again(cluster, tmp_path, mon
         "Kubernetes has not answered for 0 s. The pods may run on."
     ]
     assert {"event": "log", "worker": 0, "line": "well"} in events
+
+
+def test_ctrl_c_while_the_objects_are_made_deletes_them(cluster, start, tmp_path):
+    (cluster / "slow").touch()
+    process = start("kubernetes", "run", "-n", "1", "train.py", script="import time\ntime.sleep(100)\n")
+    end = time.monotonic() + 60
+    while not (cluster / "configmap-train.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "Interrupted: the pods were deleted.\n"
+    assert process.returncode == 130
+    nothing_is_left(cluster, tmp_path)
+
+
+def run_here(folder: Path, **options: Any) -> list[dict[str, Any]]:
+    """Run a script in this process, and return the events."""
+    script = folder / "train.py"
+    script.write_text("import time\ntime.sleep(1)\n")
+    events: list[dict[str, Any]] = []
+    following.run_pods(Pods(script=str(script), workers=1), events.append, **options)
+    return events
+
+
+def test_a_kubernetes_that_takes_no_objects_in_time(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(program, "_TIMEOUT", 0.5)
+    (cluster / "mute").touch()
+    with pytest.raises(tfdistr.ClusterStartError) as caught:
+        run_here(tmp_path)
+    assert str(caught.value).splitlines()[:2] == [
+        "Kubernetes must accept the objects of the Job.", "Received: no answer within 0.5 s",
+    ]  # fmt: skip
+
+
+def test_a_job_that_fails_without_a_worker_that_does(cluster, tmp_path):
+    (cluster / "late").touch()
+    with pytest.raises(tfdistr.ClusterStartError) as caught:
+        run_here(tmp_path)
+    assert str(caught.value).splitlines() == [
+        "The Job has failed.",
+        "Received: DeadlineExceeded: Job was active longer than specified deadline",
+        "Fix: See: kubectl describe job train",
+    ]
+    nothing_is_left(cluster, tmp_path)
+
+
+def test_objects_that_cannot_be_deleted_are_said(cluster, tmp_path):
+    (cluster / "stuck").touch()
+    warnings = [event["message"] for event in run_here(tmp_path) if event["event"] == "warning"]
+    assert warnings == [
+        'The objects of the Job may still be there: Error from server (Forbidden): jobs.batch "train" is '
+        'forbidden: User "me" cannot delete resource "jobs". See: kubectl get configmap/train service/train '
+        "networkpolicy.networking.k8s.io/train job.batch/train"
+    ]
+    (cluster / "job.batch-train.json").unlink()  # the pods end
+    end = time.monotonic() + 30
+    while (cluster / "controller.pid").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_without_kubectl(start, monkeypatch):

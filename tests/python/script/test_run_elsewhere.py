@@ -14,25 +14,10 @@ import hosts
 import pytest
 import slurm_lab
 from launched import is_there, wait_for
-from scripts import PID, pids, wait_for_workers
+from scripts import PID, losses, pids, train, wait_for_workers
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
-TRAIN = """
-import tfdistr
-
-def model():
-    import keras
-    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile("sgd", "sparse_categorical_crossentropy")
-    return made
-
-fit = tfdistr.distributed_fit(
-    model, tfdistr.load_dataset("digits", "test"), batch_size=60, epochs=2, seed=1, verbose=0
-)
-hosts = sorted({worker["host"] for worker in fit.workers})
-print("trained", fit.history["loss"], fit.params["workers"], fit.params["communication"], *hosts)
-"""
 SAVES = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(4), print("saved", flush=True), sys.exit(75)))
@@ -48,16 +33,11 @@ def on_hosts(net: hosts.Hosts, communication: str) -> list[str]:
     return ["--hosts", ",".join(names), "--ssh", net.ssh, "--communication", communication, *BY_NETWORK]
 
 
-def losses(said: str) -> list[list[float]]:
-    return [[float(loss) for loss in re.findall(r"\d\.\d+", line.partition("]")[2].partition("]")[0])]
-            for line in said.splitlines() if "] trained" in line]  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of one worker."""
     folder = tmp_path_factory.mktemp("alone")
-    (folder / "train.py").write_text(TRAIN)
+    (folder / "train.py").write_text(train())
     said = subprocess.run([sys.executable, "-m", "tfdistr", "run", "-n", "1", "train.py"],
                           cwd=folder, capture_output=True, text=True, timeout=200).stdout  # fmt: skip
     return losses(said)[0]
@@ -66,7 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 @pytest.mark.parametrize("communication", ["mpi", "ring"])
 def test_a_script_trains_on_hosts(start, net, alone, communication):
     words = ["run", "-n", "4", *on_hosts(net, communication), "train.py"]
-    said, error = start(*words, script=TRAIN).communicate(timeout=250)
+    said, error = start(*words, script=train()).communicate(timeout=250)
     assert len(losses(said)) == 4, said + error
     assert f" 4 {communication} " in said
     for of_worker in losses(said):
@@ -114,7 +94,7 @@ def signal_child(salloc: subprocess.Popen[str], number: signal.Signals) -> None:
     ],
 )
 def test_a_script_trains_in_an_allocation(lab, alone, tmp_path, options, words, workers):
-    process = allocated(lab, tmp_path, options, "run", *words, "train.py", script=TRAIN)
+    process = allocated(lab, tmp_path, options, "run", *words, "train.py", script=train())
     said, error = process.communicate(timeout=250)
     assert process.returncode == 0, said + error
     assert len(losses(said)) == workers, said + error

@@ -9,8 +9,9 @@ from typing import Any
 from tfdistr._utils.optional_imports import array_record
 from tfdistr.datasets.formats.examples import Examples
 from tfdistr.datasets.formats.paths import open_all
-from tfdistr.datasets.formats.said import said
-from tfdistr.errors import ArgumentError
+from tfdistr.datasets.formats.said import damaged, said
+
+_KIND = "ArrayRecord files"
 
 
 class ArrayRecordExamples(Examples):
@@ -40,25 +41,16 @@ class ArrayRecordExamples(Examples):
             try:
                 found: Sequence[bytes] = self._readers[file].read(list(numbers))
             except (RuntimeError, IndexError, ValueError) as error:
-                raise _damaged(
-                    f"{self._files[file].path}, records {list(numbers)[:5]}: {said(error)}"
-                ) from error
+                where = f"{self._files[file].path}, records {list(numbers)[:5]}"
+                raise damaged(_KIND, f"{where}: {said(error)}") from error
         return found
 
 
 def _open(path: str) -> Any:
     reader = array_record('load_dataset("arrayrecord")').ArrayRecordReader(path)
     if not reader.ok():
-        raise _damaged(f"{path}, which has no list of its records at its end")
+        raise damaged(_KIND, f"{path}, which has no list of its records at its end")
     return reader
-
-
-def _damaged(received: str) -> ArgumentError:
-    return ArgumentError(
-        "`files` must be whole ArrayRecord files.",
-        received=received,
-        fix="Write the file again, or leave it out.",
-    )
 
 
 def open_arrayrecord(files: Any, sizes: Any, options: Mapping[str, Any]) -> ArrayRecordExamples:

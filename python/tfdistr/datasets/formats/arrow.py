@@ -11,8 +11,7 @@ from tfdistr._utils.optional_imports import parquet
 from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
-from tfdistr.datasets.formats.said import said
-from tfdistr.errors import ArgumentError
+from tfdistr.datasets.formats.said import damaged, said
 
 
 class ArrowBlocks(Blocks):
@@ -66,11 +65,7 @@ def _open(path: str) -> Any:
             mapped.seek(0)
             return pyarrow.ipc.open_stream(mapped).read_all()
     except (pyarrow.ArrowException, OSError) as error:
-        raise ArgumentError(
-            "`files` must be whole Arrow files.",
-            received=f"{path}: {said(error)}",
-            fix="Write the file again, or leave it out.",
-        ) from error
+        raise damaged("Arrow files", f"{path}: {said(error)}") from error
 
 
 def open_arrow(files: Any, sizes: Any, options: Mapping[str, Any]) -> ArrowBlocks:

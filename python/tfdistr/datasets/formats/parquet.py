@@ -11,7 +11,7 @@ from tfdistr._utils.optional_imports import parquet
 from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
-from tfdistr.datasets.formats.said import said
+from tfdistr.datasets.formats.said import damaged, said
 from tfdistr.errors import ArgumentError
 
 #: Rows that are decoded at once.
@@ -79,7 +79,7 @@ class ParquetBlocks(Blocks):
                     yield self._columns.arrays(batch, Where(file.path, row))
                     row += batch.num_rows
         except (pyarrow.ArrowException, OSError) as error:
-            raise _damaged(file.path, error, f"from row {row} on") from error
+            raise _damaged(f"{file.path}, from row {row} on", error) from error
 
 
 def _import() -> tuple[Any, Any]:
@@ -94,12 +94,8 @@ def _open(path: str, metadata: Any = None) -> Any:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: str, error: Exception, where: str = "") -> ArgumentError:
-    return ArgumentError(
-        "`files` must be whole Parquet files.",
-        received=f"{path}{', ' + where if where else ''}: {said(error)}",
-        fix="Write the file again, or leave it out.",
-    )
+def _damaged(where: str, error: Exception) -> ArgumentError:
+    return damaged("Parquet files", f"{where}: {said(error)}")
 
 
 def open_parquet(files: Any, sizes: Any, options: Mapping[str, Any]) -> ParquetBlocks:

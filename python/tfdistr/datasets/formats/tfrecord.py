@@ -13,9 +13,9 @@ import numpy as np
 from tfdistr.datasets.formats.blocks import Array
 from tfdistr.datasets.formats.examples import Examples
 from tfdistr.datasets.formats.paths import open_all
-from tfdistr.datasets.formats.said import said
-from tfdistr.errors import ArgumentError
+from tfdistr.datasets.formats.said import damaged, said
 
+_KIND = "TFRecord files without compression"
 _HEADER = 12  # the length of a record, and a checksum of it
 _OPEN_FILES = 64
 _AROUND = 16  # these, and a checksum of the record
@@ -59,7 +59,7 @@ class TFRecordExamples(Examples):
                 try:
                     record, _ = self._readers[file].read(int(self._positions[file][number]))
                 except (tf.errors.OpError, IndexError) as error:
-                    raise damaged(f"record {number} of {path}: {said(error)}") from error
+                    raise damaged(_KIND, f"record {number} of {path}: {said(error)}") from error
                 found.append(record)
         return found
 
@@ -78,20 +78,12 @@ def positions_of(path: str) -> Array:
             header = file.read(_HEADER)
             length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size
             if position + length + _AROUND > size:
-                raise damaged(f"{path}, of {size} bytes: record {len(positions)} at {position} is not whole")
+                where = f"{path}, of {size} bytes: record {len(positions)} at {position}"
+                raise damaged(_KIND, f"{where} is not whole")
             positions.append(position)
             position += length + _AROUND
             file.seek(length + 4, os.SEEK_CUR)
     return np.array(positions, np.int64)
-
-
-def damaged(received: str) -> ArgumentError:
-    """The error that a file has other content than records."""
-    return ArgumentError(
-        "`files` must be whole TFRecord files without compression.",
-        received=received,
-        fix="Write the file again, or leave it out.",
-    )
 
 
 def open_tfrecord(files: Any, sizes: Any, options: Mapping[str, Any]) -> TFRecordExamples:

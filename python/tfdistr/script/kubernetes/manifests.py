@@ -143,8 +143,8 @@ def _service(pods: Pods) -> dict[str, Any]:
 
 def _network_policy(pods: Pods) -> dict[str, Any]:
     # TensorFlow's server lets in whoever reaches it.
-    own = {"podSelector": {"matchLabels": labels(pods)}}
-    spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+    same_job = {"podSelector": {"matchLabels": labels(pods)}}
+    spec = {**same_job, "policyTypes": ["Ingress"], "ingress": [{"from": [same_job]}]}
     return _object("networking.k8s.io/v1", "NetworkPolicy", pods, spec=spec)
 
 
@@ -198,11 +198,11 @@ def _container(pods: Pods, mounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _environment(pods: Pods) -> dict[str, str]:
     threads = dict.fromkeys(_POOLS, str(pods.cores_per_worker)) if pods.cores_per_worker else {}
-    own = {WORKERS: str(pods.workers), HOSTS: f"{pods.name}-{{index}}.{pods.name}", PORT: str(_LISTENS),
+    place = {WORKERS: str(pods.workers), HOSTS: f"{pods.name}-{{index}}.{pods.name}", PORT: str(_LISTENS),
            MESSAGE: _MESSAGE}  # fmt: skip
     if pods.run_dir is not None:
-        own[RUN_DIR] = f"{_VOLUME}/{pods.run_dir}"
-    return {**_QUIET, **threads, **pods.env, **own}
+        place[RUN_DIR] = f"{_VOLUME}/{pods.run_dir}"
+    return {**_QUIET, **threads, **pods.env, **place}
 
 
 def _resources(pods: Pods) -> dict[str, Any]:

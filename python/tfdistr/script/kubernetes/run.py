@@ -18,7 +18,6 @@ from typing import Any
 from tfdistr._utils.arguments import optional_seconds
 from tfdistr.errors import (
     STOPPED_STATUS,
-    ArgumentError,
     ClusterStartError,
     JobStoppedError,
     WorkerFailedError,
@@ -28,6 +27,7 @@ from tfdistr.script.kubernetes.kubectl import Kubectl
 from tfdistr.script.kubernetes.manifests import labels
 from tfdistr.script.kubernetes.options import Pods
 from tfdistr.script.kubernetes.worker import PEER_STATUS
+from tfdistr.script.options import log_folder
 
 OnEvent = Callable[[dict[str, Any]], object]
 
@@ -36,10 +36,12 @@ _SILENCE = 30.0  # seconds without an answer of Kubernetes that are worth a warn
 _INDEX = "batch.kubernetes.io/job-completion-index"
 #: Why a container waits for what will not come.
 _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+#: Why a Job fails when a worker has failed; else it is the Job itself, such as its deadline.
+_BY_A_WORKER = ("BackoffLimitExceeded", "PodFailurePolicy", "FailedIndexes")
 _FROM_128 = 128  # a shell, and Kubernetes, add a signal to this number
 
 
-class _Told(BaseException):
+class _Terminated(BaseException):
     """SIGTERM has come."""
 
 
@@ -65,46 +67,35 @@ def run_pods(
     """
     start_timeout = optional_seconds("start_timeout", start_timeout)
     kubectl = Kubectl(pods.namespace)
-    folder = _log_folder(log_dir)
-    made: list[str] = []
     temporary = log_dir is None
+    folder = Path(tempfile.mkdtemp(prefix="tfdistr-")) if log_dir is None else log_folder(log_dir)
+    made: list[str] = []
 
-    def told(*_: Any) -> None:
-        raise _Told
+    def terminate(*_: Any) -> None:
+        raise _Terminated
 
-    before = signal.signal(signal.SIGTERM, told)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         kubectl.create(pods, made)
         _Following(pods, kubectl, on_event, folder, start_timeout).until_the_end()
     except WorkerFailedError:
         temporary = False  # the error names a log
         raise
-    except _Told:
+    except _Terminated:
         raise JobStoppedError(
             "The Job was told to end (SIGTERM), and its pods were deleted.",
             fix="Run it again: a distributed_fit() with resume=True goes on at its checkpoint.",
         ) from None
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing keeps this process from deleting
-        kubectl.delete(made)
+        obstacle = kubectl.delete(made)
         signal.signal(signal.SIGTERM, before)
+        if obstacle is not None:
+            look = f"kubectl get {' '.join(made)}"
+            words = f"The objects of the Job may still be there: {obstacle}. See: {look}"
+            on_event({"event": "warning", "message": words})
         if temporary:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _log_folder(log_dir: str | None) -> Path:
-    if log_dir is None:
-        return Path(tempfile.mkdtemp(prefix="tfdistr-"))
-    folder = Path(log_dir).expanduser().absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(
-            "`log_dir` must be a folder, or be free for one.",
-            received=f"{folder}: {error.strerror}",
-            fix="Name another folder.",
-        ) from error
-    return folder
 
 
 class _Following:
@@ -231,7 +222,7 @@ class _Following:
     def _error(self, condition: dict[str, Any]) -> Exception:
         counted = [(failure, node) for failure, node in self._failures.values()
                    if failure.exit_code not in (STOPPED_STATUS, PEER_STATUS)]  # fmt: skip
-        if not counted:
+        if not counted or condition.get("reason") not in _BY_A_WORKER:
             return ClusterStartError(
                 "The Job has failed.",
                 received=f"{condition.get('reason')}: {condition.get('message')}",
@@ -269,6 +260,6 @@ def _words(status: dict[str, Any], waiting: dict[str, Any]) -> str:
     if words != "Pending":
         return words
     scheduled = [c for c in status.get("conditions", []) if c.get("type") == "PodScheduled"]
-    told = [c.get("message") or c.get("reason") for c in scheduled if c.get("status") == "False"]
-    reason = waiting.get("reason") or next(iter(filter(None, told)), None)
+    obstacles = [c.get("message") or c.get("reason") for c in scheduled if c.get("status") == "False"]
+    reason = waiting.get("reason") or next(iter(filter(None, obstacles)), None)
     return f"{words} ({reason})" if reason else words

@@ -62,11 +62,11 @@ def run_worker(script: str, arguments: list[str]) -> int:
 def _wait(command: list[str]) -> int:
     """Run a process in a group of its own, which gets SIGTERM, and return its exit status."""
     started: list[subprocess.Popen[bytes]] = []
-    told = False
+    signalled = False
 
     def pass_on(*_: Any) -> None:
-        nonlocal told
-        told = True
+        nonlocal signalled
+        signalled = True
         if started and started[0].returncode is None:
             os.killpg(started[0].pid, signal.SIGTERM)
 
@@ -74,7 +74,7 @@ def _wait(command: list[str]) -> int:
     try:
         env = {**os.environ, PARENT: str(os.getpid())}
         started.append(subprocess.Popen(command, env=env, start_new_session=True))
-        if told:
+        if signalled:
             pass_on()
         return started[0].wait()
     finally:
