@@ -1,0 +1,150 @@
+# Clusters of schedulers. In Python: launch/slurm_cluster.py and launch/ray_cluster.py.
+
+#' Describe a cluster of workers that Slurm starts
+#'
+#' This call starts nothing. In an allocation of `salloc` or `sbatch`, [distributed_fit()] starts the workers
+#' by one `srun`. Elsewhere, on a login node for example, it submits a job by `sbatch`, shows the state of
+#' the job while it waits in the queue, and waits for its end. The job is cancelled when the call ends early:
+#' by Ctrl-C, by an error, or with the session. All nodes must see the run directory, this R, this Python and
+#' the packages at the same paths; by default the run directory is a new folder in the working directory.
+#'
+#' A script that `srun` itself starts (`srun Rscript train.R`) needs no cluster: its tasks train together.
+#'
+#' @param nodes Number of nodes, at least 1; by default all nodes of the allocation.
+#' @param tasks_per_node Number of workers on each node; by default as the allocation says, or 1.
+#' @param cores_per_worker Number of processors of each worker (`--cpus-per-task`); by default as the
+#'   allocation says, or the default of Slurm.
+#' @param partition String: the partition of the job. This argument and the next five are for `sbatch`, so
+#'   they are not used in an allocation.
+#' @param time String: the time limit of the job, as Slurm takes it: "30" are minutes, "2:30:00" hours,
+#'   "1-12" a day and 12 hours. A number means minutes.
+#' @param account String: the account that the job is charged to.
+#' @param options Named list: other options of `sbatch`, by their long names, such as
+#'   `list(mem = "8G", exclusive = TRUE)`.
+#' @param setup Character vector: lines for the shell of the job before the workers start, such as
+#'   `"module load cuda"`.
+#' @param template String: the text of the whole script of the job, with `{options}`, `{setup}` and
+#'   `{command}` where the lines `#SBATCH`, the lines of `setup` and the command of the workers belong.
+#' @param env Named character vector: environment variables for the workers, beside the variables of this
+#'   process.
+#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
+#' @param start_timeout Seconds that the job may wait in the queue (then it is cancelled), and seconds from
+#'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
+#'   the workers have 300 seconds.
+#' @return A list of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on all
+#'   nodes.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `nodes` is left out
+#'   outside an allocation.
+#' @seealso [local_cluster()], for workers on this machine.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' slurm_cluster(nodes = 2, tasks_per_node = 4, partition = "gpu", time = "1:00:00")
+#' @family clusters
+#' @export
+slurm_cluster <- function(nodes = NULL, tasks_per_node = NULL, cores_per_worker = NULL, partition = NULL,
+                          time = NULL, account = NULL, options = NULL, setup = NULL, template = NULL,
+                          env = NULL, follow = FALSE, start_timeout = NULL) {
+  given <- list(
+    nodes = nodes, tasks_per_node = tasks_per_node, cores_per_worker = cores_per_worker,
+    partition = partition, time = time, account = account, options = options, setup = setup,
+    template = template, env = env, follow = follow, start_timeout = start_timeout
+  )
+  made <- with_conditions(python_slurm_cluster(given))
+  structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_slurm_cluster")
+}
+
+python_slurm_cluster <- function(given) {
+  reload_environ()
+  as_mapping <- function(values) if (is.null(values) || is.null(names(values))) values else as.list(values)
+  core()$slurm_cluster(
+    given$nodes, given$tasks_per_node,
+    cores_per_worker = given$cores_per_worker, partition = given$partition, time = given$time,
+    account = given$account, options = as_mapping(given$options),
+    setup = if (is.character(given$setup)) as.list(unname(given$setup)) else given$setup,
+    template = given$template, env = if (length(given$env)) as.list(given$env), follow = given$follow,
+    start_timeout = given$start_timeout
+  )
+}
+
+#' Describe a cluster of workers in actors of Ray
+#'
+#' This call starts nothing. [distributed_fit()] reserves the resources of all workers by a placement
+#' group, and starts an actor for each worker. The actor runs the worker, an R process of its own. Without
+#' `address`, it joins the Ray that the environment variable RAY_ADDRESS names, or it starts a Ray on this
+#' machine, which ends with the job. All nodes must see the run directory under the same path, and have the
+#' same R, Python and packages; by default the run directory is a new folder of the working directory. All
+#' workers end when the process that started them ends, even if it is killed. Ray is a Python package: `pip
+#' install ray` into the Python of this session.
+#'
+#' @param num_workers Number of workers, at least 1.
+#' @param resources_per_worker Named numeric vector or list: what each worker needs, amounts by the names of
+#'   Ray, such as `c(CPU = 4, GPU = 1)`. By default one CPU. A worker runs as many threads as it has CPUs.
+#' @param address String: the address of a Ray cluster, such as "10.0.0.1:6379"; "auto" for the Ray that runs
+#'   on this machine, or "local" to start one.
+#' @param placement_strategy String: how Ray spreads the workers over its nodes, "SPREAD", "PACK",
+#'   "STRICT_SPREAD" or "STRICT_PACK".
+#' @param runtime_env Named list: the runtime environment of the workers, as Ray takes it, such as
+#'   `list(pip = list("pandas"))`.
+#' @param env Named character vector: environment variables for the workers, beside the variables of this
+#'   process.
+#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
+#' @param start_timeout Seconds that the workers may wait for their resources, and seconds from then until
+#'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
+#'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
+#' @return A list of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @seealso [local_cluster()], for workers on this machine.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' ray_cluster(num_workers = 4, resources_per_worker = c(CPU = 2))
+#' @family clusters
+#' @export
+ray_cluster <- function(num_workers = 2, resources_per_worker = NULL, address = NULL,
+                        placement_strategy = "SPREAD", runtime_env = NULL, env = NULL, follow = FALSE,
+                        start_timeout = NULL) {
+  given <- list(
+    num_workers = num_workers, resources_per_worker = resources_per_worker, address = address,
+    placement_strategy = placement_strategy, runtime_env = runtime_env, env = env, follow = follow,
+    start_timeout = start_timeout
+  )
+  made <- with_conditions(python_ray_cluster(given))
+  structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_ray_cluster")
+}
+
+python_ray_cluster <- function(given) {
+  reload_environ()
+  as_mapping <- function(values) if (is.null(values) || is.null(names(values))) values else as.list(values)
+  core()$ray_cluster(
+    given$num_workers, as_mapping(given$resources_per_worker),
+    address = given$address, placement_strategy = given$placement_strategy,
+    runtime_env = as_mapping(given$runtime_env), env = if (length(given$env)) as.list(given$env),
+    follow = given$follow, start_timeout = given$start_timeout
+  )
+}
+
+#' @export
+format.tfdistr_slurm_cluster <- function(x, ...) {
+  c(
+    sprintf(
+      "%d %s by Slurm%s", x$workers, if (x$workers == 1L) "worker" else "workers",
+      if (is.null(x$nodes)) "" else sprintf(", on %d %s", x$nodes, if (x$nodes == 1) "node" else "nodes")
+    ),
+    if (length(x$env)) sprintf("  with %s", names(x$env))
+  )
+}
+
+#' @export
+format.tfdistr_ray_cluster <- function(x, ...) {
+  needs <- if (length(x$resources_per_worker)) unlist(x$resources_per_worker) else c(CPU = 1)
+  c(
+    sprintf(
+      "%d %s by Ray%s, each with %s", x$workers, if (x$workers == 1L) "worker" else "workers",
+      if (is.null(x$address)) "" else paste(" at", x$address), paste(needs, names(needs), collapse = ", ")
+    ),
+    if (length(x$env)) sprintf("  with %s", names(x$env))
+  )
+}
+
+#' @export
+print.tfdistr_ray_cluster <- function(x, ...) print_lines(x)
+
+#' @export
+print.tfdistr_slurm_cluster <- function(x, ...) print_lines(x)
