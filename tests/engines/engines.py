@@ -25,7 +25,7 @@ def kubernetes_options(what: str, folder: Path) -> list[str]:
 
 
 def _restarts(what: str) -> list[str]:
-    return ["--max-restarts", "1"] if what == "restart" else []
+    return ["--max-restarts", "1"] if what in ("restart", "stored") else []
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Engine:
         before: The words before the program of the caller, or before the script.
         env: Environment variables for the caller.
         hosts: The host of each worker, where the engine says it.
+        store: Where a store listens, and the name by which the workers find it.
         options: Options that the engine takes before a script, for what the job does and its folder.
     """
 
@@ -44,6 +45,7 @@ class Engine:
     before: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     hosts: Sequence[str] | None = None
+    store: tuple[str, str] = ("127.0.0.1", "127.0.0.1")
     options: Callable[[str, Path], list[str]] = run_options
 
     def command(self, language: str, what: str, folder: Path) -> list[str]:

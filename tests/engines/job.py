@@ -1,12 +1,14 @@
 """The job that every engine runs: python job.py CLUSTER WHAT FOLDER.
 
 CLUSTER is an expression of Python, "None" for a script that an engine starts as its workers. WHAT is "train",
-"error" (in the model), "kill" (of worker 1), "restart" (after that) or "wait" (until somebody ends it).
+"error" (in the model), "kill" (of worker 1), "restart" (after that), "stored" (the same, with the run in the
+store $STORE) or "wait" (until somebody ends it).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -40,7 +42,7 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
         index = tfdistr.worker_index()
         (folder / f"began-{index}").write_text(str(os.getpid()))
         first = not (folder / "killed").exists()
-        if index == 1 and epoch == 2 and first and what in ("kill", "restart"):
+        if index == 1 and epoch == 2 and first and what in ("kill", "restart", "stored"):
             (folder / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -49,15 +51,15 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
 
 if __name__ == "__main__":
     cluster = eval(CLUSTER)
-    where = {"cluster": cluster, "run_dir": str(FOLDER / "run")} if cluster else {}
-    again = {"run_dir": str(FOLDER / "run"), "checkpoint_every": "epoch", "resume": True}
-    if cluster:
-        again["max_restarts"] = 1
-    else:
-        again["run_dir"] = str(FOLDER / "checkpoints")
+    options = {"cluster": cluster, "run_dir": str(FOLDER / "run")} if cluster else {}
+    if WHAT in ("restart", "stored"):
+        folder = str(FOLDER / ("run" if cluster else "checkpoints"))
+        run_dir = os.environ.get("STORE", folder)
+        options |= {"run_dir": run_dir, "checkpoint_every": "epoch", "resume": True}
+        options |= {"max_restarts": 1} if cluster else {}
     fit = tfdistr.distributed_fit(
         model, tfdistr.load_dataset("digits", "test"), batch_size=64, seed=1, verbose=0, callbacks=callbacks,
-        epochs=100_000 if WHAT == "wait" else 4, **{**where, **(again if WHAT == "restart" else {})},
+        epochs=100_000 if WHAT == "wait" else 4, **options,
     )  # fmt: skip
     if tfdistr.is_chief():
         found = {

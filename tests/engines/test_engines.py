@@ -14,8 +14,10 @@ from typing import Any
 import leftovers
 import numpy as np
 import pytest
+import stores
 from engines import BY_NETWORK, RUN, Engine, both, kubernetes_options
 from launched import wait_for
+from pods import OUTSIDE
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -55,7 +57,7 @@ def run(request: pytest.FixtureRequest) -> Engine:
 def run_on_hosts(request: pytest.FixtureRequest) -> Engine:
     net = request.getfixturevalue("net")
     words = ["--hosts", ",".join(net.address(name) for name in "ab"), "--ssh", net.ssh]
-    return Engine(None, before=[*RUN, *words, "--communication", "ring"])
+    return Engine(None, before=[*RUN, *words, "--communication", "ring"], store=("0.0.0.0", net.here))
 
 
 def run_in_allocation(request: pytest.FixtureRequest) -> Engine:
@@ -66,7 +68,9 @@ def run_in_allocation(request: pytest.FixtureRequest) -> Engine:
 def kubernetes_run(request: pytest.FixtureRequest) -> Engine:
     kubernetes = request.getfixturevalue("kubernetes")
     before = [sys.executable, "-m", "tfdistr", "kubernetes", "run", "-n", "2"]
-    return Engine(None, before=before, env=kubernetes.env, options=kubernetes_options)
+    return Engine(
+        None, before=before, env=kubernetes.env, options=kubernetes_options, store=("0.0.0.0", OUTSIDE)
+    )
 
 
 def ray_nodes(request: pytest.FixtureRequest) -> Engine:
@@ -182,6 +186,18 @@ def test_a_killed_worker_is_replaced(engine, alone, tmp_path):
     assert status == 0, said
     assert (tmp_path / "killed").exists()
     assert_same(job.result, alone)
+
+
+def test_a_killed_worker_is_replaced_and_the_run_is_in_a_store(engine, alone, tmp_path, monkeypatch):
+    monkeypatch.setenv("STORE", "s3://bucket/run")
+    with stores.s3_server(*engine.store) as server:
+        job = Job(engine, "python", "stored", tmp_path)
+        status, said = job.end()
+    assert status == 0, said
+    assert (tmp_path / "killed").exists()
+    assert_same(job.result, alone)
+    assert "/bucket/run/result.json" in server.written
+    assert any(path.startswith("/bucket/run/checkpoints/") for path in server.written)
 
 
 def test_ctrl_c_ends_all_workers(engine, tmp_path):

@@ -51,6 +51,11 @@ class Hosts:
         """The address of a host."""
         return self._namespaces.address(name)
 
+    @property
+    def here(self) -> str:
+        """The address of this machine."""
+        return _BRIDGE
+
     def namespace(self, name: str) -> str:
         """Its network namespace, which is also the prefix of its interface here."""
         return self._namespaces.of(name)

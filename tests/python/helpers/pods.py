@@ -19,6 +19,10 @@ shift 2 && exec "$@"
 """
 
 
+#: By this name, pods find the machine that they are on.
+OUTSIDE = "outside"
+
+
 class Pods:
     """The pods of a list of manifests, one for each index.
 
@@ -33,6 +37,7 @@ class Pods:
         self._folder = folder
         self.count = self._job["spec"]["completions"]
         prefix, net = f"tfp{os.getpid() % 100000}-", f"198.19.{os.getpid() % 256}"  # RFC 2544
+        self._bridge = f"{net}.14"
         self.namespaces = Namespaces(prefix, net, list(map(str, range(self.count))))
         pod = self._job["spec"]["template"]["spec"]
         (self.container,) = pod["containers"]
@@ -40,6 +45,13 @@ class Pods:
         for each in ("script", "volume"):
             (folder / each).mkdir(exist_ok=True)
         (folder / "script" / name).write_text(by_kind["ConfigMap"]["data"]["script"])
+
+    def add(self) -> None:
+        """Make their namespaces."""
+        self.namespaces.add(self._bridge)
+        for index in range(self.count):
+            with self.namespaces.hosts(str(index)).open("a") as known:
+                known.write(f"{self._bridge} {OUTSIDE}\n")
 
     def message(self, index: int) -> Path:
         """The message that Kubernetes would read."""
@@ -71,7 +83,7 @@ def pods(manifests: list[dict[str, Any]], folder: Path) -> Iterator[Pods]:
     """Pods as long as the block runs."""
     made = Pods(manifests, folder)
     try:
-        made.namespaces.add()
+        made.add()
         yield made
     finally:
         made.namespaces.remove()

@@ -20,6 +20,10 @@ _BUSY = b"<Error><Code>InternalError</Code><Message>We have a problem.</Message>
 class S3Server:
     """A server of the protocol of S3, with the bucket "bucket".
 
+    Args:
+        listen: The address at which it listens.
+        name: The name or address by which clients find it.
+
     Attributes:
         port: The TCP port.
         delay: Seconds that each request to write waits.
@@ -28,12 +32,13 @@ class S3Server:
         written: The paths of all objects that were written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listen: str = "127.0.0.1", name: str = "127.0.0.1") -> None:
         moto = pytest.importorskip("moto.server", reason="no server of S3 to test with: moto")
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._app = moto.DomainDispatcherApplication(moto.create_backend_app)
         self._handler = moto.MotoRequestHandler
         self.port = 0
+        self._listen, self._name = listen, name
         self.delay = 0.0
         self.answer: Callable[[str, str], str] = lambda method, path: "serve"
         self.written: list[str] = []
@@ -47,7 +52,7 @@ class S3Server:
         from werkzeug.serving import make_server
 
         self._server = make_server(
-            "127.0.0.1", self.port, self._serve, threaded=True, request_handler=self._handler
+            self._listen, self.port, self._serve, threaded=True, request_handler=self._handler
         )
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -63,7 +68,7 @@ class S3Server:
     def environment(self) -> dict[str, str]:
         """The variables by which clients find the server, and do not try again and again."""
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}", "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_ENDPOINT_URL": f"http://{self._name}:{self.port}", "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "not-to-be-seen", "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_MAX_ATTEMPTS": "1", "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
@@ -93,9 +98,9 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """A server of S3, which this process finds."""
-    server = S3Server()
+def s3_server(listen: str = "127.0.0.1", name: str = "127.0.0.1") -> Iterator[S3Server]:
+    """A server of S3, which this process and those that it starts find."""
+    server = S3Server(listen, name)
     try:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in server.environment.items():

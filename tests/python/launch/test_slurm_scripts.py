@@ -157,11 +157,7 @@ def test_a_failed_job_is_submitted_again_and_goes_on(
 # --- R
 
 
-def test_r_workers(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]) -> None:
-    rscript = shutil.which("Rscript")
-    if rscript is None:
-        pytest.skip("no Rscript")
-    code = """
+R_SCRIPT = """
     library(tfdistr)
     model <- function() {
       keras <- reticulate::import("keras")
@@ -170,11 +166,23 @@ def test_r_workers(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any])
       made
     }
     fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, epochs = 2, seed = 1, verbose = 0,
-                           cluster = slurm_cluster(nodes = 2))
-    cat(sprintf("%.9g", fit$history$loss), fit$workers$host, "\\n")
-    """
+                           cluster = {cluster})
+    if (is_chief()) cat(sprintf("%.9g", fit$history$loss), fit$workers$host, "\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "cluster"), [([], "slurm_cluster(nodes = 2)"), (["srun", "-N2", "-n2"], "NULL")]
+)
+def test_r_workers(
+    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any], before: list[str], cluster: str
+) -> None:
+    rscript = shutil.which("Rscript")
+    if rscript is None:
+        pytest.skip("no Rscript")
+    (tmp_path / "train.R").write_text(R_SCRIPT.replace("{cluster}", cluster))
     ended = subprocess.run(
-        [rscript, "-e", code], capture_output=True, text=True, timeout=500, cwd=tmp_path,
+        [*before, rscript, "train.R"], capture_output=True, text=True, timeout=500, cwd=tmp_path,
         env={**os.environ, "RETICULATE_PYTHON": os.environ.get("RETICULATE_PYTHON", sys.executable)},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr

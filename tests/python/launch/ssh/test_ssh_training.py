@@ -165,9 +165,9 @@ fit <- function(cluster) {
   distributed_fit(model, digits, cluster = cluster, batch_size = 64, epochs = 2, seed = 1, verbose = 0)
 }
 args <- commandArgs(TRUE)
-many <- fit(ssh_cluster(args[-1], ssh = args[[1]], warm = FALSE))
+many <- fit(ssh_cluster(args[-(1:2)], ssh = args[[1]], warm = args[[2]] == "warm"))
 one <- fit(local_cluster(1))
-stopifnot(identical(many$params$communication, "ring"), identical(many$workers$host, args[-1]))
+stopifnot(identical(many$params$communication, "ring"), identical(many$workers$host, args[-(1:2)]))
 apart <- Map(function(a, b) max(abs(a - b)), many$model$get_weights(), one$model$get_weights())
 cat("apart by", format(max(unlist(apart))), "\\n")
 stopifnot(max(unlist(apart)) < 1e-6)
@@ -175,13 +175,14 @@ stopifnot(max(unlist(apart)) < 1e-6)
 
 
 @pytest.mark.slow
-def test_workers_of_r_give_the_numbers_of_one(job: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["warm", "cold"])
+def test_workers_of_r_give_the_numbers_of_one(job: Job, tmp_path: Path, start: str) -> None:
     script = tmp_path / "job.R"
     script.write_text(R_JOB)
     addresses = [job.net.address("a"), job.net.address("b")]
     env = {"RETICULATE_PYTHON": sys.executable, **os.environ}
     ended = subprocess.run(
-        ["Rscript", str(script), job.net.ssh, *addresses], cwd=tmp_path, env=env, capture_output=True,
+        ["Rscript", str(script), job.net.ssh, start, *addresses], cwd=tmp_path, env=env, capture_output=True,
         text=True, timeout=230,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
