@@ -97,6 +97,8 @@ def refused_files() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        if _refused:
-            raise _refused[0] from error
+        # A thread that reads ahead for an earlier job may have been refused, too.
+        for refused in _refused:
+            if str(refused) in error.message:
+                raise refused from error
         raise

@@ -52,7 +52,7 @@ class Batches:
         order: The order of the examples.
         shares: Number of shares of a batch; see ``bounds``.
         own: The share, or the shares, of this worker.
-        ahead: Whether a loop should rather read the dataset of the same batches, which reads ahead.
+        ahead: Whether a loop should not wait for them; see ``ReadAhead``.
     """
 
     def __init__(

@@ -13,15 +13,17 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.data.fed_batches import FedBatches
+from tfdistr.data.index_batches import Batches
 from tfdistr.data.pipeline import WorkerData
+from tfdistr.data.read_ahead import ReadAhead
 from tfdistr.strategies.replica import OneReplica
 
 #: Seconds that one call of TensorFlow with many steps may take. Between two calls Python runs, for the
 #: progress display and for interrupts.
 CALL_SECONDS = 0.25
 
-#: Limit in bytes of the batches that are gathered at once, on the thread of the loop. Larger batches come
-#: from a pipeline, which gathers them during the step before.
+#: Limit in bytes of the batches that are gathered at once, on the thread of the loop, or of files on another.
+#: Larger batches come from a pipeline, which gathers them during the step before.
 GATHERED_BYTES = 1024 * 1024
 
 Step = Callable[[Any], Any]
@@ -56,12 +58,14 @@ class Steps:
         self._iterator: Iterator[Any] | None = None
         # Without a known end, from a generator, or in eager mode, Python handles each batch.
         self._each_alone = data.steps is None or model.run_eagerly or isinstance(data.dataset, FedBatches)
-        self._at_a_time = 0
-        if data.arrays and not data.arrays.ahead and not self._each_alone:
-            self._at_a_time = GATHERED_BYTES // max(1, data.arrays.most_bytes)
-        # Known rows weigh the loss, and unknown rows the gradients, which rounds in another way. So what is
-        # read ahead has known rows, too: its results are the bits of arrays.
-        self._known = data.arrays if data.arrays and data.arrays.ahead and not self._each_alone else None
+        arrays = None if self._each_alone else data.arrays
+        self._at_a_time = GATHERED_BYTES // max(1, arrays.most_bytes) if arrays else 0
+        self._arrays: Batches | ReadAhead | None = arrays
+        if arrays and arrays.ahead and self._at_a_time:
+            self._arrays = ReadAhead(arrays, self._at_a_time)
+        # Known rows weigh the loss, and unknown rows the gradients, which rounds in another way. So what a
+        # pipeline reads ahead has known rows, too: its results are the bits of arrays.
+        self._known = arrays if arrays and arrays.ahead and not self._at_a_time else None
         strategy, extended = model.distribute_strategy, extended_of(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
         alone = extended is None or extended.collectives is None
@@ -116,11 +120,12 @@ class Steps:
         return count, outputs
 
     def _gathered(self, count: int) -> Any:
+        assert self._arrays is not None
         assert self._data.arrays is not None
         made, outputs = 0, None
         while made < count:
             step = self._next + made
-            stack = self._data.arrays.batches(step, min(count - made, self._at_a_time))
+            stack = self._arrays.batches(step, min(count - made, self._at_a_time))
             made += len(tf.nest.flatten(stack)[0])
             rows = tf.constant(self._data.arrays.rows(step), tf.float32)
             outputs = _whole(self._of_stack, stack, rows)

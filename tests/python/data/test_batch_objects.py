@@ -99,7 +99,7 @@ def test_an_object_trains_as_its_arrays(of_arrays, name):
     data = OBJECTS[name]
     fit = tfdistr.distributed_fit(model, data(), validation_data=data(), **JOB, **size_of(name))
     same(fit, of_arrays)
-    np.testing.assert_array_equal(fit.predict(data()), of_arrays.predict(X, batch_size=SIZE))
+    np.testing.assert_array_equal(fit.predict(data(), **size_of(name)), of_arrays.predict(X, batch_size=SIZE))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_an_object_is_sent_to_workers(of_arrays, name):
     )
     same(fit, of_arrays, atol=1e-6)
     np.testing.assert_array_equal(
-        fit.predict(data(), cluster=cluster), fit.predict(X, batch_size=SIZE)
+        fit.predict(data(), cluster=cluster, **size_of(name)), fit.predict(X, batch_size=SIZE)
     )
 
 
