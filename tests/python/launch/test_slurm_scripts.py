@@ -167,28 +167,34 @@ R_SCRIPT = """
     }
     fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, epochs = 2, seed = 1, verbose = 0,
                            cluster = {cluster})
-    if (is_chief()) cat(sprintf("%.9g", fit$history$loss), fit$workers$host, "\\n")
+    cat("losses", sprintf("%.9g", fit$history$loss), {nodes}, "\\n")
 """
 
 
 @pytest.mark.parametrize(
-    ("before", "cluster"), [([], "slurm_cluster(nodes = 2)"), (["srun", "-N2", "-n2"], "NULL")]
+    ("before", "cluster", "nodes", "names"),
+    [
+        ([], "slurm_cluster(nodes = 2)", "fit$workers$host", [["n9", "n10"]]),
+        (["srun", "-N2", "-n2"], "NULL", 'Sys.getenv("SLURMD_NODENAME")', [["n10"], ["n9"]]),
+    ],
 )
 def test_r_workers(
-    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any], before: list[str], cluster: str
-) -> None:
+    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any],
+    before: list[str], cluster: str, nodes: str, names: list[list[str]],
+) -> None:  # fmt: skip
     rscript = shutil.which("Rscript")
     if rscript is None:
         pytest.skip("no Rscript")
-    (tmp_path / "train.R").write_text(R_SCRIPT.replace("{cluster}", cluster))
+    (tmp_path / "train.R").write_text(R_SCRIPT.replace("{cluster}", cluster).replace("{nodes}", nodes))
     ended = subprocess.run(
         [*before, rscript, "train.R"], capture_output=True, text=True, timeout=500, cwd=tmp_path,
         env={**os.environ, "RETICULATE_PYTHON": os.environ.get("RETICULATE_PYTHON", sys.executable)},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    *losses, first, second = ended.stdout.split("\n")[-2].split()
-    assert (first, second) == ("n9", "n10")
-    np.testing.assert_allclose([float(loss) for loss in losses], expected["loss"], rtol=1e-6)
+    lines = [line.split()[1:] for line in ended.stdout.splitlines() if line.startswith("losses ")]
+    assert sorted(line[2:] for line in lines) == names
+    for line in lines:
+        np.testing.assert_allclose([float(loss) for loss in line[:2]], expected["loss"], rtol=1e-6)
 
 
 # --- A job that Slurm ends and queues again
