@@ -3,7 +3,7 @@
     make bench T=data
 
 Each worker reads its batches on a core of its own, for some seconds after its first batch; all of them at the
-same time, without a model. tfdistr reads the global batches of one worker. tf.data is used as
+same time, without a model. tfdistr reads a worker's part of the global batches. tf.data is used as
 AutoShardPolicy.DATA does: each worker reads all examples and keeps its part. PyTorch's DataLoader has a
 DistributedSampler, and a dataset that decodes the row group of a row and keeps the last eight. All decode
 images with TensorFlow, one thread each. Then two workers, each of whose memory has a limit, train from files
@@ -74,11 +74,22 @@ def tfdistr_reads(described: Any, workers: int, index: int, shuffle: bool, batch
     from tfdistr import datasets
     from tfdistr.data.context import WorkerContext
     from tfdistr.data.pipeline import make_data
+    from tfdistr.data.read_ahead import ReadAhead
+    from tfdistr.training.steps import GATHERED_BYTES
 
     datasets.IN_MEMORY_BYTES = 1  # as where the examples are larger than the memory
     context = WorkerContext(workers, index, workers * batch, seed=1, shuffle=shuffle)
-    for parts in make_data(described, context).dataset:
-        yield len(tf.nest.flatten(parts)[0])
+    data = make_data(described, context)
+    at_a_time = GATHERED_BYTES // data.arrays.most_bytes
+    if not at_a_time:  # as the training loop does
+        yield from (len(tf.nest.flatten(parts)[0]) for parts in data.dataset)
+        return
+    ahead, step = ReadAhead(data.arrays, at_a_time), 0
+    while True:
+        stack = tf.nest.map_structure(tf.constant, ahead.batches(step, at_a_time))
+        steps, examples = tf.nest.flatten(stack)[0].shape[:2]
+        step += steps
+        yield steps * examples
 
 
 def rows_of_tfdistr(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
