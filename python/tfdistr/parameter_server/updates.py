@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -16,6 +14,7 @@ from tfdistr.data.index_batches import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.parameter_server.packing import Packing
+from tfdistr.parameter_server.report import Report
 from tfdistr.parameter_server.step import Outcome, Step
 
 _PLACE = tf.TensorSpec([3], tf.int64)
@@ -26,23 +25,6 @@ MakeBatch = Callable[[tf.Tensor], Batch]
 Begin = Callable[[int], None]
 #: Called after a step with the number of finished steps and the outcomes; returns whether to go on.
 End = Callable[[int, list[Outcome]], bool]
-
-
-@dataclass
-class Report:
-    """The steps of the workers.
-
-    Attributes:
-        global_step: Number of updates of the weights.
-        local_steps: By index of the worker: how often its gradient was part of an update.
-        dropped: By index of the worker: number of gradients that came too late.
-        not_computed: Number of shares that no worker had begun when their step was made.
-    """
-
-    global_step: int = 0
-    local_steps: Counter[int] = field(default_factory=Counter)
-    dropped: Counter[int] = field(default_factory=Counter)
-    not_computed: int = 0
 
 
 class OneByOne:
@@ -155,7 +137,8 @@ class Together:
             begin(done)
             outcomes = self._step(first + done)
             self._report.global_step += 1
-            self._report.local_steps.update(int(outcome.worker) for outcome in outcomes)
+            for outcome in outcomes:
+                self._report.local_steps[int(outcome.worker)] += 1
             if not end(done + 1, outcomes):
                 break
 
