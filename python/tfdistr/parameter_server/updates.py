@@ -52,6 +52,7 @@ class OneByOne:
         # Each worker has another step ready when it ends one.
         self._at_a_time = 2 * workers
         self._packing = Packing()
+        self._updates = model is not None
 
         @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
         def make(place: tf.Tensor) -> Any:
@@ -69,18 +70,22 @@ class OneByOne:
         """Make ``count`` steps, from step ``first`` on, counted over all epochs."""
         assert count is not None
         sent, done, goes_on = 0, 0, True
+        came: dict[int, Outcome] = {}
         while done < (count if goes_on else sent):
             while goes_on and sent < count and sent - done < self._at_a_time:
                 begin(sent)
-                self._dispatcher.send(self._make, (first + sent, 1, 0), self)
+                self._dispatcher.send(self._make, (first + sent, 1, 0), self, sent)
                 sent += 1
-            _, packed = self._dispatcher.receive(self)
-            outcome = self._packing.unpack(packed)
-            done += 1
-            if self._report is not None:
-                self._report.global_step += 1
-                self._report.local_steps[int(outcome.worker)] += 1
-            goes_on = end(done, [outcome]) and goes_on
+            step, packed = self._dispatcher.receive(self)
+            # Sums depend on their order: a validation has the order of the steps, as one worker makes them.
+            came[done + len(came) if self._updates else step] = self._packing.unpack(packed)
+            while done in came:
+                outcome = came.pop(done)
+                done += 1
+                if self._report is not None:
+                    self._report.global_step += 1
+                    self._report.local_steps[int(outcome.worker)] += 1
+                goes_on = end(done, [outcome]) and goes_on
 
 
 class Together:
