@@ -42,7 +42,7 @@ from tfdistr._private.keras_step import (
     optimizer_step,
     overridden,
 )
-from tfdistr._private.keras_updates import fewer_passes
+from tfdistr._private.keras_updates import fewer_passes, trained_variables
 from tfdistr._private.loops import loop_of
 from tfdistr._private.pipelines import (
     dense_slices,
@@ -125,6 +125,7 @@ __all__ = [
     "set_key",
     "source_files",
     "take_back_sigterm",
+    "trained_variables",
     "wait_at_barrier",
     "walk_pipeline",
 ]

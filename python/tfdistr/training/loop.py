@@ -112,8 +112,8 @@ def _prepare(
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
         turn_off(model, "with virtual workers")
-    if extended or found:
-        build(model, data.dataset)
+    if extended or found:  # the checkpoint says for which variables optimizers are built
+        build(model, data.dataset, optimizer=extended is not None)
     listed = keras.callbacks.CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
@@ -174,7 +174,7 @@ def fit_by_keras(
         keeper.before_training(kept, epochs.end)
         first = epochs.end if keeper.ended else max(first, keeper.start.epoch)
         if keeper.found:
-            build(model, data.dataset)
+            build(model, data.dataset, optimizer=False)
     dataset: Any = data.dataset
     history = model.fit(
         dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,

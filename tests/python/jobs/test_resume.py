@@ -267,11 +267,10 @@ ARGUMENTS = [
     ({"min_workers": 3, "cluster": describe_local_cluster(2)},
      "`min_workers` must be at most the number of workers of `cluster`.",
      "min_workers=3, and 2 workers", "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
-     "`checkpoint_every`, `resume` and `min_workers` are for the strategies 'multi_worker_mirrored', "
-     "'mirrored', 'one_device'.",
-     "strategy='parameter_server'",
-     "Leave them out; keras.callbacks.ModelCheckpoint() saves weights under any strategy."),
+    ({"min_workers": 1, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
+     "`min_workers` is for the strategies 'multi_worker_mirrored', 'mirrored', 'one_device'.",
+     "min_workers=1, and strategy='parameter_server'",
+     "Leave it out; with `max_restarts` the job starts all its workers again."),
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from resumed import bits
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
-from tfdistr.errors import ArgumentError, JobStoppedError
+from tfdistr.errors import JobStoppedError
 from tfdistr.launch.events import EventReader
 
 pytestmark = pytest.mark.timeout(400)
@@ -122,14 +122,3 @@ def test_an_asynchronous_run_makes_each_step_of_its_epochs(tmp_path):
     assert fit.params["global_step"] == int(fit.model.optimizer.iterations) == 4 * 7
     assert sum(row["local_steps"] for row in fit.workers[:2]) == 4 * 7
     assert [len(values) for values in fit.history.values()] == [4] * 4
-
-
-def test_a_job_with_servers_cannot_lose_a_worker(tmp_path):
-    with pytest.raises(ArgumentError) as caught:
-        train(tmp_path / "run", min_workers=1)
-    assert str(caught.value).splitlines() == [
-        "`min_workers` is for the strategies 'multi_worker_mirrored', 'mirrored', 'one_device'.",
-        "Received: min_workers=1, and strategy='parameter_server'",
-        "Fix: Leave it out; with `max_restarts` the job starts all its workers again.",
-    ]
-    assert not (tmp_path / "run").exists()
