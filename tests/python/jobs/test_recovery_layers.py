@@ -87,7 +87,7 @@ def test_a_run_whose_process_is_killed_ends_with_the_same_bits(tmp_path, undistu
 )
 def test_a_run_that_is_told_to_end_goes_on_with_other_places(tmp_path, undisturbed, placement, workers):
     run = tmp_path / "run"
-    with pytest.raises(JobStoppedError, match="has saved what it has, at epoch [23], step"):
+    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [23], step"):
         train(run, callbacks=[Sends(run, 1, signal.SIGTERM)], checkpoint_every=1000)
     assert CheckpointFolder(checkpoint_folder(run)).positions()
     assert bits(train(run, placement, workers, resume=True)) == undisturbed

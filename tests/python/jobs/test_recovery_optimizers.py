@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from resumed import X, Y, bits, train
+from resumed import bits, train
 from slow import mostly_slow
 
 import tfdistr
@@ -125,7 +125,7 @@ def held(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable])
     made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     made.compile("sgd")
     made.layers[0].others = [optimizer]
-    optimizer.build(made.trainable_variables if not variables else variables)
+    optimizer.build(variables or made.trainable_variables)
     return made
 
 
