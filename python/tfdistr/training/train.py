@@ -62,7 +62,8 @@ def _train(
     keeper: Keeper | None,
 ) -> Training:
     reader = Reader(job, strategy)
-    data = _training_data(job, reader, keeper)
+    # Keras ends an epoch of known length before the pass of its data ends, which would then be read again.
+    data = _training_data(job, reader, keeper, of_known_size=keeper is not None and not runs_own_loop(model))
     validation = None
     if job.validation is not None:
         source = _source(job.validation)
@@ -89,11 +90,11 @@ def _train(
     )  # fmt: skip
 
 
-def _training_data(job: Job, reader: Reader, keeper: Keeper | None) -> WorkerData:
+def _training_data(job: Job, reader: Reader, keeper: Keeper | None, *, of_known_size: bool) -> WorkerData:
     """This worker's batches, from the first step on that the training makes."""
     if keeper and keeper.found:
         return reader.training_data(keeper.first_step)
-    data = None if job.steps_per_epoch else reader.training_data()
+    data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
     # If the number of steps is unknown, the data begins with its first pass.
     first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)
     if keeper:
