@@ -31,6 +31,7 @@ from tfdistr._private.keras_loop import (
     keras_call,
     layers_with_generators,
     metrics_or_logs,
+    pass_epochs,
     replaces_fit,
     seed_generators,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "nodes_after",
     "optimizer_step",
     "overridden",
+    "pass_epochs",
     "python_ops",
     "random_record_reader",
     "replaces_fit",

@@ -291,6 +291,11 @@ class _Phase:
         self._sums: list[Any] = []
         self._last: dict[str, Any] = {}
 
+    def skip(self, epochs: int) -> None:
+        """Leave out the data of some epochs: workers read each batch by its number."""
+        if self._keeper:
+            self._keeper.begin_after(self._keeper.total + epochs * (self._steps or 0))
+
     def reset(self) -> None:
         """Set the sums of the metrics to zero."""
         self._sums = [np.zeros(v.shape, v.dtype) for v in self._model.metrics_variables]

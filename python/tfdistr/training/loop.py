@@ -162,6 +162,13 @@ class _Phase:
         self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
         self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
 
+    def skip(self, epochs: int) -> None:
+        """Leave out the data of some epochs, before the first one."""
+        steps = self._data.steps
+        self._steps.skip(epochs, steps)
+        if self._keeper:
+            self._keeper.begin_after(self._keeper.total + epochs * (steps or 0))
+
     def reset(self) -> None:
         """Reset the metrics. TensorFlow reads each of their variables for this; no peer needs to be asked."""
         extended = extended_of(self._model)
