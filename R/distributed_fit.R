@@ -107,7 +107,8 @@
 #'   `run_dir`.
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
 #'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
-#'   continues from it ends with the same bits. `NULL` for never, or, with `max_restarts` or `resume`, for
+#'   continues from it ends with the same bits (not with asynchronous parameter servers). Models with a loop
+#'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with `max_restarts` or `resume`, for
 #'   "epoch".
 #' @param resume Whether to continue the run in `run_dir`, which failed, was cancelled or preempted, or had
 #'   fewer epochs. It must be a run of the same job; Python may have begun it. If the folder is new or empty,

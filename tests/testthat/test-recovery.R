@@ -108,6 +108,59 @@ test_that("R's random numbers go on, too", {
   expect_setequal(readLines(of_workers), readLines(expected)) # the same on both
 })
 
+test_that("parameter servers go on from their checkpoint", {
+  skip_slow()
+  train <- function(...) {
+    distributed_fit(
+      dropout_model, inputs, targets,
+      cluster = local_cluster(2, ps = 1), strategy = "parameter_server", update = "sync",
+      seed = 3, epochs = 3, batch_size = 16, verbose = 0, ...
+    )
+  }
+  run <- withr::local_tempfile()
+  fit <- train(
+    run_dir = run, callbacks = fails_once(withr::local_tempfile(), 2), checkpoint_every = 2, max_restarts = 1
+  )
+  expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
+  expected <- train()
+  expect_identical(fit$history, expected$history)
+  expect_identical(fit$model$get_weights(), expected$model$get_weights())
+  expect_identical(fit$params$global_step, 15L)
+  expect_error(
+    train(run_dir = withr::local_tempfile(), min_workers = 1), "`min_workers` is for the strategies",
+    class = "tfdistr_error_argument"
+  )
+})
+
+test_that("layers on several workers go on from their checkpoint, with other places", {
+  skip_slow()
+  model <- function() {
+    keras <- reticulate::import("keras")
+    model <- keras$Sequential(list(
+      keras$layers$Dense(8L, activation = "relu", name = "first"), keras$layers$Dropout(0.3),
+      keras$layers$Dense(1L, name = "last")
+    ))
+    model$compile("adam", "mse", jit_compile = FALSE)
+    model
+  }
+  train <- function(placement, ...) {
+    distributed_fit(
+      model, inputs, targets,
+      strategy = "model_parallel", placement = placement, seed = 3, epochs = 3, batch_size = 16, verbose = 0,
+      ...
+    )
+  }
+  run <- withr::local_tempfile()
+  here <- c(first = "cpu:0")
+  failing <- fails_once(withr::local_tempfile(), 2)
+  expect_error(train(here, run_dir = run, callbacks = failing, checkpoint_every = 2), "the disk is full")
+  apart <- c(first = "worker 0", last = "worker 1")
+  fit <- train(apart, run_dir = run, cluster = local_cluster(2), checkpoint_every = 2, resume = TRUE)
+  expected <- train(here)
+  expect_identical(fit$history, expected$history)
+  expect_identical(fit$model$get_weights(), expected$model$get_weights())
+})
+
 test_that("arguments are checked by the core", {
   wrong <- function(...) distributed_fit(dropout_model, inputs, targets, ...)
   expect_error(wrong(checkpoint_every = 1.5, run_dir = "run"), "`checkpoint_every` must be a whole number")

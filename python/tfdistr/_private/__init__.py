@@ -31,6 +31,7 @@ from tfdistr._private.keras_loop import (
     keras_call,
     layers_with_generators,
     metrics_or_logs,
+    pass_epochs,
     replaces_fit,
     seed_generators,
 )
@@ -42,7 +43,7 @@ from tfdistr._private.keras_step import (
     optimizer_step,
     overridden,
 )
-from tfdistr._private.keras_updates import fewer_passes
+from tfdistr._private.keras_updates import fewer_passes, trained_variables
 from tfdistr._private.loops import loop_of
 from tfdistr._private.pipelines import (
     dense_slices,
@@ -114,6 +115,7 @@ __all__ = [
     "nodes_after",
     "optimizer_step",
     "overridden",
+    "pass_epochs",
     "python_ops",
     "random_record_reader",
     "replaces_fit",
@@ -125,6 +127,7 @@ __all__ = [
     "set_key",
     "source_files",
     "take_back_sigterm",
+    "trained_variables",
     "wait_at_barrier",
     "walk_pipeline",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 from keras.src.utils.python_utils import pythonify_logs as _pythonify_logs
 
@@ -92,6 +93,20 @@ def replaces_fit(model: keras.Model) -> bool:
 def initial_epoch(model: keras.Model) -> int:
     """Return the first epoch of ``fit``: the epoch that ``BackupAndRestore`` has restored, or else 0."""
     return int(model._initial_epoch or 0)
+
+
+def pass_epochs(call: KerasCall, epochs: int) -> None:
+    """Read the data of some epochs as ``fit`` does in them, without its steps."""
+    epoch_iterator = call.variables["epoch_iterator"]
+    for _ in range(epochs):
+        with epoch_iterator.catch_stop_iteration():
+            for _, _, iterator in epoch_iterator:
+                for number in range(epoch_iterator.steps_per_execution):
+                    if next(iterator, None) is not None:
+                        continue
+                    if number == 0:  # as a step finds that there is no batch
+                        raise tf.errors.OutOfRangeError(None, None, "the end of the data")
+                    break
 
 
 def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:

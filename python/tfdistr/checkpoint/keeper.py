@@ -20,6 +20,7 @@ from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder,
 from tfdistr.checkpoint.gather import Part, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.checkpoint.json_values import NotPlainError, from_plain, to_plain
 from tfdistr.checkpoint.model_state import assign, other_model, values_of, variables_of
+from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.checkpoint.random_state import random_state, set_random_state
 from tfdistr.communication.collectives import Collectives
@@ -160,6 +161,7 @@ class Keeper:
         """
         found = self.found
         assert found is not None
+        build_optimizers(model, found.notes["optimizers"])
         assign(variables_of(model), found.values)
         # The checkpoint of one worker has no such values, and one worker alone needs none.
         for variable, value in zip(self._others, found.notes["others"], strict=False):
@@ -266,6 +268,7 @@ class Keeper:
             "random": random_state(arrays),
             "others": [variable.numpy().item() for variable in self._others],
             "logs": _plain_logs(logs, arrays),
+            "optimizers": trained_by(model),
             "ended": ended,
         }
         notes["kinds"], content = pack(arrays)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.checkpoint.gather import Part
 from tfdistr.checkpoint.json_values import Array
+from tfdistr.checkpoint.optimizers import optimizers_of
 from tfdistr.errors import ArgumentError
 
 
@@ -30,10 +31,10 @@ class Variable(NamedTuple):
 
 def variables_of(model: keras.Model) -> list[Variable]:
     """This worker's parts of all variables in the training of a built model, each with a name."""
-    optimizer = model.optimizer.variables if model.optimizer is not None else []
+    optimizers = [variable for optimizer in optimizers_of(model) for variable in optimizer.variables]
     generators = [*_private.seed_generators(model), _private.global_seed_generator()]
     seeds = [generator.state for generator in generators]
-    found = [*model.variables, *model.metrics_variables, *optimizer, *seeds]
+    found = [*model.variables, *model.metrics_variables, *optimizers, *seeds]
     unique = list({id(variable): variable for variable in found}.values())
     named = [(variable.path, variable.value) for variable in unique]
     parts = getattr(model.distribute_strategy, "virtual_workers", None) is None  # else all have the same

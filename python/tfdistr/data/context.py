@@ -29,6 +29,7 @@ class Reading:
         passes: Number of passes. It is 1 while the function runs, so that a dataset that the function itself
             reads has an end.
         counts_readings: Whether the dataset has a shuffle whose order depends on how often it was read.
+        of_known_size: Whether the number of steps must be known, also for one worker.
     """
 
     start: int = 0
@@ -36,6 +37,7 @@ class Reading:
     order: Order | None = None
     passes: int = 1
     counts_readings: bool = False
+    of_known_size: bool = False
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ def make_data(
     *,
     name: str = "x",
     memory: HostMemory | None = None,
+    of_known_size: bool = False,
 ) -> WorkerData:
     """Make the batches of one worker.
 
@@ -84,6 +85,7 @@ def make_data(
             batches of a stream from 0, from this step on.
         name: The name of ``source`` for the user.
         memory: The memory for decoded examples; by default only this worker has it.
+        of_known_size: Whether to count the examples if the data does not tell their number.
 
     Returns:
         Batches in the structure that Keras takes: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
@@ -96,7 +98,8 @@ def make_data(
     """
     start = whole("start", start, minimum=0)
     reshuffles = isinstance(source, GivenDataset) and source.reshuffles
-    context = replace(context, _reading=Reading(start, counts_readings=reshuffles))
+    reading = Reading(start, counts_readings=reshuffles, of_known_size=of_known_size)
+    context = replace(context, _reading=reading)
     return replace(_make_data(source, context, steps, name, memory), first=start)
 
 
@@ -257,7 +260,9 @@ def _size(
     if size == tf.data.INFINITE_CARDINALITY:
         return None
     if size < 0:
-        if steps is not None or (context.num_workers == 1 and not reading_of(context).start):
+        reading = reading_of(context)
+        needed = context.num_workers > 1 or reading.start or reading.of_known_size
+        if steps is not None or not needed:
             return None
         log.info("`%s`: counting the elements once, so that all workers make the same number of steps; pass "
                  "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",

@@ -106,20 +106,38 @@ def _begin_run(
     return job, _Run(folder, stored)
 
 
-def train_as_chief_here(job: Job, config: ClusterConfig, caller: Caller) -> FitResult:
+def train_as_chief_here(
+    job: Job, config: ClusterConfig, caller: Caller, run_dir: str | os.PathLike[str] | None = None
+) -> FitResult:
     """Train as the chief of servers that a user has started by hand.
 
     Args:
         job: The job.
         config: The cluster.
         caller: The calling language.
+        run_dir: Folder or URL for the checkpoints, if the job has any.
     """
+    from tfdistr.checkpoint.folder import checkpoints
     from tfdistr.parameter_server.coordinator import train_on_servers
 
-    caller.on_seed(for_r(job.seed))
-    begin_with_seed(job.functions, job.seed)
-    trained = train_on_servers(job, config, _events(caller, 0), **job.options)
-    return _result(job, trained, 0, {**trained.report, "workers": config.num_workers}, task="chief 0")
+    preemption, workers = Preemption(), config.num_workers
+    with contextlib.ExitStack() as ends:
+        run = None
+        if job.recovery.every is not None:
+            job, run = _begin_run(job, caller, run_dir, workers, ends)
+        stored = run.stored if run else None
+        caller.on_seed(for_r(job.seed))
+        begin_with_seed(job.functions, job.seed)
+        trained = train_on_servers(
+            job, config, _events(caller, 0, stored), **job.options,
+            checkpoints=checkpoints(run.folder) if run else None, preemption=preemption,
+        )  # fmt: skip
+        result = _result(job, trained, 0, {**trained.report, "workers": workers}, task="chief 0")
+        if run and stored:
+            save_training(trained, run.folder)
+            result = stored.note(result)
+    preemption.pass_on()
+    return result
 
 
 def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Callable[..., None]:

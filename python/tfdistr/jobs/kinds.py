@@ -53,14 +53,14 @@ class Kind:
         options: The options of the strategy in ``distributed_fit()``, beside its own arguments.
 
     Attributes:
-        saves: Whether the jobs can have checkpoints.
+        shrinks: Whether a job can go on with fewer workers.
         exchanges_gradients: Whether the workers exchange gradients.
         has_virtual_workers: Whether virtual workers can make the steps.
         max_workers: Highest number of processes that train; None for no limit.
         ps: Lowest number of parameter servers of a job.
     """
 
-    saves = True
+    shrinks = True
     exchanges_gradients = True
     has_virtual_workers = True
     max_workers: int | None = None
@@ -288,7 +288,7 @@ class Mirrored(OneProcess):
 class ParameterServer(Kind):
     """The jobs whose chief makes workers compute, and holds the weights on parameter servers."""
 
-    saves = False
+    shrinks = False
     exchanges_gradients = False
     has_virtual_workers = False
     ps = 1
@@ -326,7 +326,7 @@ class ParameterServer(Kind):
     ) -> FitResult:
         """Train as the chief of servers that a user has started by hand."""
         assert config is not None  # destination() refuses a job without servers
-        return train_as_chief_here(job, config, caller)
+        return train_as_chief_here(job, config, caller, run_dir)
 
     def train_in_worker(
         self,
@@ -343,7 +343,7 @@ class ParameterServer(Kind):
 class ModelParallel(Kind):
     """The jobs of one process, the client, which may make workers compute their layers."""
 
-    saves = False
+    shrinks = False
     exchanges_gradients = False
     has_virtual_workers = False
 

@@ -19,7 +19,7 @@ from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, Wor
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.result import FitResult, builder, load_communication, load_history, load_state
-from tfdistr.jobs.resume import Restarts, note_result, workers_of_result
+from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.jobs.trained import Trained
 from tfdistr.launch.any_cluster import AnyCluster
@@ -39,6 +39,9 @@ class Summary(Protocol):
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Handle an event, and pass it on."""
+
+    def recall(self, result: Mapping[str, Any]) -> None:
+        """Take what it needs from the result of a complete run, instead of events."""
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
         """The strategy's numbers in the result, beside the numbers of every job."""
@@ -60,6 +63,9 @@ class PlainSummary:
     def __call__(self, event: dict[str, Any]) -> None:
         """Pass an event on."""
         self._on_event(event)
+
+    def recall(self, result: Mapping[str, Any]) -> None:
+        """Take nothing."""
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
         """Nothing."""
@@ -94,9 +100,10 @@ def fit_on_cluster(
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
-    rows = workers_of_result(run_dir, job.epochs) if recovery.resume else None
-    if rows is not None:
-        result = _result(job, rows, cluster, summary, caller, run_dir)
+    complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
+    if complete is not None:
+        summary.recall(complete)
+        result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
         return stored.note(result) if stored else result
     job.save(run_dir)
     write_job(job, run_dir, cluster.workers)
@@ -218,6 +225,7 @@ def _with_restarts(
             if not again and fewer is None:
                 keep_run_dir(run_dir)  # its logs say more than the error
                 raise
+            stop.unlink(missing_ok=True)  # a server writes it when it is ended
             keep_logs(run_dir, backend.cluster.workers, f"failed-{attempt}")
             reason = error.message.partition("\n")[0].rstrip(".")
             of_event = {"worker": error.worker, "time": time.time()}

@@ -73,8 +73,8 @@ def note_result(run_dir: Path, result: FitResult) -> None:
     write_document(run_dir / RESULT, result.to_dict())
 
 
-def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None:
-    """The final states of the workers of a run of exactly ``epochs`` epochs; None if there is no such run.
+def result_of_run(run_dir: Path, epochs: int) -> dict[str, Any] | None:
+    """The document of the result of a run of exactly ``epochs`` epochs; None if there is no such run.
 
     Raises:
         ArgumentError: The result of the run is not a document that this version of tfdistr reads.
@@ -82,9 +82,8 @@ def workers_of_result(run_dir: Path, epochs: int) -> list[dict[str, Any]] | None
     path = run_dir / RESULT
     if not path.exists():
         return None
-    result = read("result", path.read_bytes())
-    workers: list[dict[str, Any]] = result["workers"]
-    return workers if result["params"]["epochs"] == epochs else None
+    result: dict[str, Any] = read("result", path.read_bytes())
+    return result if result["params"]["epochs"] == epochs else None
 
 
 class Restarts:
@@ -125,9 +124,11 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
     described = plain_params(job.description)
     fields = {name: value for name, value in described.items() if name not in _MAY_DIFFER}
     fields["class_weight"] = plain_class_weight(job)
-    # With virtual workers, any number of workers continues the run with the same bits.
-    fields["workers"] = workers if job.virtual_workers is None else "any"
-    fields["options"] = plain_options(job.options)
+    # With virtual workers, any number of workers continues the run with the same bits; and where the layers
+    # of a model are does not change what they compute.
+    by_layers = job.strategy == "model_parallel"
+    fields["workers"] = "any" if by_layers or job.virtual_workers is not None else workers
+    fields["options"] = {} if by_layers else plain_options(job.options)
     return {"schema": schema_id("run"), "id": id, "job": fields}
 
 

@@ -51,7 +51,7 @@ def run_fit(
     config, num_workers = kind.destination(cluster, arguments["communication"], options)
     recovery = check_recovery(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
-        saving=[name for name, other in KINDS.items() if other.saves],
+        shrinking=[name for name, other in KINDS.items() if other.shrinks],
     )  # fmt: skip
     if isinstance(model, FitResult):
         arguments["state"] = model.trained.state()

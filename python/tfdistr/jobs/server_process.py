@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
+from tfdistr.checkpoint.folder import STOP, checkpoint_folder
+from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import cluster_from_env
 from tfdistr.jobs.process import process_of_job
 from tfdistr.launch.cores import take_cores
@@ -22,8 +25,13 @@ def offer_feed(worker: int) -> None:
 
 
 def run_server(run_dir: str, index: int) -> int:
-    """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process."""
-    with process_of_job(run_dir, index) as process:
+    """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process.
+
+    If the job has checkpoints, SIGTERM tells the chief to save and to end the job.
+    """
+    kept = checkpoint_folder(Path(run_dir))
+    preemption = Preemption((kept / STOP).touch, active=kept.is_dir())
+    with process_of_job(run_dir, index) as process, preemption:
         try:
             take_cores()
             config = cluster_from_env()

@@ -254,8 +254,9 @@ class _Generation:
 
     def _leader_left(self) -> bool:
         """Whether a process that leads has ended well."""
+        well = STOPPED_STATUS if self.stopped else 0
         return any(
-            role.leads and index in self._done and self._processes[index].exit_code == 0
+            role.leads and index in self._done and self._processes[index].exit_code == well
             for index, role in enumerate(self._roles)
         )
 

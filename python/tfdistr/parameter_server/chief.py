@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr._utils.foreign import Named
 from tfdistr._utils.r_function import RFunction
+from tfdistr.checkpoint.folder import checkpoints
 from tfdistr.cluster.config import cluster_from_env
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import LocalCluster
@@ -49,6 +50,12 @@ class WorkerSteps:
             self._last = event
         self._on_event(event)
 
+    def recall(self, result: Mapping[str, Any]) -> None:
+        """Take the numbers of the result of a complete run."""
+        workers = [row for row in result["workers"] if row["task"].startswith("worker ")]
+        self._last = {name: [row[name] for row in workers] for name in ("local_steps", "dropped")}
+        self._last["global_step"] = result["params"]["global_step"]
+
     def params(self, job: Job, cluster: LocalCluster) -> dict[str, Any]:
         """The options of the updates, the number of updates, and the number of parameter servers."""
         steps = int(self._last["global_step"])
@@ -82,4 +89,7 @@ def train_as_chief(
     config = cluster_from_env()
     assert config is not None  # otherwise there is no strategy
     job = Job.load(run_dir, functions)
-    return train_on_servers(job, config, on_event, **how, run_dir=run_dir, strategy=strategy)
+    kept = checkpoints(run_dir) if job.recovery.every is not None else None
+    return train_on_servers(
+        job, config, on_event, **how, run_dir=run_dir, strategy=strategy, checkpoints=kept
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import time
@@ -17,15 +18,20 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._utils.r_function import RFunction
+from tfdistr.checkpoint.folder import CheckpointFolder
+from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
+from tfdistr.communication.model_parts import parts_of_run
 from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
 from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_server.report import Report, StepsReporter
 from tfdistr.parameter_server.step import Outcome, Step
-from tfdistr.parameter_server.updates import OneByOne, Report, Together
+from tfdistr.parameter_server.updates import OneByOne, Together
 from tfdistr.servers.client import dismiss_servers, join_servers
 from tfdistr.servers.lost import lost_server
 from tfdistr.strategies.build import build
@@ -68,6 +74,8 @@ def train_on_servers(
     replicas_to_aggregate: int | None = None,
     run_dir: Path | None = None,
     strategy: tf.distribute.experimental.ParameterServerStrategy | None = None,
+    checkpoints: CheckpointFolder | None = None,
+    preemption: Preemption | None = None,
 ) -> ServersTraining:
     """Train the job's model as the chief of a cluster with parameter servers, and then dismiss the servers.
 
@@ -84,6 +92,8 @@ def train_on_servers(
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
         strategy: The result of `join_servers`, if it was called before.
+        checkpoints: The checkpoints of the run, if the job has any.
+        preemption: Notes SIGTERM, if there are checkpoints.
 
     Returns:
         The result. Its model is in this process and needs no server any more.
@@ -92,6 +102,7 @@ def train_on_servers(
         ArgumentError: An argument, the model function or the callbacks are not what they must be.
         ClusterConfigError: This process is not the chief, or the cluster has no servers.
         ClusterStartError: A server did not come.
+        JobStoppedError: The job was told to end, and has saved a checkpoint.
         DataShardError: The data cannot be split over the workers.
         WorkerFailedError: A parameter server is gone.
     """
@@ -100,9 +111,10 @@ def train_on_servers(
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")
     try:
-        with Watchdog(job.step_timeout, _Watched()):
+        preemption = preemption or Preemption()
+        with Watchdog(job.step_timeout, _Watched()), preemption if checkpoints else contextlib.nullcontext():
             chief = _Chief(job, config, strategy, options, on_event, run_dir)
-            trained = chief.train()
+            trained = chief.train(chief.keeper(checkpoints, preemption) if checkpoints else None)
         # The variables can be deleted only as long as their servers are there.
         del chief
         gc.collect()
@@ -151,17 +163,29 @@ class _Chief:
             # Each worker fetches it when it needs it, also a worker that replaces another.
             self._described = tf.Variable(described, dtype=tf.string, trainable=False, name="job")
         self._name = tf.constant(uuid.uuid4().hex)
-        self._report = Report()
+        self._report = Report(self._workers)
         self._dispatcher = Dispatcher(strategy)
         self._reported = 0.0
 
-    def train(self) -> ServersTraining:
+    def keeper(self, folder: CheckpointFolder, preemption: Preemption) -> Keeper:
+        """What keeps the checkpoints of this training, in ``folder``."""
+        every, steps = self._job.recovery.every, self._data.steps
+        assert every is not None
+        assert steps is not None
+        keeper = Keeper(
+            folder, every, preemption, on_event=self._on_event, parts=parts_of_run(self._model)
+        )  # fmt: skip
+        if not keeper.found:
+            keeper.begin_after(self._job.initial_epoch * steps)
+        return keeper
+
+    def train(self, keeper: Keeper | None = None) -> ServersTraining:
         """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
         listed = keras.callbacks.CallbackList(
-            [*self._callbacks, reporter, _StepsReporter(self._tell)], add_history=True, epochs=job.epochs,
-            steps=data.steps, verbose=0, model=model,
+            [*self._callbacks, reporter, self._report, StepsReporter(self._tell)], add_history=True,
+            epochs=job.epochs, steps=data.steps, verbose=0, model=model,
         )  # fmt: skip
         _private.call_on_this_thread(listed)
 
@@ -169,13 +193,13 @@ class _Chief:
             reporter.on_steps(done, logs)
             self._tell(REPORT_INTERVAL)
 
-        train = _Phase(model, "train", self._updates(), data, listed, on_steps)
+        train = _Phase(model, "train", self._updates(), data, listed, on_steps, keeper)
         test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
         self._on_event(
             "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
         )
         started = time.monotonic()
-        run_epochs(model, job.all_epochs, listed, train, test)
+        run_epochs(model, job.all_epochs, listed, train, test, keeper)
         seconds = time.monotonic() - started
         trained = copy_here(job, model, data.dataset, listed.callbacks)
         return ServersTraining(
@@ -185,7 +209,7 @@ class _Chief:
             seconds=seconds,
             communication="none",
             described=describe_model(trained) if isinstance(job.model, RFunction) else None,
-            report=self._numbers(),
+            report=self._report.numbers(),
         )
 
     def _updates(self) -> OneByOne | Together:
@@ -214,16 +238,7 @@ class _Chief:
         now = time.monotonic()
         if now - self._reported >= interval:
             self._reported = now
-            self._on_event("worker_steps", **self._numbers())
-
-    def _numbers(self) -> dict[str, Any]:
-        report = self._report
-        return {
-            "global_step": report.global_step,
-            "local_steps": [report.local_steps[i] for i in range(self._workers)],
-            "dropped": [report.dropped[i] for i in range(self._workers)],
-            "not_computed": report.not_computed,
-        }
+            self._on_event("worker_steps", **self._report.numbers())
 
 
 def note_batch_normalization(model: keras.Model) -> None:
@@ -251,24 +266,6 @@ def _refuse_calls(model: keras.Model) -> None:
         setattr(model, name, refuse)
 
 
-class _StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reports the steps of the workers after each epoch, and at the end.
-
-    Args:
-        tell: Reports, if the last report is older than a number of seconds.
-    """
-
-    def __init__(self, tell: Callable[[float], None]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._tell(0.0)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self._tell(0.0)
-
-
 class _Phase:
     """The training, or the validation, epoch by epoch. The metrics of its steps are added up here."""
 
@@ -280,9 +277,12 @@ class _Phase:
         data: WorkerData | None,
         callbacks: keras.callbacks.CallbackList,
         on_steps: Callable[[int, Any], None] = lambda done, logs: None,
+        keeper: Keeper | None = None,
     ) -> None:
         assert data is not None
         self.done = 0
+        self._keeper, self._callbacks = keeper, callbacks.callbacks
+        self._reported = 0.0
         self._on_steps = on_steps
         self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
@@ -290,6 +290,11 @@ class _Phase:
         self._ended = getattr(callbacks, f"on_{kind}_batch_end")
         self._sums: list[Any] = []
         self._last: dict[str, Any] = {}
+
+    def skip(self, epochs: int) -> None:
+        """Leave out the data of some epochs: workers read each batch by its number."""
+        if self._keeper:
+            self._keeper.begin_after(self._keeper.total + epochs * (self._steps or 0))
 
     def reset(self) -> None:
         """Set the sums of the metrics to zero."""
@@ -304,34 +309,51 @@ class _Phase:
                 self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
 
     def run(self, epoch: int, done: int) -> dict[str, Any]:
-        """Make the steps of one epoch and return its logs."""
+        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
         stop = "stop_training" if self._kind == "train" else "stop_evaluating"
-        first = epoch * (self._steps or 0) if self._kind == "train" else 0
+        keeper, total = self._keeper, self._steps
+        assert total is not None
+        first = epoch * total if self._kind == "train" else 0
         if self._kind == "test":
             self._model.stop_evaluating = False
-        reported = time.monotonic()
+        self.done, self._reported = done, time.monotonic()
+        if done:  # the checkpoint has the sums of these steps
+            self._sums = [variable.numpy() for variable in self._model.metrics_variables]
+        if keeper:
+            keeper.begin_epoch(done)
+        while self.done < total:
+            count = total - self.done
+            self._make(first, min(count, keeper.until(self.done)) if keeper else count, stop)
+            if getattr(self._model, stop):
+                break
+            if keeper and self.done != total:  # no step is under way now
+                self._logs()
+                keeper.after_steps(self._model, self._callbacks, epoch, self.done)
+        return self._logs()
+
+    def _make(self, first: int, count: int, stop: str) -> None:
+        """Make ``count`` steps; ``first`` is the number of steps before this epoch."""
+        before = self.done
 
         def begin(step: int) -> None:
             if self._by_batch:
-                self._begins(step)
+                self._begins(before + step)
 
-        def end(done: int, outcomes: list[Outcome]) -> bool:
-            nonlocal reported
+        def end(made: int, outcomes: list[Outcome]) -> bool:
             progress()
-            self.done = done
+            self.done = before + made
             for outcome in outcomes:
                 self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]
             self._last = outcomes[-1].logs
             if self._by_batch:
-                self._ended(done - 1, self._logs())
+                self._ended(self.done - 1, self._logs())
             now = time.monotonic()
-            if now - reported > METRICS_INTERVAL:
-                reported = now
-                self._on_steps(done, self._logs())
+            if now - self._reported > METRICS_INTERVAL:
+                self._reported = now
+                self._on_steps(self.done, self._logs())
             return not getattr(self._model, stop)
 
-        self._updates.run(first, self._steps, begin, end)
-        return self._logs()
+        self._updates.run(first + before, count, begin, end)
 
     def _logs(self) -> dict[str, Any]:
         for variable, value in zip(self._model.metrics_variables, self._sums, strict=True):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -16,6 +14,7 @@ from tfdistr.data.index_batches import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.parameter_server.packing import Packing
+from tfdistr.parameter_server.report import Report
 from tfdistr.parameter_server.step import Outcome, Step
 
 _PLACE = tf.TensorSpec([3], tf.int64)
@@ -26,23 +25,6 @@ MakeBatch = Callable[[tf.Tensor], Batch]
 Begin = Callable[[int], None]
 #: Called after a step with the number of finished steps and the outcomes; returns whether to go on.
 End = Callable[[int, list[Outcome]], bool]
-
-
-@dataclass
-class Report:
-    """The steps of the workers.
-
-    Attributes:
-        global_step: Number of updates of the weights.
-        local_steps: By index of the worker: how often its gradient was part of an update.
-        dropped: By index of the worker: number of gradients that came too late.
-        not_computed: Number of shares that no worker had begun when their step was made.
-    """
-
-    global_step: int = 0
-    local_steps: Counter[int] = field(default_factory=Counter)
-    dropped: Counter[int] = field(default_factory=Counter)
-    not_computed: int = 0
 
 
 class OneByOne:
@@ -70,6 +52,7 @@ class OneByOne:
         # Each worker has another step ready when it ends one.
         self._at_a_time = 2 * workers
         self._packing = Packing()
+        self._updates = model is not None
 
         @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
         def make(place: tf.Tensor) -> Any:
@@ -87,18 +70,22 @@ class OneByOne:
         """Make ``count`` steps, from step ``first`` on, counted over all epochs."""
         assert count is not None
         sent, done, goes_on = 0, 0, True
+        came: dict[int, Outcome] = {}
         while done < (count if goes_on else sent):
             while goes_on and sent < count and sent - done < self._at_a_time:
                 begin(sent)
-                self._dispatcher.send(self._make, (first + sent, 1, 0), self)
+                self._dispatcher.send(self._make, (first + sent, 1, 0), self, sent)
                 sent += 1
-            _, packed = self._dispatcher.receive(self)
-            outcome = self._packing.unpack(packed)
-            done += 1
-            if self._report is not None:
-                self._report.global_step += 1
-                self._report.local_steps[int(outcome.worker)] += 1
-            goes_on = end(done, [outcome]) and goes_on
+            step, packed = self._dispatcher.receive(self)
+            # Sums depend on their order: a validation has the order of the steps, as one worker makes them.
+            came[done + len(came) if self._updates else step] = self._packing.unpack(packed)
+            while done in came:
+                outcome = came.pop(done)
+                done += 1
+                if self._report is not None:
+                    self._report.global_step += 1
+                    self._report.local_steps[int(outcome.worker)] += 1
+                goes_on = end(done, [outcome]) and goes_on
 
 
 class Together:
@@ -155,7 +142,8 @@ class Together:
             begin(done)
             outcomes = self._step(first + done)
             self._report.global_step += 1
-            self._report.local_steps.update(int(outcome.worker) for outcome in outcomes)
+            for outcome in outcomes:
+                self._report.local_steps[int(outcome.worker)] += 1
             if not end(done + 1, outcomes):
                 break
 

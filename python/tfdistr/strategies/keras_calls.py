@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.communication.agreement import agree, describe_call, versions
 from tfdistr.communication.model_parts import describe_model, describe_parts
+from tfdistr.strategies.backup import go_on_in_data
 from tfdistr.strategies.batch_normalization import without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.replica import OneReplica
@@ -99,6 +100,8 @@ class KerasCalls:
         peers = agree(extended.collectives, described, notes(callbacks))
         if extended.virtual and not self._prepared:
             compare_machines(extended.collectives)
+        if training:
+            go_on_in_data(callbacks)
         coordinate(callbacks, peers, extended, training)
         if training:
             extended.watch.begin()

@@ -114,8 +114,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
             log.warning("jit_compile=True is ignored: XLA cannot compile what several devices compute.")
             model.jit_compile = False
         if data is not None:
-            with _private.overridden(model, "optimizer", None):  # build it later, for the variables in place
-                build(model, data)
+            build(model, data, optimizer=False)  # it is built later, for the variables in place
         places = self._places(model)
         _placed.add(model)
         for layer, device in places.items():

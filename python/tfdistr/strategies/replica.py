@@ -14,6 +14,7 @@ from tfdistr.communication.collectives import Collectives, TensorFlowCollectives
 from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.data.shard import Own, distribute_batches, is_share, leave_to_tensorflow
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.backup import watch_backups
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.nan_loss import LossWatch
 from tfdistr.strategies.xla import turn_off
@@ -139,8 +140,11 @@ class OneReplica(_private.MultiWorkerExtended):
         call = _private.keras_call()
         if self.calls is not None:
             self.calls.dataset_given(dataset)
-        elif self.virtual is not None and call is not None:
-            turn_off(call.model, "with virtual workers")
+        elif call is not None:
+            if self.virtual is not None:
+                turn_off(call.model, "with virtual workers")
+            if call.method == "fit" and "epoch_iterator" not in call.variables:  # else it is for a validation
+                watch_backups(call)
         if not self.one_replica or (
             not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
         ):

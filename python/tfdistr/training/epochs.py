@@ -20,6 +20,9 @@ class Phase(Protocol):
 
     done: int
 
+    def skip(self, epochs: int) -> None:
+        """Leave out the data of some epochs, before the first one."""
+
     def reset(self) -> None:
         """Reset the metrics of the model."""
 
@@ -57,7 +60,11 @@ def run_epochs(
     callbacks.on_train_begin()
     first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
     logs = last_logs(model)
-    for epoch in range(max(first, epochs.first, _private.initial_epoch(model)), epochs.end):
+    begun = max(first, epochs.first)
+    restored = _private.initial_epoch(model)  # by BackupAndRestore
+    if restored > begun:
+        train.skip(restored - begun)
+    for epoch in range(max(begun, restored), epochs.end):
         if model.stop_training:  # the checkpoint may say so
             break
         train.reset()

@@ -9,26 +9,21 @@ call. An epoch has its number of steps also if ``steps_per_execution`` does not 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from tfdistr import _private
 from tfdistr.checkpoint.keeper import Keeper
-from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.pipeline import WorkerData
-from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.xla import turn_off
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.epochs import run_epochs
+from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
 from tfdistr.training.steps import Step, Steps, extended_of
 from tfdistr.training.watchdog import progress
-
-#: Called with the number of finished steps of the epoch, and the logs of the last step.
-OnSteps = Callable[[int, Any], None]
 
 
 def runs_own_loop(model: keras.Model) -> bool:
@@ -78,7 +73,7 @@ def fit(
 def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
     """Evaluate ``model`` as its own ``evaluate`` would; returns the metrics over all workers' batches."""
     if not runs_own_loop(model):
-        _check_read_by_keras(data)
+        check_read_by_keras(data)
         return dict(model.evaluate(data.dataset, steps=data.steps, verbose=0, return_dict=True))
     listed = _prepare(model, data, None, [])
     test = _Phase(model, "test", data, listed)
@@ -112,8 +107,8 @@ def _prepare(
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
         turn_off(model, "with virtual workers")
-    if extended or found:
-        build(model, data.dataset)
+    if extended or found:  # the checkpoint says for which variables optimizers are built
+        build(model, data.dataset, optimizer=extended is not None)
     listed = keras.callbacks.CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
@@ -126,69 +121,6 @@ def _prepare(
         }
         calls.ready(model, listed, data.dataset, fields, training=training)
     return listed
-
-
-def fit_by_keras(
-    model: keras.Model,
-    data: WorkerData,
-    *,
-    epochs: EpochRange,
-    validation: WorkerData | None,
-    callbacks: list[keras.callbacks.Callback],
-    on_steps: OnSteps,
-    weigh: Step | None = None,
-    keeper: Keeper | None = None,
-) -> dict[str, list[Any]]:
-    """Train as ``fit`` does, but by the model's own ``fit``, with checkpoints after epochs."""
-
-    class Listener(keras.callbacks.Callback):  # type: ignore[misc]
-        decides = False  # needs no metrics of other workers
-
-        remembers = False
-        done = 0
-
-        def on_train_begin(self, logs: Any = None) -> None:
-            if keeper:
-                keeper.begin(self.model, kept)
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.done = 0
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.done = batch + 1
-            progress()
-            on_steps(batch + 1, logs)
-
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            progress()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if keeper:
-                keeper.after_epoch(self.model, kept, epoch, self.done)
-
-    _check_read_by_keras(data, validation)
-    first = epochs.first
-    kept = callbacks
-    if keeper:
-        kept = [keras.callbacks.History(), *callbacks]  # the history comes before the listener
-        keeper.before_training(kept, epochs.end)
-        first = epochs.end if keeper.ended else max(first, keeper.start.epoch)
-        if keeper.found:
-            build(model, data.dataset)
-    dataset: Any = data.dataset
-    history = model.fit(
-        dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
-        epochs=epochs.end,
-        initial_epoch=first,
-        steps_per_epoch=data.steps,
-        validation_data=validation.dataset if validation else None,
-        validation_steps=validation.steps if validation else None,
-        validation_freq=epochs.validation_freq,
-        shuffle=False,  # the data is already shuffled; Keras would warn
-        callbacks=[*kept, Listener()],
-        verbose=0,
-    )
-    return dict(history.history)
 
 
 class _Phase:
@@ -229,6 +161,13 @@ class _Phase:
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
         self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
+
+    def skip(self, epochs: int) -> None:
+        """Leave out the data of some epochs, before the first one."""
+        steps = self._data.steps
+        self._steps.skip(epochs, steps)
+        if self._keeper:
+            self._keeper.begin_after(self._keeper.total + epochs * (steps or 0))
 
     def reset(self) -> None:
         """Reset the metrics. TensorFlow reads each of their variables for this; no peer needs to be asked."""
@@ -278,15 +217,6 @@ class _Phase:
             return _private.metrics_or_logs(self._model, logs)
         with extended.knowing(extended.read_together(self._model.metrics_variables)):
             return _private.metrics_or_logs(self._model, logs)
-
-
-def _check_read_by_keras(*read: WorkerData | None) -> None:
-    if any(data and isinstance(data.dataset, FedBatches) for data in read):
-        raise ArgumentError(
-            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
-            received="a model with a loop of its own, or several devices",
-            fix="Pass a function that returns a tf.data.Dataset.",
-        )
 
 
 def _how_read(data: WorkerData) -> str:

@@ -29,10 +29,13 @@ class Reader:
         peers = strategy.collectives
         self._memory = HostMemory.join(peers.exchange) if peers else HostMemory()
 
-    def training_data(self, start: int = 0) -> WorkerData:
-        """The training data from step ``start`` on, counted over all epochs."""
+    def training_data(self, start: int = 0, *, of_known_size: bool = False) -> WorkerData:
+        """The training data from step ``start`` on, counted over all epochs; see ``make_data``."""
         context = self._job.context(training=True, **self._place)
-        return make_data(self._job.source, context, self._job.steps_per_epoch, start, memory=self._memory)
+        return make_data(
+            self._job.source, context, self._job.steps_per_epoch, start, memory=self._memory,
+            of_known_size=of_known_size,
+        )  # fmt: skip
 
     def data_in_order(self, source: Source, steps: int | None, name: str = "x") -> WorkerData:
         """Data that is not shuffled, for a validation or an evaluation.

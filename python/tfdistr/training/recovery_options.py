@@ -38,11 +38,11 @@ def check_recovery(
     *,
     strategy: str,
     cluster: Any,
-    saving: Sequence[str],
+    shrinking: Sequence[str],
 ) -> Recovery:
     """Check the arguments of ``distributed_fit()`` that are about recovery.
 
-    ``saving`` are the strategies whose jobs can have checkpoints.
+    ``shrinking`` are the strategies whose jobs can go on with fewer workers.
 
     Raises:
         ArgumentError: An argument is not valid, or does not fit the others.
@@ -58,14 +58,13 @@ def check_recovery(
             received=f"max_restarts={restarts}, and no cluster",
             fix="Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
         )
-    if not asked and (restarts == 0 or strategy not in saving):
-        return Recovery(max_restarts=restarts)
-    if strategy not in saving:
+    if not asked and restarts == 0:
+        return Recovery()
+    if fewest is not None and strategy not in shrinking:
         raise ArgumentError(
-            "`checkpoint_every`, `resume` and `min_workers` are for the strategies "
-            f"{', '.join(map(repr, saving))}.",
-            received=f"strategy={strategy!r}",
-            fix="Leave them out; keras.callbacks.ModelCheckpoint() saves weights under any strategy.",
+            f"`min_workers` is for the strategies {', '.join(map(repr, shrinking))}.",
+            received=f"min_workers={fewest}, and strategy={strategy!r}",
+            fix="Leave it out; with `max_restarts` the job starts all its workers again.",
         )
     if run_dir is None and (goes_on or cluster is None):
         raise ArgumentError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -87,6 +88,16 @@ class Steps:
     def rewind(self) -> None:
         """Begin the data again."""
         self._next, self._iterator = 0, None
+
+    def skip(self, epochs: int, steps: int | None) -> None:
+        """Leave out the batches of epochs of so many steps; None for whole passes over the data."""
+        self._next += epochs * (steps or 0)
+        for _ in range(0 if self._at_a_time else epochs):
+            if steps is None:
+                self._iterator = None
+            self._iterator = self._iterator or iter(self._data.dataset)
+            for _ in itertools.islice(self._iterator, steps):
+                pass
 
     def run(self, count: int) -> tuple[int, Any]:
         """Make ``count`` steps.

@@ -23,8 +23,9 @@ from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
+from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
-from tfdistr.training.loop import fit, fit_by_keras, runs_own_loop
+from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reader import Reader
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
 from tfdistr.training.trained_model import Training, copy_here, input_spec
@@ -61,7 +62,8 @@ def _train(
     keeper: Keeper | None,
 ) -> Training:
     reader = Reader(job, strategy)
-    data = _training_data(job, reader, keeper)
+    # Keras ends an epoch of known length before the pass of its data ends, which would then be read again.
+    data = _training_data(job, reader, keeper, of_known_size=keeper is not None and not runs_own_loop(model))
     validation = None
     if job.validation is not None:
         source = _source(job.validation)
@@ -88,11 +90,11 @@ def _train(
     )  # fmt: skip
 
 
-def _training_data(job: Job, reader: Reader, keeper: Keeper | None) -> WorkerData:
+def _training_data(job: Job, reader: Reader, keeper: Keeper | None, *, of_known_size: bool) -> WorkerData:
     """This worker's batches, from the first step on that the training makes."""
     if keeper and keeper.found:
         return reader.training_data(keeper.first_step)
-    data = None if job.steps_per_epoch else reader.training_data()
+    data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
     # If the number of steps is unknown, the data begins with its first pass.
     first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)
     if keeper:
@@ -112,17 +114,17 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
     received = None
     if strategy.collectives is None and strategy.num_workers > 1:
         received = "workers with several devices each"
-    elif _private.replaces_fit(model):
-        received = "a model with a fit() of its own"
+    elif _private.replaces_fit(model) and not job.recovery.asked:
+        received = "a model with a fit() of its own"  # which may do anything
     elif every != "epoch" and not runs_own_loop(model):
         received = f"checkpoint_every={every}, and a model that Keras's own loop trains"
     if received is not None and job.recovery.asked:
         raise ArgumentError(
-            "Checkpoints need a model that Keras's fit() trains, on one device of each worker; those within "
-            "an epoch need the loop of distributed_fit().",
+            "Checkpoints need one device of each worker; those within an epoch need the loop of "
+            "distributed_fit().",
             received=received,
-            fix='Pass checkpoint_every="epoch" where the model has another loop or several devices; where it '
-            "has a fit() of its own, leave `checkpoint_every` and `resume` out.",
+            fix='Pass checkpoint_every="epoch" where the model has another loop; start a process for each '
+            "device.",
         )
     if received is not None:
         log.warning("There are no checkpoints of %s: restarts begin from the beginning.", received)

@@ -6,6 +6,7 @@ import keras
 
 from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.backup import check_backups
 from tfdistr.training.job import Job
 
 
@@ -35,7 +36,7 @@ def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
     """The job's callbacks.
 
     Raises:
-        ArgumentError: One of them is no callback.
+        ArgumentError: One of them is no callback, or is a ``BackupAndRestore`` that saves within epochs.
     """
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
@@ -46,4 +47,5 @@ def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
                 received=describe(callback),
                 fix="Pass a list of keras.callbacks.Callback objects.",
             )
+    check_backups(callbacks)
     return callbacks

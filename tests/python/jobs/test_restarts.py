@@ -19,7 +19,7 @@ from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs import on_cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.kinds import KINDS
-from tfdistr.jobs.resume import Restarts, workers_of_result
+from tfdistr.jobs.resume import Restarts, result_of_run
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
@@ -190,7 +190,7 @@ def test_workers_are_not_started_again_by_a_launcher_that_was_told_to_end(fit, r
 def test_a_launcher_that_is_told_to_end_too_late_has_the_result_and_then_the_signal(fit, run_dir, signals):
     fitted, _ = fit(told)
     assert fitted.history == {"loss": [1.0]}
-    assert len(workers_of_result(run_dir, epochs=1)) == 3
+    assert len(result_of_run(run_dir, epochs=1)["workers"]) == 3
     assert signals == [signal.SIGTERM]
 
 

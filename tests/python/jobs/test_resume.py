@@ -148,6 +148,8 @@ CASES: dict[str, dict[str, Any]] = {
     "steps_per_epoch": {"steps_per_epoch": 7, "checkpoint_every": 5},
     "class_weight": {"class_weight": {0: 1.0, 1: 2.0}, "checkpoint_every": 5},
     "a loop of Keras": {"make": of_class(OwnLoop)},
+    "a fit() of its own": {"make": of_class(OwnFit)},
+    "a fit() of its own, data in order": {"make": of_class(OwnFit), "x": generator, "y": None},
     "one_device": {"strategy": "one_device", "device": "cpu:0", "checkpoint_every": 5},
     "mirrored": {"strategy": "mirrored", "devices": ["cpu:0"], "checkpoint_every": 5},
 }
@@ -267,11 +269,10 @@ ARGUMENTS = [
     ({"min_workers": 3, "cluster": describe_local_cluster(2)},
      "`min_workers` must be at most the number of workers of `cluster`.",
      "min_workers=3, and 2 workers", "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"checkpoint_every": 5, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
-     "`checkpoint_every`, `resume` and `min_workers` are for the strategies 'multi_worker_mirrored', "
-     "'mirrored', 'one_device'.",
-     "strategy='parameter_server'",
-     "Leave them out; keras.callbacks.ModelCheckpoint() saves weights under any strategy."),
+    ({"min_workers": 1, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
+     "`min_workers` is for the strategies 'multi_worker_mirrored', 'mirrored', 'one_device'.",
+     "min_workers=1, and strategy='parameter_server'",
+     "Leave it out; with `max_restarts` the job starts all its workers again."),
 ]  # fmt: skip
 
 
@@ -285,20 +286,16 @@ def test_arguments_that_cannot_be_followed(tmp_path, given, rule, received, fix)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "every", "received"),
-    [(OwnFit, "epoch", "a model with a fit() of its own"),
-     (OwnLoop, 5, "checkpoint_every=5, and a model that Keras's own loop trains")],
-)  # fmt: skip
-def test_models_that_cannot_go_on(tmp_path, kind, every, received):
+@pytest.mark.parametrize("kind", [OwnFit, OwnLoop])
+def test_models_that_have_only_checkpoints_of_epochs(tmp_path, kind):
     with pytest.raises(ArgumentError) as caught:
-        train(tmp_path / "run", of_class(kind), checkpoint_every=every)
+        train(tmp_path / "run", of_class(kind), checkpoint_every=5)
     assert str(caught.value).splitlines() == [
-        "Checkpoints need a model that Keras's fit() trains, on one device of each worker; those within an "
-        "epoch need the loop of distributed_fit().",
-        f"Received: {received}",
-        'Fix: Pass checkpoint_every="epoch" where the model has another loop or several devices; where it '
-        "has a fit() of its own, leave `checkpoint_every` and `resume` out.",
+        "Checkpoints need one device of each worker; those within an epoch need the loop of "
+        "distributed_fit().",
+        "Received: checkpoint_every=5, and a model that Keras's own loop trains",
+        'Fix: Pass checkpoint_every="epoch" where the model has another loop; start a process for each '
+        "device.",
     ]
 
 

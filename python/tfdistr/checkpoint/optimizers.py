@@ -1,0 +1,74 @@
+"""The optimizers of a training: the model's own, and others that are attributes of the model or its layers.
+
+A generative adversarial network has two, for example. Keras makes the variables of an optimizer when it is
+first used. A training that resumes makes them before, for the same variables of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from tfdistr import _private
+from tfdistr.errors import ArgumentError
+
+#: For each optimizer the numbers of the variables that it trains, among those of the model; None if the
+#: optimizer was not used.
+Trained = Sequence[Sequence[int] | None]
+
+
+def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """All optimizers of a model, each once; its own comes first."""
+    own = [] if model.optimizer is None else [model.optimizer]
+    holders = [model, *_private.all_layers(model)]
+    found = [*own, *(part for holder in holders for value in vars(holder).values() for part in _parts(value))]
+    # Within a LossScaleOptimizer there is another one, whose variables it has.
+    inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in found}
+    return list({id(optimizer): optimizer for optimizer in found if id(optimizer) not in inner}.values())
+
+
+def trained_by(model: keras.Model) -> list[list[int] | None]:
+    """The variables that each optimizer trains.
+
+    Raises:
+        ArgumentError: A variable is not one of the model's.
+    """
+    numbers = {id(variable): number for number, variable in enumerate(model.variables)}
+    trained: list[list[int] | None] = []
+    for optimizer in optimizers_of(model):
+        variables = _private.trained_variables(optimizer) if optimizer.built else []
+        strange = [variable.path for variable in variables if id(variable) not in numbers]
+        if strange:
+            raise ArgumentError(
+                "A checkpoint needs optimizers that train variables of the model.",
+                received=f"{', '.join(strange)}, of which {type(model).__name__}.variables knows nothing",
+                fix="Make the layers with these variables attributes of the model.",
+            )
+        trained.append([numbers[id(variable)] for variable in variables] if optimizer.built else None)
+    return trained
+
+
+def build_optimizers(model: keras.Model, trained: Trained) -> None:
+    """Make the variables of optimizers that were not used yet.
+
+    Args:
+        model: A built model.
+        trained: The result of ``trained_by`` in the training that resumes.
+    """
+    variables = model.variables
+    for optimizer, numbers in zip(optimizers_of(model), trained, strict=False):
+        if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):
+            continue  # what is of another model is found when the values are compared
+        with model.distribute_strategy.scope():
+            optimizer.build([variables[number] for number in numbers])
+
+
+def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
+    if isinstance(value, keras.optimizers.Optimizer):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            if isinstance(part, keras.optimizers.Optimizer):
+                yield part

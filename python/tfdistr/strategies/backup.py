@@ -1,0 +1,79 @@
+"""Keras's ``BackupAndRestore``: a training that it restores goes on in the data, as without an interruption.
+
+Keras begins the data anew then: the shuffles of the first epochs would come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import _private
+from tfdistr.errors import ArgumentError
+
+
+def check_backups(callbacks: Iterable[Any]) -> None:
+    """Refuse backups from which Keras cannot go on exactly.
+
+    Raises:
+        ArgumentError: A ``BackupAndRestore`` saves within epochs.
+    """
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
+            raise ArgumentError(
+                "BackupAndRestore must save after epochs: Keras begins an epoch anew with the weights of its "
+                "middle.",
+                received=f"save_freq={callback.save_freq}",
+                fix='Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which goes '
+                "on within an epoch.",
+            )
+
+
+def go_on_in_data(callbacks: keras.callbacks.CallbackList) -> None:
+    """Have a call of ``fit`` go on in its data, if a ``BackupAndRestore`` among the callbacks goes on.
+
+    Raises:
+        ArgumentError: A ``BackupAndRestore`` saves within epochs.
+    """
+    listed = callbacks.callbacks
+    check_backups(listed)
+    if any(isinstance(c, keras.callbacks.BackupAndRestore) for c in listed) and not any(
+        isinstance(c, _DataGoesOn) for c in listed
+    ):
+        last = _DataGoesOn()
+        last.set_model(callbacks.model)
+        listed.append(last)
+
+
+def watch_backups(call: _private.KerasCall) -> None:
+    """Have the call of ``fit`` that begins go on in its data, on a worker without peers."""
+    given = call.variables["callbacks"]
+    given = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else tf.nest.flatten(given)
+    if not any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):
+        return
+    model = call.model
+
+    def make(*args: Any) -> Any:
+        delattr(model, "make_train_function")
+        running = _private.keras_call()
+        if running is not None:  # else train_on_batch() finds what a failed call has left
+            go_on_in_data(running.callbacks)
+        return model.make_train_function(*args)
+
+    vars(model).pop("make_train_function", None)  # left by a call that failed before
+    model.make_train_function = make
+
+
+class _DataGoesOn(keras.callbacks.Callback):  # type: ignore[misc]
+    """Reads the data of the epochs that a backup has made; it runs after ``BackupAndRestore``."""
+
+    decides = False
+    remembers = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        call = _private.keras_call()
+        if call is not None:  # else the loop of distributed_fit() does it
+            _private.pass_epochs(call, _private.initial_epoch(self.model) - call.variables["initial_epoch"])

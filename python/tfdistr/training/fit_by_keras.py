@@ -1,0 +1,172 @@
+"""Training by the ``fit`` of a model, Keras's or the model's own, with checkpoints after epochs.
+
+A callback hears of the epochs. So a ``fit`` of the user can go on from a checkpoint if it passes
+``initial_epoch`` and ``callbacks`` on to Keras's ``fit``, or does with them what Keras does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfdistr import _private
+from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.data.fed_batches import FedBatches
+from tfdistr.data.pipeline import WorkerData
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.build import build
+from tfdistr.training.epoch_range import EpochRange
+from tfdistr.training.watchdog import progress
+
+log = logging.getLogger("tfdistr")
+
+#: Called with the number of finished steps of the epoch, and the logs of the last step.
+OnSteps = Callable[[int, Any], None]
+
+
+def fit_by_keras(
+    model: keras.Model,
+    data: WorkerData,
+    *,
+    epochs: EpochRange,
+    validation: WorkerData | None,
+    callbacks: list[keras.callbacks.Callback],
+    on_steps: OnSteps,
+    weigh: Callable[[Any], Any] | None = None,
+    keeper: Keeper | None = None,
+) -> dict[str, list[Any]]:
+    """Train as ``fit`` of ``loop.py`` does, but by the model's own ``fit``, with checkpoints after epochs.
+
+    Raises:
+        ArgumentError: There are checkpoints, and the model's own ``fit`` does not train the epochs that it is
+            told to.
+    """
+    check_read_by_keras(data, validation)
+    first = epochs.first
+    kept = callbacks
+    if keeper:
+        kept = [keras.callbacks.History(), *callbacks]  # the history comes before the listener
+        keeper.before_training(kept, epochs.end)
+        first = epochs.end if keeper.ended else max(first, keeper.start.epoch)
+        if keeper.found:
+            build(model, data.dataset, optimizer=False)
+    saves = _Saves(model, keeper, kept, first, data.steps) if keeper else None
+    dataset: Any = data.dataset
+    history = model.fit(
+        dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
+        epochs=epochs.end,
+        initial_epoch=first,
+        steps_per_epoch=data.steps,
+        validation_data=validation.dataset if validation else None,
+        validation_steps=validation.steps if validation else None,
+        validation_freq=epochs.validation_freq,
+        shuffle=False,  # the data is already shuffled; Keras would warn
+        callbacks=[*kept, _Progress(on_steps), *([saves] if saves else [])],
+        verbose=0,
+    )
+    if saves:
+        saves.check_end(epochs.end)
+    return dict(history.history)
+
+
+def check_read_by_keras(*read: WorkerData | None) -> None:
+    """Refuse data that Keras's loop cannot read.
+
+    Raises:
+        ArgumentError: The data is a PyDataset or a generator.
+    """
+    if any(data and isinstance(data.dataset, FedBatches) for data in read):
+        raise ArgumentError(
+            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
+            received="a model with a loop of its own, or several devices",
+            fix="Pass a function that returns a tf.data.Dataset.",
+        )
+
+
+class _Progress(keras.callbacks.Callback):  # type: ignore[misc]
+    """Says that steps are made."""
+
+    decides = False  # needs no metrics of other workers
+    remembers = False  # a checkpoint does not store it
+
+    def __init__(self, on_steps: OnSteps) -> None:
+        super().__init__()
+        self._on_steps = on_steps
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        progress()
+        self._on_steps(batch + 1, logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        progress()
+
+
+class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
+    """Restores the training when it begins, and saves it after epochs.
+
+    Args:
+        model: The model; a loop of its own may leave the callbacks without it.
+        keeper: Keeps the checkpoints.
+        kept: The callbacks whose state is saved.
+        first: The epoch with which the training begins.
+        steps: Number of steps of an epoch, if it is known.
+    """
+
+    decides = False
+    remembers = False
+
+    def __init__(
+        self,
+        model: keras.Model,
+        keeper: Keeper,
+        kept: list[keras.callbacks.Callback],
+        first: int,
+        steps: int | None,
+    ) -> None:
+        super().__init__()
+        self._trained, self._keeper, self._kept, self._steps = model, keeper, kept, steps
+        self._next = first
+        self._begun = False
+        self._done = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._begun:
+            raise _refused(self._trained, "begins to train for a second time")
+        self._begun = True
+        self._keeper.begin(self._trained, self._kept)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        # BackupAndRestore changes the first epoch, too.
+        expected = max(self._next, _private.initial_epoch(self._trained))
+        if not self._begun or epoch != expected:
+            raise _refused(self._trained, f"begins epoch {epoch + 1} where epoch {expected + 1} is the next")
+        self._next, self._done = epoch + 1, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._done = batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        # A loop of the user need not call callbacks for batches.
+        self._keeper.after_epoch(self._trained, self._kept, epoch, self._done or self._steps or 0)
+
+    def check_end(self, epochs: int) -> None:
+        """Warn if the loop called no callbacks, and refuse it if it should have gone on from a checkpoint."""
+        if self._begun and (self._next >= epochs or self._trained.stop_training):
+            return
+        if self._keeper.found:
+            raise _refused(self._trained, "calls no callbacks, so that it began anew")
+        name = type(self._trained).__name__
+        log.warning("%s.fit() calls no callbacks: there are no checkpoints of its epochs.", name)
+
+
+def _refused(model: keras.Model, received: str) -> ArgumentError:
+    return ArgumentError(
+        "With checkpoints a fit() of the model must train each epoch once, from `initial_epoch` on, and call "
+        "the callbacks.",
+        received=f"{type(model).__name__}.fit(), which {received}",
+        fix="Have it pass `initial_epoch`, `epochs` and `callbacks` on to super().fit() once, or leave "
+        "`checkpoint_every` and `resume` out.",
+    )

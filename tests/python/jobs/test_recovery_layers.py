@@ -1,0 +1,93 @@
+"""Layers on several devices or workers: the training goes on from its checkpoint, also with other places."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from launched import is_there
+from resumed import X, Y, bits
+
+import tfdistr
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.errors import JobStoppedError
+from tfdistr.launch.events import EventReader
+
+pytestmark = pytest.mark.timeout(400)
+APART = {"first": "worker 0", "last": "worker 1"}
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([
+        keras.layers.Dense(8, "relu", name="first"), keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax", name="last"),
+    ])  # fmt: skip
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
+    return made
+
+
+class Sends(keras.callbacks.Callback):
+    """Sends a signal to a process of the job, once, at a batch of the second epoch: it is in the chief."""
+
+    def __init__(self, run_dir: Path, process: int, sent: int) -> None:
+        super().__init__()
+        self._run_dir, self._process, self._sent = run_dir, process, sent
+        self._epoch = -1
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        done = self._run_dir / "sent"
+        if (self._epoch, batch) == (1, 7) and not done.exists():
+            done.touch()
+            os.kill(started(self._run_dir)[self._process], self._sent)
+
+
+def started(run_dir: Path) -> dict[int, int]:
+    return {e["worker"]: e["pid"] for e in EventReader(run_dir, 3).poll() if e["event"] == "started"}
+
+
+def train(run_dir: Path, placement: Any = None, workers: int | None = 2, **given: Any) -> tfdistr.FitResult:
+    cluster = tfdistr.local_cluster(workers) if workers else None
+    defaults: dict[str, Any] = {
+        "batch_size": 8, "epochs": 3, "seed": 1, "verbose": 0, "checkpoint_every": 5,
+    }  # fmt: skip
+    return tfdistr.distributed_fit(
+        model, X, Y, run_dir=run_dir, strategy="model_parallel", placement=placement or APART,
+        cluster=cluster, **defaults | given,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: Any) -> list[bytes]:
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    return bits(train(run, {"first": "cpu:0"}, workers=None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 2], ids=["worker", "chief"])
+def test_a_run_whose_process_is_killed_ends_with_the_same_bits(tmp_path, undisturbed, process):
+    run = tmp_path / "run"
+    fit = train(run, callbacks=[Sends(run, process, signal.SIGKILL)], max_restarts=1)
+    assert list((run / "logs").glob("*failed-1"))
+    assert bits(fit) == undisturbed
+    assert not [pid for pid in started(run).values() if is_there(pid)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("placement", "workers"),
+    [({"first": "worker 1", "last": "worker 0"}, 2), ({"last": "worker 0"}, 1), ({"first": "cpu:0"}, None)],
+    ids=["exchanged", "one worker", "this process"],
+)
+def test_a_run_that_is_told_to_end_goes_on_with_other_places(tmp_path, undisturbed, placement, workers):
+    run = tmp_path / "run"
+    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [23], step"):
+        train(run, callbacks=[Sends(run, 1, signal.SIGTERM)], checkpoint_every=1000)
+    assert CheckpointFolder(checkpoint_folder(run)).positions()
+    assert bits(train(run, placement, workers, resume=True)) == undisturbed

@@ -1,0 +1,152 @@
+"""Models with several optimizers, of which all go on from a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from resumed import bits, train
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.checkpoint.optimizers import build_optimizers, optimizers_of, trained_by
+from tfdistr.errors import ArgumentError
+
+
+class Adversaries(keras.Model):
+    """A generator and a discriminator, each with an optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+        self.discriminator = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3),
+             keras.layers.Dense(1)]
+        )  # fmt: skip
+        self.optimizers = {"generator": keras.optimizers.Adam(0.01)}
+        self.seeds = keras.random.SeedGenerator(7)
+        self.seen = keras.metrics.Mean("d_loss")
+
+    def compile(self, **given: Any) -> None:
+        super().compile(**given)
+        self.d_optimizer = keras.optimizers.Adam(0.02)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        real, _ = data
+        noise = keras.random.normal((tf.shape(real)[0], 3), seed=self.seeds)
+        with tf.GradientTape(persistent=True) as tape:
+            made = self.discriminator(self.generator(noise), training=True)
+            d_loss = keras.ops.mean(keras.ops.softplus(made) + keras.ops.softplus(-self.discriminator(real)))
+            g_loss = keras.ops.mean(keras.ops.softplus(-made))
+        for net, loss, optimizer in (
+            (self.discriminator, d_loss, self.d_optimizer),
+            (self.generator, g_loss, self.optimizers["generator"]),
+        ):
+            optimizer.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+        self.seen.update_state(d_loss)
+        return {"d_loss": self.seen.result()}
+
+
+class CanBeCalled(Adversaries):
+    def call(self, inputs: Any) -> Any:
+        return self.discriminator(inputs)
+
+
+def adversaries() -> keras.Model:
+    made = Adversaries()
+    made.compile()
+    return made
+
+
+def can_be_called() -> keras.Model:
+    made = CanBeCalled()
+    made.compile(loss="mse")
+    return made
+
+
+def built() -> keras.Model:
+    """As workers need it: in a step they cannot make variables whose initial values are the chief's."""
+    made = can_be_called()
+    made.d_optimizer.build(made.discriminator.trainable_variables)
+    made.optimizers["generator"].build(made.generator.trainable_variables)
+    return made
+
+
+def all_bits(fit: tfdistr.FitResult) -> list[bytes]:
+    others = [np.asarray(v) for optimizer in optimizers_of(fit.model) for v in optimizer.variables]
+    return [*bits(fit), *(value.tobytes() for value in others)]
+
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            raise RuntimeError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("make", "every"), mostly_slow([(adversaries, 5), (can_be_called, 5), (can_be_called, "epoch")], quick=[])
+)
+def test_a_model_with_two_optimizers_goes_on(tmp_path, make, every):
+    full = train(tmp_path / "full", make, checkpoint_every=every)
+    assert len(optimizers_of(full.model)) == 3
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        train(tmp_path / "run", make, callbacks=[Fails()], checkpoint_every=every)
+    fit = train(tmp_path / "run", make, checkpoint_every=every, resume=True)
+    assert all_bits(fit) == all_bits(full)
+
+
+class FailsOnce(keras.callbacks.Callback):
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2 and not self._file.exists():
+            self._file.touch()
+            raise RuntimeError("the disk is full")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_so_does_one_on_two_workers(tmp_path):
+    given: dict[str, Any] = {"cluster": tfdistr.local_cluster(2), "checkpoint_every": 5}
+    full = train(tmp_path / "full", built, **given)
+    callbacks = [tfdistr.chief_only(FailsOnce(tmp_path / "failed"))]
+    fit = train(tmp_path / "run", built, callbacks=callbacks, max_restarts=1, **given)
+    assert list((tmp_path / "run" / "logs").glob("*failed-1"))
+    assert bits(fit) == bits(full)
+
+
+def held(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> keras.Model:
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd")
+    made.layers[0].others = [optimizer]
+    optimizer.build(variables or made.trainable_variables)
+    return made
+
+
+def test_optimizers_are_found_in_layers_and_within_those_that_scale_the_loss():
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
+    made = held(scaled, [])
+    assert optimizers_of(made) == [made.optimizer, scaled]
+    assert trained_by(made) == [None, [0, 1]]
+    again = held(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), [])
+    build_optimizers(again, [[1], [0, 1]])
+    assert trained_by(again) == [[1], [0, 1]]
+    build_optimizers(again, [[0], [0]])  # they are built
+    assert trained_by(again) == [[1], [0, 1]]
+
+
+def test_an_optimizer_of_a_variable_that_no_checkpoint_has_is_refused():
+    made = held(keras.optimizers.Adam(), [keras.Variable([1.0], name="lost")])
+    with pytest.raises(ArgumentError) as caught:
+        trained_by(made)
+    assert str(caught.value).splitlines() == [
+        "A checkpoint needs optimizers that train variables of the model.",
+        "Received: lost, of which Sequential.variables knows nothing",
+        "Fix: Make the layers with these variables attributes of the model.",
+    ]

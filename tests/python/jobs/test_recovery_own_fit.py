@@ -1,0 +1,114 @@
+"""Models with a fit() of their own: those that go on from a checkpoint, and those that are refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import pytest
+from resumed import bits, train
+
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.errors import ArgumentError
+
+RULE = (
+    "With checkpoints a fit() of the model must train each epoch once, from `initial_epoch` on, and call the "
+    "callbacks."
+)
+FIX = (
+    "Have it pass `initial_epoch`, `epochs` and `callbacks` on to super().fit() once, or leave "
+    "`checkpoint_every` and `resume` out."
+)
+
+
+class WithCallbacks(keras.Sequential):
+    """Has a loop of its own, which calls the callbacks of epochs alone."""
+
+    def fit(self, x: Any, *, epochs: int, initial_epoch: int, steps_per_epoch: int, callbacks: Any,
+            **given: Any) -> Any:  # fmt: skip
+        listed = keras.callbacks.CallbackList(callbacks, add_history=True, model=self, epochs=epochs)
+        self.stop_training = False
+        listed.on_train_begin()
+        batches = iter(x)
+        for epoch in range(initial_epoch, epochs):
+            listed.on_epoch_begin(epoch)
+            seen = [float(self.train_on_batch(*next(batches))[0]) for _ in range(steps_per_epoch)]
+            listed.on_epoch_end(epoch, {"loss": sum(seen)})
+        listed.on_train_end()
+        return self.history
+
+
+class Twice(keras.Sequential):
+    def fit(self, *args: Any, **given: Any) -> Any:
+        super().fit(*args, **given)
+        return super().fit(*args, **given)
+
+
+class FromTheBeginning(keras.Sequential):
+    def fit(self, *args: Any, initial_epoch: int = 0, **given: Any) -> Any:
+        return super().fit(*args, **given)
+
+
+class WithoutCallbacks(keras.Sequential):
+    def fit(self, *args: Any, callbacks: Any = None, **given: Any) -> Any:
+        return super().fit(*args, **given)
+
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            raise RuntimeError("the disk is full")
+
+
+def of_class(kind: type) -> Any:
+    def make() -> keras.Model:
+        made = kind([keras.Input((4,)), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])
+        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return made
+
+    return make
+
+
+@pytest.mark.slow
+def test_a_loop_that_reads_on_in_its_data_ends_with_the_same_bits(tmp_path):
+    make = of_class(WithCallbacks)
+    full = train(tmp_path / "full", make)
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        train(tmp_path / "run", make, callbacks=[Fails()])
+    fit = train(tmp_path / "run", make, resume=True)
+    assert len(fit.history["loss"]) == 4
+    assert bits(fit) == bits(full)
+
+
+def check_refused(received: str, run_dir: Any, kind: type, **given: Any) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        train(run_dir, of_class(kind), **given)
+    said = f"Received: {kind.__name__}.fit(), which {received}"
+    assert str(caught.value).splitlines() == [RULE, said, f"Fix: {FIX}"]
+
+
+def test_a_fit_that_trains_twice_is_refused(tmp_path):
+    check_refused("begins to train for a second time", tmp_path / "run", Twice, epochs=1)
+
+
+@pytest.mark.slow
+def test_a_fit_that_begins_anew_is_refused_when_it_should_go_on(tmp_path):
+    train(tmp_path / "run", of_class(FromTheBeginning), epochs=2)
+    received = "begins epoch 1 where epoch 3 is the next"
+    check_refused(received, tmp_path / "run", FromTheBeginning, epochs=3, resume=True)
+
+
+@pytest.mark.slow
+def test_a_fit_without_callbacks_has_no_checkpoints(tmp_path, caplog):
+    run = tmp_path / "run"
+    with caplog.at_level(logging.WARNING, logger="tfdistr"):
+        train(run, of_class(WithoutCallbacks), epochs=1)
+    said = "WithoutCallbacks.fit() calls no callbacks: there are no checkpoints of its epochs."
+    assert caplog.messages == [said]
+    assert not CheckpointFolder(checkpoint_folder(run)).positions()
+    # Of the same layers, by a class of the same name, which has them.
+    with_them = type("WithoutCallbacks", (keras.Sequential,), {})
+    train(run, of_class(with_them), epochs=1, resume=True)
+    received = "calls no callbacks, so that it began anew"
+    check_refused(received, run, WithoutCallbacks, epochs=2, resume=True)
