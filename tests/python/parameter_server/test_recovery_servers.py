@@ -139,9 +139,17 @@ def test_a_chief_that_is_started_by_hand_goes_on(processes, tmp_path):
         (tmp_path / "cluster.json").write_text(json.dumps(jobs))
         servers = [
             processes.start(
-                sys.executable, "-m", "tfdistr", "server", "--type", job, "--index", "0", "--cluster",
+                sys.executable,
+                "-m",
+                "tfdistr",
+                "server",
+                "--type",
+                job,
+                "--index",
+                "0",
+                "--cluster",
                 str(tmp_path / "cluster.json"),
-            )  # fmt: skip
+            )
             for job in ("worker", "ps")
         ]
         env = tf_config(**jobs, type="chief", index=0).to_env()
