@@ -6,11 +6,16 @@ cd "$(dirname "$0")/.."
 check() {
   schema=$1
   shift
-  .venv/bin/check-jsonschema --builtin-schema "$schema" "$@"
+  echo "$schema: $*"
+  .venv/bin/check-jsonschema --quiet --builtin-schema "$schema" "$@"
 }
 
 check vendor.github-workflows .github/workflows/*.yml
 check custom.github-workflows-require-timeout .github/workflows/*.yml
-check vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
-check vendor.github-issue-forms $(ls .github/ISSUE_TEMPLATE/*.yml | grep -v '/config\.yml$')
+for form in .github/ISSUE_TEMPLATE/*.yml; do
+  case $form in
+    */config.yml) check vendor.github-issue-config "$form" ;;
+    *) check vendor.github-issue-forms "$form" ;;
+  esac
+done
 check vendor.citation-file-format CITATION.cff
