@@ -17,7 +17,7 @@ NOT_CRAN=true
 export NOT_CRAN ${R_LIBS:+R_LIBS}
 cd .cache/check
 _R_CHECK_SYSTEM_CLOCK_=false _R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_CRAN_INCOMING_REMOTE_=false \
-  _R_CHECK_ORPHANED_=false _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600 R CMD check --as-cran --no-manual --no-tests tfdistr_*.tar.gz || true
+  _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600 R CMD check --as-cran --no-manual --no-tests tfdistr_*.tar.gz || true
 
 log=tfdistr.Rcheck/00check.log
 allowed='CRAN incoming feasibility|package dependencies'

@@ -63,7 +63,7 @@ def test_ray_47464(one, two):
 
 def test_tensorflow_35878(one, two):
     assert_the_same(one, two, "tensorflow_35878")
-    assert all(worker["tensorflow_35878/steps"] == 3 * 4 for worker in two)
+    assert all(len(worker["tensorflow_35878/loss"]) == 3 for worker in two)  # no epoch was cut off
 
 
 def test_tensorflow_36846(two):
