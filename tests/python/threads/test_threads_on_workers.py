@@ -57,6 +57,11 @@ def test_keras_19340(one, two):
         assert np.all(np.isfinite(worker["keras_19340/loss"]))
 
 
+def test_keras_19891(one, two):
+    assert_the_same(one, two, "keras_19891")
+    assert "keras_19891/evaluated" in one
+
+
 def test_ray_47464(one, two):
     assert_the_same(one, two, "ray_47464")
 

@@ -110,6 +110,20 @@ def keras_19340(place: Place) -> Values:
     return results(model, history)
 
 
+def keras_19891(place: Place) -> Values:
+    """The loss of evaluate(), then the weight after a step: one weight, one batch."""
+
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    model = place.made(build)
+    data = tf.data.Dataset.from_tensor_slices((ROWS[:, :1], TARGETS)).batch(SIZE)
+    evaluated = model.evaluate(data, verbose=0)
+    return {"evaluated": evaluated, **results(model, model.fit(data, verbose=0))}
+
+
 def ray_47464(place: Place) -> Values:
     """The example of Ray Train: one whole number for each example."""
 
@@ -185,8 +199,8 @@ def tensorflow_38635(place: Place) -> Values:
 
 
 CASES = [
-    keras_20585, keras_20329, keras_19340, ray_47464, tensorflow_35878, tensorflow_36846, tensorflow_42146,
-    tensorflow_37112, tensorflow_33929, tensorflow_38635,
+    keras_20585, keras_20329, keras_19340, keras_19891, ray_47464, tensorflow_35878, tensorflow_36846,
+    tensorflow_42146, tensorflow_37112, tensorflow_33929, tensorflow_38635,
 ]  # fmt: skip
 
 
