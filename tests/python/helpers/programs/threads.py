@@ -47,6 +47,11 @@ class Place:
     def batches(self, dataset: tf.data.Dataset) -> Any:
         return self.strategy.experimental_distribute_dataset(dataset) if self.strategy else dataset
 
+    def meet(self) -> None:
+        """Waits for the other workers."""
+        if self.strategy:
+            self.strategy.reduce("SUM", tf.constant(1), axis=None)
+
 
 def results(model: keras.Model, history: keras.callbacks.History) -> Values:
     weights = {f"weight {number}": weight for number, weight in enumerate(model.get_weights())}
@@ -194,6 +199,7 @@ def tensorflow_38635(place: Place) -> Values:
     history = model.fit(tf.data.Dataset.from_tensor_slices((ROWS, TARGETS)).batch(BATCH), verbose=0)
     path = place.folder / "model.keras"
     model.save(path)
+    place.meet()  # the chief has written
     saved = {f"saved {number}": w for number, w in enumerate(keras.saving.load_model(path).get_weights())}
     return {**results(model, history), **saved}
 
