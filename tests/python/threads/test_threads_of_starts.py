@@ -7,10 +7,11 @@ import os
 import sys
 
 import pytest
+import tensorflow as tf
 from clusters import PROGRAMS, run_cluster, run_commands
 
 import tfdistr
-from tfdistr.errors import ClusterConfigError
+from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.launch.ports import free_ports
 
 WORKERS = ["localhost:12345", "localhost:23456"]
@@ -40,6 +41,19 @@ def test_tensorflow_57372(monkeypatch):
         "`cluster.chief[0]` must have a port from 1 to 65535.",
         'Received: "localhost:0000"',
         'Fix: Choose a free port that all tasks know beforehand, like "localhost:2222".',
+    ]
+
+
+def test_tensorflow_34568(monkeypatch):
+    """The strategy is made after something has used TensorFlow."""
+    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(worker=WORKERS)[0].to_json())
+    assert int(tf.constant(1)) == 1
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.MultiWorkerMirroredStrategy()
+    assert str(caught.value).splitlines() == [
+        "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
+        "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
+        "Fix: Make the strategy first: right after the imports, before data and models.",
     ]
 
 
