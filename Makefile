@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check equality chaos faults docs bench scaling clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs bench scaling clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -44,9 +44,9 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
 	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality,test-debian13+test-ray test-engines,faults+chaos
 
-lint: setup ## ruff, mypy, import-linter, lintr
+lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
-	for tool in '.venv/bin/ruff check .' .venv/bin/mypy .venv/bin/lint-imports 'Rscript tools/lint.R'; do \
+	for tool in '.venv/bin/ruff check .' .venv/bin/mypy .venv/bin/lint-imports 'Rscript tools/lint.R' tools/lint-documents.sh; do \
 	  echo "$$tool"; $$tool || failed=1; \
 	done; \
 	exit $$failed
@@ -81,6 +81,9 @@ test-cross: setup ## R and Python together: in one process, through rpy2, and on
 
 check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes
 	@tools/check-r.sh
+
+release: setup ## dist/: wheel, sdist and R package, each checked and tried in an empty environment; uploads nothing
+	@tools/release.sh
 
 equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \

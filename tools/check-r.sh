@@ -1,14 +1,14 @@
 #!/bin/sh
-# R CMD check --as-cran of the package as it would be handed out. The tests are run by make test-r, and the PDF manual
-# needs LaTeX: these two are left out. Errors and warnings fail, and so do notes, but for those that say that this
-# package is new, or that packages are not here.
+# R CMD check --as-cran of the package as it would be handed out, or of the tarball $1. The tests are run by
+# make test-r, and the PDF manual needs LaTeX: these two are left out. Errors and warnings fail, and so do notes, but
+# for those that say that this package is new, or that packages are not here.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
 
 rm -rf .cache/check
 mkdir -p .cache/check
-tools/build-r.sh .cache/check
+if [ $# = 1 ]; then cp "$1" .cache/check/; else tools/build-r.sh .cache/check; fi
 
 # With NOT_CRAN the examples run; those with keras3 only where it is (tools/setup-keras3.sh). They start processes and
 # train, so they may take their time. No network is asked for: neither the clock nor repositories of packages.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -117,9 +116,5 @@ def test_installed_r_package_uses_its_own_core(r_library: Path, tmp_path: Path) 
     assert not list(r_library.rglob("*.egg-info"))
 
 
-def test_versions_agree(wheel: Path) -> None:
-    description = (ROOT / "DESCRIPTION").read_text()
-    (version,) = re.findall(r"^Version: (.+)$", description, flags=re.MULTILINE)
-    assert tfdistr.__version__ == version
-    assert wheel.name.split("-")[1] == version
-    assert (ROOT / "NEWS.md").read_text().startswith(f"# tfdistr {version}\n")
+def test_the_wheel_has_the_version_of_the_core(wheel: Path) -> None:
+    assert wheel.name.split("-")[1] == tfdistr.__version__

@@ -1,0 +1,60 @@
+"""The files around the code agree with it: versions, NEWS.md, what the R package leaves out, hooks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from paths import ROOT
+
+import tfdistr
+
+GROUPS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+IN_THE_R_PACKAGE = {
+    *("DESCRIPTION", "NAMESPACE", "NEWS.md", "README.md", "R", "inst", "man", "tests", "vignettes"),
+    *(".Rbuildignore", ".Rinstignore"),  # R itself leaves out the first
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("DESCRIPTION", r"^Version: (.+)$"),
+        ("CITATION.cff", r"^version: (.+)$"),
+        ("NEWS.md", r"\A# tfdistr (.+)$"),
+    ],
+)
+def test_versions_agree(file, pattern):
+    assert re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE) == [tfdistr.__version__]
+
+
+def test_news_has_the_groups_of_keep_a_changelog():
+    news = (ROOT / "NEWS.md").read_text()
+    versions = re.findall(r"^# (.+)$", news, re.MULTILINE)
+    assert all(re.fullmatch(r"tfdistr \d+\.\d+\.\d+", version) for version in versions)
+    newest = re.split(r"^# .+$", news, flags=re.MULTILINE)[1]
+    groups = re.findall(r"^## (.+)$", newest, re.MULTILINE)
+    assert groups
+    assert set(groups) <= GROUPS
+    assert len(groups) == len(set(groups))
+    assert newest.lstrip().startswith("## "), "a line is in no group"
+
+
+def test_the_r_package_has_nothing_that_is_not_meant():
+    """Each file at the top is in the R package on purpose, or .Rbuildignore names it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout of git")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    ignored = [re.compile(line, re.IGNORECASE) for line in (ROOT / ".Rbuildignore").read_text().split()]
+    top = {path.split("/")[0] for path in listed.split()} - IN_THE_R_PACKAGE
+    assert len(top) > 15
+    assert not {name for name in top if not any(pattern.search(name) for pattern in ignored)}
+
+
+def test_the_hooks_are_those_of_make_lint():
+    config = (ROOT / ".pre-commit-config.yaml").read_text()
+    hooks = re.findall(r"^ +entry: (\S+(?: \S+)?)", config, re.MULTILINE)
+    assert len(hooks) >= 5
+    lint = (ROOT / "Makefile").read_text()
+    assert [hook for hook in hooks if hook not in lint] == ["tools/uv.sh lock"]

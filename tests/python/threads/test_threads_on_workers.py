@@ -1,0 +1,99 @@
+"""What others have reported of several workers, done here: docs/threads.md has a row for each test."""
+
+from __future__ import annotations
+
+import runpy
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import PROGRAMS, run_cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+BOUND = 1e-6  # of what float32 sums in another order
+SIZE = 50
+
+Found = list[dict[str, np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What Keras alone gives, in this process and without a strategy."""
+    program = runpy.run_path(str(PROGRAMS / "threads.py"))
+    return program["run"](program["Place"](None, tmp_path_factory.mktemp("one")))
+
+
+@pytest.fixture(scope="module", params=["mpi", "TF_CONFIG"])
+def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What two workers give."""
+    folder = tmp_path_factory.mktemp("two")
+    for ended in run_cluster("threads.py", 2, [str(folder)], mpi=request.param == "mpi", timeout=200):
+        assert ended.status == 0, ended.output[-3000:]
+    return [dict(np.load(folder / f"{index}.npz")) for index in range(2)]
+
+
+def assert_the_same(one: dict[str, Any], two: Found, case: str) -> None:
+    """Each worker has what one process has: history, weights and number of steps."""
+    names = [name for name in one if name.startswith(f"{case}/")]
+    assert names
+    for worker in two:
+        for name in names:
+            np.testing.assert_allclose(worker[name], one[name], atol=BOUND, rtol=BOUND, err_msg=name)
+
+
+def test_keras_20585(one, two):
+    assert_the_same(one, two, "keras_20585")
+
+
+def test_keras_20329(one, two):
+    assert_the_same(one, two, "keras_20329")
+
+
+def test_keras_19340(one, two):
+    assert_the_same(one, two, "keras_19340")
+    for worker in two:
+        assert np.all(worker["keras_19340/accuracy"] <= 1)
+        assert np.all(np.isfinite(worker["keras_19340/loss"]))
+
+
+def test_keras_19891(one, two):
+    assert_the_same(one, two, "keras_19891")
+    assert "keras_19891/evaluated" in one
+
+
+def test_ray_47464(one, two):
+    assert_the_same(one, two, "ray_47464")
+
+
+def test_tensorflow_35878(one, two):
+    assert_the_same(one, two, "tensorflow_35878")
+    assert all(len(worker["tensorflow_35878/loss"]) == 3 for worker in two)  # no epoch was cut off
+
+
+def test_tensorflow_36846(two):
+    numbers = [worker["tensorflow_36846/numbers"].tolist() for worker in two]
+    assert sorted(numbers[0] + numbers[1]) == list(range(SIZE))
+    assert all(numbers)
+
+
+def test_tensorflow_42146(two):
+    numbers = [worker["tensorflow_42146/numbers"].tolist() for worker in two]
+    assert sorted(numbers[0] + numbers[1]) == list(range(SIZE))
+    assert [worker["tensorflow_42146/sizes"].tolist() for worker in two] == [[8, 8, 8, 1]] * 2
+
+
+def test_tensorflow_37112(one, two):
+    assert_the_same(one, two, "tensorflow_37112")
+
+
+def test_tensorflow_33929(one, two):
+    assert_the_same(one, two, "tensorflow_33929")
+
+
+def test_tensorflow_38635(one, two):
+    assert_the_same(one, two, "tensorflow_38635")
+    for worker in two:
+        for number in range(4):
+            saved, weight = (worker[f"tensorflow_38635/{kind} {number}"] for kind in ("saved", "weight"))
+            np.testing.assert_array_equal(saved, weight)

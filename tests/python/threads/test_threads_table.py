@@ -1,0 +1,42 @@
+"""docs/threads.md and the tests of threads name each other."""
+
+from __future__ import annotations
+
+import re
+
+from paths import ROOT
+
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in (ROOT / "docs" / "threads.md").read_text().splitlines()
+    if line.startswith("| [")
+]
+FILES = [*(ROOT / "tests" / "python" / "threads").glob("test_threads_o*.py")]
+
+
+def test_each_row_has_its_test_and_each_test_its_row():
+    defined = [
+        name for file in FILES for name in re.findall(r"^def (test_\w+_\d+)\(", file.read_text(), re.M)
+    ]
+    assert len(defined) > 10
+    named = [test for *_, cell in ROWS for test in re.findall(r"`(test_\w+)`", cell)]
+    assert sorted(named) == sorted(defined)
+
+
+def test_a_test_is_named_after_its_thread():
+    for thread, *_, cell in ROWS:
+        for repository, number in re.findall(r"`test_([a-z]+)_(\d+)`", cell):
+            assert re.fullmatch(rf"\[{repository}#{number}\]\(https://github\.com/\S+/{number}\)", thread)
+
+
+def test_the_tests_of_r_are_there():
+    cells = [(thread, cell) for thread, *_, cell in ROWS if ".R`" in cell]
+    assert cells
+    for thread, cell in cells:
+        ((file, name),) = re.findall(r'`(test-\w+\.R)`: "(.+)"', cell)
+        titles = re.findall(
+            r'^test_that\("(.+)", \{$', (ROOT / "tests" / "testthat" / file).read_text(), re.M
+        )
+        (title,) = [title for title in titles if name in title]
+        for number in re.findall(r"#(\d+)\]", thread):
+            assert re.search(rf"#{number}\b", title), (number, title)

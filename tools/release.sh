@@ -1,0 +1,54 @@
+#!/bin/sh
+# Makes dist/: the wheel, the sdist and the R package of the files that git has. Each is checked, then installed into an
+# empty environment, where a small model is trained on two workers. Nothing is uploaded.
+set -eu
+cd "$(dirname "$0")/.."
+. tools/common.sh
+
+[ -z "$(git status --porcelain)" ] || die "A release is made of what is committed.
+Received: $(git status --porcelain | head -n 5)
+Fix: Commit these files, or remove them."
+.venv/bin/python -m pytest -q tests/python/test_project_files.py
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+root=$PWD
+python=$(tools/find-python.sh)
+mkdir "$work/source" "$work/elsewhere"
+git archive HEAD | tar -xf - -C "$work/source"
+rm -rf dist
+mkdir dist
+
+say "The wheel and the sdist"
+tools/uv.sh build --quiet --python "$python" --out-dir "$root/dist" "$work/source"
+rm -f dist/.gitignore
+tools/uv.sh run --quiet --isolated --locked --only-group release --python "$python" twine check --strict dist/*
+
+say "The R package"
+# Without packages that are only suggested, R CMD check --as-cran asks CRAN about them, which not every machine reaches.
+tools/setup-keras3.sh
+"$work/source/tools/build-r.sh" "$root/dist"
+tools/check-r.sh dist/tfdistr_*.tar.gz
+
+# Only what the packages themselves ask for: neither .venv nor this folder.
+unset PYTHONPATH RETICULATE_PYTHON R_LIBS VIRTUAL_ENV
+for file in "$root"/dist/*.whl "$root"/dist/tfdistr-*.tar.gz; do
+  say "$(basename "$file") in an empty environment"
+  rm -rf "$work/venv"
+  tools/uv.sh venv --quiet --python "$python" "$work/venv"
+  tools/uv.sh pip install --quiet --compile-bytecode --python "$work/venv/bin/python" "tfdistr[mpi] @ file://$file"
+  (cd "$work/elsewhere" && "$work/venv/bin/tfdistr" test -n 2)
+done
+
+say "$(basename dist/tfdistr_*.tar.gz) in an empty library"
+mkdir "$work/library"
+R CMD INSTALL --library="$work/library" dist/tfdistr_*.tar.gz >"$work/install.log" 2>&1 || { cat "$work/install.log"; exit 1; }
+# Python without tfdistr: R has to use the core that its package carries.
+tools/uv.sh pip uninstall --quiet --python "$work/venv/bin/python" tfdistr
+(cd "$work/elsewhere" && R_LIBS=$work/library RETICULATE_PYTHON=$work/venv/bin/python Rscript --vanilla -e '
+  library(tfdistr)
+  if (!tfdistr_test(workers = 2)) quit(status = 1)')
+
+say "dist/ is ready:"
+(cd dist && sha256sum -- *)
