@@ -20,7 +20,8 @@ from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training import steps as training_steps
 from tfdistr.training.epoch_range import EpochRange
-from tfdistr.training.loop import fit, fit_by_keras, runs_own_loop
+from tfdistr.training.fit_by_keras import fit_by_keras
+from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.steps import Steps
 
 rng = np.random.default_rng(0)
