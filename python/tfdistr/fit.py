@@ -144,8 +144,8 @@ def distributed_fit(
             temporary folder, too. Without ``cluster``, only jobs with checkpoints use ``run_dir``.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
             checkpoint has the whole state of the training, so that a run that goes on from it ends with the
-            same bits (not with asynchronous parameter servers). Models with a loop or a ``fit()`` of their own
-            take "epoch" only. None means never, or "epoch" with ``max_restarts`` or ``resume``.
+            same bits (not with asynchronous parameter servers). Models with a loop or a ``fit()`` of their
+            own take "epoch" only. None means never, or "epoch" with ``max_restarts`` or ``resume``.
         resume: Whether to go on with the run in ``run_dir``, which failed, was cancelled, was told to end, or
             had fewer epochs. It must be a run of the same job; R may have begun it. If the folder is new or
             empty, the job begins. If the run is complete, its result is returned.
