@@ -11,6 +11,7 @@ _BOTH = re.compile(
     _FENCE.format(language="r") + r"\n+" + _FENCE.format(language="python"), re.MULTILINE | re.DOTALL
 )
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
+_SCRIPTS = re.compile(r"^<!-- scripts: (\S+) -->$", re.MULTILINE)
 _DIAGRAM = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.svg)\)$", re.MULTILINE | re.DOTALL)
 
 
@@ -22,7 +23,22 @@ def tabs(markdown: str) -> str:
 def _in_tabs(match: re.Match[str]) -> str:
     parts = re.split(r"(?<=^```\n)\n+(?=^```python)", match[0], flags=re.MULTILINE)
     shown = zip(("R", "Python"), parts, strict=True)
-    return "\n".join(f'=== "{title}"\n\n' + re.sub(r"^(?=.)", "    ", part, flags=re.MULTILINE) for title, part in shown)
+    return "\n".join(f'=== "{title}"\n\n{_indented(part)}' for title, part in shown)
+
+
+def scripts(markdown: str, root: Path) -> str:
+    """A comment that names scripts without their suffix becomes these scripts, in R and in Python, folded."""
+
+    def folded(match: re.Match[str]) -> str:
+        code = [(root / f"{match[1]}{suffix}").read_text().rstrip() for suffix in (".R", ".py")]
+        both = f"```r\n{code[0]}\n```\n\n```python\n{code[1]}\n```\n"
+        return f'??? example "The scripts"\n\n{_indented(_BOTH.sub(_in_tabs, both))}'
+
+    return _SCRIPTS.sub(folded, markdown)
+
+
+def _indented(text: str) -> str:
+    return re.sub(r"^(?=.)", "    ", text, flags=re.MULTILINE)
 
 
 def diagrams(markdown: str, folder: Path) -> str:

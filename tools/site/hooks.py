@@ -34,4 +34,5 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
     markdown = repository.site_links(markdown, uri, ROOT)
-    return blocks.tabs(blocks.diagrams(markdown, ROOT / "docs" / Path(uri).parent))
+    markdown = blocks.diagrams(markdown, ROOT / "docs" / Path(uri).parent)
+    return blocks.tabs(blocks.scripts(markdown, ROOT))

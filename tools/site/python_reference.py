@@ -19,8 +19,7 @@ def pages(root: Path) -> dict[str, str]:
     rows = []
     made = {}
     for name, (module, sentence) in names(root).items():
-        shown = name if "." in name else f"tfdistr.{name}"
-        made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n# `{shown}`\n\n::: {module}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"
+        made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n"
         rows.append(f"| [`{name}`]({name}.md) | {sentence} |")
     head = "# Python reference\n\nAll public names of `tfdistr`; `help(tfdistr.distributed_fit)` shows the same text.\n\n"
     made["python/index.md"] = head + "| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"

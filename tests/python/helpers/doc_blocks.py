@@ -78,12 +78,12 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     found = list(_FENCE.finditer(text))
     made = []
-    for match, after in itertools.zip_longest(found, found[1:]):
+    for match, following in itertools.zip_longest(found, found[1:]):
         comment, _, language, code = match.groups()
-        mark, after, detail = _said(comment or "")
-        shown = after if after and after[3] in ("text", "console") else None
+        mark, page_with_model, detail = _said(comment or "")
+        shown = following if following and following[3] in ("text", "console") else None
         made.append(Block(
-            page, text[: match.start(3)].count("\n") + 1, language, code, mark, after, detail,
+            page, text[: match.start(3)].count("\n") + 1, language, code, mark, page_with_model, detail,
             _printed(shown) if shown else None,
         ))  # fmt: skip
     return made
