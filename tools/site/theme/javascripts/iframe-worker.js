@@ -9,16 +9,17 @@ if (location.protocol === "file:") {
       document.body.append(frame);
       this.frame = frame;
       const inside = frame.contentWindow;
-      addEventListener("message", (event) => {
-        if (event.source !== inside) return;
-        const message = new MessageEvent("message", { data: event.data });
-        this.dispatchEvent(message);
-        if (this.onmessage) this.onmessage(message);
-      });
       inside.document.open();
       inside.document.write("<!doctype html><html><body></body></html>");
       inside.document.close();
-      inside.postMessage = (data) => parent.postMessage(data, "*");
+      // What the script sends; later, as a message would come.
+      inside.postMessage = (data) => {
+        setTimeout(() => {
+          const message = new MessageEvent("message", { data: structuredClone(data) });
+          this.dispatchEvent(message);
+          if (this.onmessage) this.onmessage(message);
+        });
+      };
       inside.importScripts = async (...urls) => {
         for (const url of urls) await loaded(inside.document, url);
       };
