@@ -1,4 +1,4 @@
-"""Each block of code in the documents is run, or its page says why it is not; what is run prints what is shown."""
+"""Each block of code in the documents is run and prints what is shown, or its page says why it is not run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,26 @@ def test_each_block_says_what_becomes_of_it():
             assert block.mark, f"{block}: a comment above must say whether it is run, see doc_blocks.py"
             assert block.mark == "run" or block.detail, f"{block}: no reason, or no test"
         if block.mark == "run by":
-            assert block.page.name in (ROOT / block.detail).read_text(), f"{block}: {block.detail} does not read it"
+            assert block.page.name in (ROOT / block.detail).read_text(), (
+                f"{block}: {block.detail} does not read it"
+            )
     assert len(RUN) > 20
 
 
 def test_each_class_of_errors_has_an_example_on_its_page():
     page = ROOT / "docs" / "errors.md"
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL))
-    public = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__}
+    public = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and kind.__module__ == errors.__name__
+    }
     assert sections.keys() == public.keys()
     for name, kind in public.items():
         text = sections[name]
         assert f"In R `{_in_r(kind)}`" in text
-        assert "<!-- run" in text and "*What to do*: " in text
+        assert "<!-- run" in text
+        assert "*What to do*: " in text
         # JobStoppedError ends a script by its exit status, so its name is not printed.
         shown = [block.output for block in blocks(page) if block.code in text and block.output]
         assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")

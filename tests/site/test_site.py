@@ -17,7 +17,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGES = sorted(str(page.relative_to(SITE)) for page in SITE.rglob("*.html")) if SITE.is_dir() else []
 #: Pages of each kind, of which screenshots are made.
-SHOWN = ("index", "start", "errors", "original", "data", "python/distributed_fit", "r/distributed_fit", "r/index")
+SHOWN = (
+    "index",
+    "start",
+    "errors",
+    "original",
+    "data",
+    "python/distributed_fit",
+    "r/distributed_fit",
+    "r/index",
+)
 _RUNS_OVER = """
   const width = document.documentElement.clientWidth;
   return document.documentElement.scrollWidth > width + 1 ? document.documentElement.scrollWidth : 0;
@@ -44,7 +53,7 @@ class _Page(HTMLParser):
 
 
 def _target(page: str, link: str) -> Path:
-    """The file to which a link of a page leads. The page for missing pages is shown at any place of a server."""
+    """The file to which a link of a page leads. A server shows the page 404.html at any address."""
     if not link:
         return SITE / page
     if page == "404.html":
@@ -83,7 +92,9 @@ def test_each_page_loads_without_errors_and_fits_a_phone(browser: Browser):
         if over:
             wrong.append(f"{path} is {over} wide on a phone of 390")
         browser.look()
-        wrong += [f"{path}: {said['message']}" for said in browser.get_log("browser") if said["level"] == "SEVERE"]
+        wrong += [
+            f"{path}: {said['message']}" for said in browser.get_log("browser") if said["level"] == "SEVERE"
+        ]
         if not browser.find_elements(By.CSS_SELECTOR, "article h1"):
             wrong.append(f"{path} has no heading")
     assert not wrong, "\n".join(wrong)
@@ -92,7 +103,9 @@ def test_each_page_loads_without_errors_and_fits_a_phone(browser: Browser):
 def _luminance(colour: str) -> float:
     """The relative luminance of a colour, as WCAG defines it."""
     parts = [float(number) / 255 for number in re.findall(r"[\d.]+", colour)[:3]]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -169,8 +182,8 @@ def test_the_search_works_on_a_server_and_leads_to_the_page(browser: Browser, se
     found = _found(browser, "load_dataset")
     browser.find_element(By.CSS_SELECTOR, "input.md-search__input").send_keys(Keys.ENTER)
     WebDriverWait(browser, 10).until(lambda _: "exact.html" not in browser.current_url)
-    assert browser.current_url.partition("?")[0] == found[0].partition("?")[0].partition("#")[0] or "load_dataset" in (
-        browser.find_element(By.TAG_NAME, "article").text
-    )
+    assert browser.current_url.partition("?")[0] == found[0].partition("?")[0].partition("#")[
+        0
+    ] or "load_dataset" in (browser.find_element(By.TAG_NAME, "article").text)
     severe = [said for said in browser.get_log("browser") if said["level"] == "SEVERE"]
     assert not [said for said in severe if "favicon" not in said["message"]]

@@ -32,6 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The Markdown of a page, with what the site adds to it."""
     uri = page.file.src_uri
     markdown = repository.site_links(markdown, uri, ROOT)
     markdown = blocks.diagrams(markdown, ROOT / "docs" / Path(uri).parent)

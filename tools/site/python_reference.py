@@ -11,6 +11,7 @@ _SUBMODULES = {"testing": ("assert_same_fit",), "schemas": ("read", "load_schema
 
 
 def navigation(root: Path) -> list[dict[str, str] | str]:
+    """The part of the navigation: the list, and a page for each name."""
     return ["python/index.md", *({name: f"python/{name}.md"} for name in names(root))]
 
 
@@ -21,8 +22,8 @@ def pages(root: Path) -> dict[str, str]:
     for name, (module, sentence) in names(root).items():
         made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n"
         rows.append(f"| [`{name}`]({name}.md) | {sentence} |")
-    head = "# Python reference\n\nAll public names of `tfdistr`; `help(tfdistr.distributed_fit)` shows the same text.\n\n"
-    made["python/index.md"] = head + "| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
+    head = "# Python reference\n\nAll public names of `tfdistr`. `help(tfdistr.distributed_fit)` shows the same text."
+    made["python/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
     return made
 
 

@@ -16,6 +16,7 @@ _ELSEWHERE = re.compile(r'<a href="\.\./\.\./[^"]*">(.*?)</a>')
 
 
 def navigation(root: Path) -> list[dict[str, str] | str]:
+    """The part of the navigation: the list, and a page for each Rd file."""
     return ["r/index.md", *({title(name): f"r/{name}.md"} for name in _read(root)[0])]
 
 
@@ -27,12 +28,13 @@ def pages(root: Path) -> dict[str, str]:
         f"| {', '.join(f'[`{alias}`]({name}.md)' for alias in aliases)} | {sentence} |"
         for name, (sentence, aliases) in index.items()
     ]
-    head = "# R reference\n\nAll pages of the package; `?distributed_fit` shows the same text.\n\n| Name | What |\n|---|---|\n"
-    made["r/index.md"] = head + "\n".join(rows) + "\n"
+    head = "# R reference\n\nAll pages of the package; `?distributed_fit` shows the same text."
+    made["r/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
     return made
 
 
 def title(name: str) -> str:
+    """The name of a page, as users know it."""
     return name.removesuffix("-package").removesuffix(".tfdistr_fit")
 
 
@@ -40,7 +42,9 @@ def title(name: str) -> str:
 def _read(root: Path) -> tuple[dict[str, tuple[str, list[str]]], dict[str, str]]:
     """Of each page its title and the names that it describes; and its HTML."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["Rscript", "--vanilla", _SCRIPT, root / "man", folder], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["Rscript", "--vanilla", _SCRIPT, root / "man", folder], check=True, stderr=subprocess.DEVNULL
+        )
         lines = [line.split("\t") for line in (Path(folder) / "index.tsv").read_text().splitlines()]
         texts = {name: (Path(folder) / f"{name}.html").read_text() for name, *_ in lines}
     return {name: (sentence, aliases.split()) for name, sentence, aliases in lines}, texts
@@ -49,7 +53,9 @@ def _read(root: Path) -> tuple[dict[str, tuple[str, list[str]]], dict[str, str]]
 def _page(name: str, text: str) -> str:
     """One page: headings and code as Markdown, so that the site has them in its contents and its colours."""
     sentence, body = re.search(r"<h2>(.*?)</h2>(.*)<hr />", text, re.DOTALL).groups()
-    body = _CODE.sub(lambda match: f"\n```r\n{html.unescape(re.sub('<[^>]*>', '', match[1])).strip()}\n```\n", body)
+    body = _CODE.sub(
+        lambda match: f"\n```r\n{html.unescape(re.sub('<[^>]*>', '', match[1])).strip()}\n```\n", body
+    )
     body = _ELSEWHERE.sub(r"\1", _LINK.sub(r'<a href="\1.html">', body))
     body = re.sub(r"<h3>(.*?)</h3>", r"\n## \1\n", body)
     body = re.sub(r"<h4>(.*?)</h4>", r"\n### \1\n", body)

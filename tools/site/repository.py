@@ -1,4 +1,4 @@
-"""Pages from files outside docs/: the texts at the root, the vignettes, and each file that a page links to."""
+"""Pages from files outside docs/: the texts at the root, vignettes, and each file that a page links to."""
 
 from __future__ import annotations
 
@@ -86,4 +86,5 @@ def _source(root: Path, path: str) -> str:
     """A page that shows a file; it is found by links, and not by the search."""
     language = _LANGUAGES.get(Path(path).suffix, "text")
     head = f"---\ntitle: {path}\nsearch: {{exclude: true}}\nhide: [toc]\n---\n"
-    return f"{head}# {Path(path).name}\n\n`{path}`\n\n````{language}\n{(root / path).read_text().rstrip()}\n````\n"
+    code = (root / path).read_text().rstrip()
+    return f"{head}# {Path(path).name}\n\n`{path}`\n\n````{language}\n{code}\n````\n"

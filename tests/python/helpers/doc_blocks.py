@@ -2,13 +2,13 @@
 
 A comment in the line above a block of Python or R says what becomes of it:
 
-    <!-- run -->                     the block is a script; what it prints is the next block, if that is text
+    <!-- run -->                     the block is a script, which prints the next block, if that is text
     <!-- run: COMMAND -->            the same by another command, whose script gets the text of the block
-    <!-- run with README -->         the same, after the function `model` of the README; "start" is docs/start.md
+    <!-- run with README -->         the same after the `model` of the README (or docs/start.md: start)
     <!-- run by: FILE -->            the test in FILE runs it
     <!-- not run: REASON -->         nothing runs it, for this reason
 
-Blocks in other languages are no programs: text and console show what was printed, sh is for a shell of the reader.
+Blocks in other languages are no programs: text and console show what was printed, sh is for a shell.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from pathlib import Path
 import attrs
 from paths import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+)
 #: Blocks of these languages are programs of a reader.
 PROGRAMS = ("python", "r")
 #: Blocks of these languages say by it why nothing runs them.
 OTHERS = ("console", "diff", "json", "sh", "text", "yaml")
 
 _FENCE = re.compile(r"(?:^ *<!-- ([^\n]*?) -->\n)?^( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
-_ANY_PLACE = re.compile(r"(?:file://)?/(?:tmp|home)/[^\s:'\"]*|\bon \w[\w.-]*(?= (?:failed|was|\(process|has))")
+_ANY_PLACE = re.compile(
+    r"(?:file://)?/(?:tmp|home)/[^\s:'\"]*|\bon \w[\w.-]*(?= (?:failed|was|\(process|has))"
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 _MARK = re.compile(r"(run|not run|run by)(?: with (\w+))?(?:: (.+))?")
 
@@ -154,8 +158,8 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
 def difference(expected: str, printed: str) -> str | None:
     """Where a page shows something else than was printed, or None.
 
-    A line "..." stands for any lines. Seconds, process ids, names of hosts and temporary folders may be others, and
-    numbers may differ as they do between processors.
+    A line "..." stands for any lines. Seconds, process ids, names of hosts and temporary folders may be
+    others, and numbers may differ as they do between processors.
     """
     lines = [line.rstrip() for line in printed.splitlines()]
     at = 0
