@@ -22,7 +22,7 @@ def pages(root: Path) -> dict[str, str]:
     for name, (module, sentence) in names(root).items():
         made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n"
         rows.append(f"| [`{name}`]({name}.md) | {sentence} |")
-    head = "# Python reference\n\nAll public names of `tfdistr`. `help(tfdistr.distributed_fit)` shows the same text."
+    head = "# Python reference\n\nAll public names of `tfdistr`; `help()` shows the same text."
     made["python/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
     return made
 
