@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from site_browser import SITE, Browser
 
