@@ -20,8 +20,9 @@ names(links) <- unlist(aliases, use.names = FALSE)
 
 for (name in names(pages)) {
   output <- file.path(folders[[2L]], paste0(name, ".html"))
-  tools::Rd2HTML(pages[[name]], output, package = "tfdistr", Links = links, Links2 = character(), dynamic = FALSE)
+  tools::Rd2HTML(pages[[name]], output, package = "tfdistr", Links = links, Links2 = character())
 }
 titles <- vapply(pages, function(page) tagged(page, "\\title")[[1L]], "")
 listed <- vapply(aliases, paste, "", collapse = " ")
-writeLines(paste(names(pages), gsub("\\s+", " ", titles), listed, sep = "\t"), file.path(folders[[2L]], "index.tsv"))
+index <- paste(names(pages), gsub("\\s+", " ", titles), listed, sep = "\t")
+writeLines(index, file.path(folders[[2L]], "index.tsv"))
