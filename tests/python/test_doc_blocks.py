@@ -51,6 +51,20 @@ def test_each_class_of_errors_has_an_example_on_its_page():
         assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")
 
 
+def test_outputs_of_the_original_material_are_those_of_its_scripts():
+    # test_examples.py runs the scripts, and compares what they print with their heads.
+    text = (ROOT / "docs" / "original.md").read_text()
+    sections = re.findall(r"^```console\n(.*?)^```\n+<!-- scripts: (\S+) -->", text, re.MULTILINE | re.DOTALL)
+    assert len(sections) == 4
+    for shown, script in sections:
+        head = [
+            " ".join(line.split())
+            for line in (ROOT / f"{script}.py").read_text().split('"""')[1].splitlines()
+        ]
+        lines = [" ".join(line.split()) for line in shown.splitlines() if "$ " not in line and line != "..."]
+        assert not [line for line in lines if line not in head], script
+
+
 def _in_r(kind: type) -> str:
     """The class of the condition that an error or a warning is in R."""
     if issubclass(kind, Warning):
