@@ -39,6 +39,8 @@ _FENCE = re.compile(r"(?:^ *<!-- ([^\n]*?) -->\n)?^( *)```([^\n]*)\n(.*?)^\2```$
 _ANY_PLACE = re.compile(
     r"(?:file://)?/(?:tmp|home)/[^\s:'\"]*|\bon \w[\w.-]*(?= (?:failed|was|\(process|has))"
 )
+#: What TensorFlow says of the machine, at any moment.
+_OF_TENSORFLOW = re.compile(r"(\[worker \d+\] )?(WARNING: All log messages before absl|[IWE]\d{4} \d\d:\d\d:)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 _MARK = re.compile(r"(run|not run|run by)(?: with (\w+))?(?:: (.+))?")
 
@@ -161,9 +163,9 @@ def difference(expected: str, printed: str) -> str | None:
     A line "..." stands for any lines. Seconds, process ids, names of hosts and temporary folders may be
     others, and numbers may differ as they do between processors.
     """
-    lines = [line.rstrip() for line in printed.splitlines()]
+    lines = [line.rstrip() for line in printed.splitlines() if not _OF_TENSORFLOW.match(line)]
     at = 0
-    skips = True  # TensorFlow may print something before
+    skips = True  # packages may print something before
     for wanted in expected.rstrip().splitlines():
         if wanted.strip() == "...":
             skips = True
