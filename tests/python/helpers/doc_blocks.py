@@ -40,7 +40,7 @@ _ANY_PLACE = re.compile(
     r"(?:file://)?/(?:tmp|home)/[^\s:'\"]*|\bon \w[\w.-]*(?= (?:failed|was|\(process|has))"
 )
 #: What TensorFlow says of the machine, at any moment.
-_OF_TENSORFLOW = re.compile(r"(\[worker \d+\] )?(WARNING: All log messages before absl|[IWE]\d{4} \d\d:\d\d:)")
+_OF_TENSORFLOW = re.compile(r"(\[worker \d+\] )?(WARNING: All log messages|[IWE]\d{4} \d\d:\d\d:)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 _MARK = re.compile(r"(run|not run|run by)(?: with (\w+))?(?:: (.+))?")
 
