@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs bench scaling clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -42,7 +42,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check+lint,test-cross test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality,test-debian13+test-ray test-engines,faults+chaos
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality,test-debian13+test-ray+test-site test-engines,faults+chaos
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -93,6 +93,14 @@ docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh
 	Rscript -e 'roxygen2::roxygenise()'
 
+site: ## the documentation as a site of files, in site/: guides, both references, one search
+	@tools/setup-site.sh
+	NO_MKDOCS_2_WARNING=1 .cache/site-venv/bin/mkdocs build --quiet --config-file tools/site/mkdocs.yml
+
+test-site: site ## each page of the site in a browser: links, errors, search, tabs, both modes, a phone; T=name
+	@tools/setup-site.sh browser
+	.cache/site-venv/bin/python -m pytest tests/site $(if $(T),-k '$(T)')
+
 faults: setup ## all that can happen to a worker, and who sees what after how many seconds; T=name
 	$(PYTHON) -m pytest tests/faults $(if $(T),-k '$(T)')
 
@@ -108,5 +116,5 @@ scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers, and wh
 	@$(PYTHON) benchmarks/scaling.py
 
 clean: ## remove what setup and the tests made in this folder; R and its packages stay
-	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist python/tfdistr.egg-info
+	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site python/tfdistr.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,193 @@
+"""The blocks of code in the documents: what each says of itself, how it is run, and what it should print.
+
+A comment in the line above a block of Python or R says what becomes of it:
+
+    <!-- run -->                     the block is a script, which prints the next block, if that is text
+    <!-- run: COMMAND -->            the same by another command, whose script gets the text of the block
+    <!-- run with README -->         the same after the `model` of the README (or docs/start.md: start)
+    <!-- run by: FILE -->            the test in FILE runs it
+    <!-- not run: REASON -->         nothing runs it, for this reason
+
+Blocks in other languages are no programs: text and console show what was printed, sh is for a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+from paths import ROOT
+
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+)
+#: Blocks of these languages are programs of a reader.
+PROGRAMS = ("python", "r")
+#: Blocks of these languages say by it why nothing runs them.
+OTHERS = ("console", "diff", "json", "sh", "text", "yaml")
+
+_FENCE = re.compile(r"(?:^ *<!-- ([^\n]*?) -->\n)?^( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
+_ANY_PLACE = re.compile(
+    r"(?:file://)?/(?:tmp|home)/[^\s:'\"]*|\bon \w[\w.-]*(?= (?:failed|was|\(process|has))"
+)
+#: What TensorFlow says of the machine, at any moment.
+_OF_TENSORFLOW = re.compile(r"(\[worker \d+\] )?(WARNING: All log messages|[IWE]\d{4} \d\d:\d\d:)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
+_MARK = re.compile(r"(run|not run|run by)(?: with (\w+))?(?:: (.+))?")
+
+
+@attrs.frozen
+class Block:
+    """A block of code of a page."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    #: What the comment above says: "run", "run by", "not run", or "" without such a comment.
+    mark: str
+    #: The page whose function `model` comes before it.
+    after: str
+    #: The command, the file of a test, or the reason.
+    detail: str
+    #: What it prints, if the next block is that; else None.
+    output: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def file(self) -> str:
+        """The name of the file that gets the code."""
+        named = re.search(r"\S+\.(?:py|R)\b", self.detail)
+        return named[0] if named else ("block.py" if self.language == "python" else "block.R")
+
+    @property
+    def command(self) -> list[str]:
+        """What runs the block, in the folder with its script."""
+        words = self.detail.split() or ["python" if self.language == "python" else "Rscript", self.file]
+        programs = {"python": [sys.executable], "tfdistr": [sys.executable, "-m", "tfdistr"]}
+        return [*programs.get(words[0], words[:1]), *words[1:]]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page, in their order."""
+    text = page.read_text()
+    found = list(_FENCE.finditer(text))
+    made = []
+    for match, following in itertools.zip_longest(found, found[1:]):
+        comment, _, language, code = match.groups()
+        mark, page_with_model, detail = _said(comment or "")
+        shown = following if following and following[3] in ("text", "console") else None
+        made.append(Block(
+            page, text[: match.start(3)].count("\n") + 1, language, code, mark, page_with_model, detail,
+            _printed(shown) if shown else None,
+        ))  # fmt: skip
+    return made
+
+
+def _said(comment: str) -> tuple[str, str, str]:
+    match = _MARK.fullmatch(comment)
+    return (match[1], match[2] or "", match[3] or "") if match else ("", "", "")
+
+
+def _printed(shown: re.Match[str]) -> str:
+    """The output in a block; the lines with commands of a shell are not printed by the script."""
+    return re.sub(r"^\w*[$] .*\n", "", shown[4], flags=re.MULTILINE)
+
+
+def programs() -> Iterator[Block]:
+    for page in PAGES:
+        yield from (block for block in blocks(page) if block.language in PROGRAMS)
+
+
+def head(page: str, language: str) -> str:
+    """The function `model` of the first block of a page, and what it needs."""
+    path = ROOT / "README.md" if page == "README" else ROOT / "docs" / f"{page}.md"
+    first = next(block for block in blocks(path) if block.language == language)
+    return first.code.split("\nfit ")[0].rstrip() + "\n\n"
+
+
+def script(block: Block) -> str:
+    """The whole text of the script that runs a block."""
+    return (head(block.after, block.language) if block.after else "") + block.code
+
+
+def environment() -> dict[str, str]:
+    """R finds keras3 where `make test-r` has put it."""
+    keras3 = ROOT / ".cache" / "keras3"
+    libraries = [str(keras3), *filter(None, [os.environ.get("R_LIBS")])]
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": "", "RETICULATE_PYTHON": sys.executable,
+            "R_LIBS": os.pathsep.join(libraries), "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+
+
+def lacks(block: Block) -> str | None:
+    """What this machine lacks to run a block."""
+    if block.language == "r" and not shutil.which("Rscript"):
+        return "R"
+    keras3 = ROOT / ".cache" / "keras3" / "keras3"
+    if block.language == "r" and "library(keras3)" in script(block) and not keras3.is_dir():
+        return "keras3, which make test-r installs"
+    return None
+
+
+def run(block: Block, folder: Path, timeout: float = 240) -> str:
+    """What a block prints on both of its outputs. Its processes have ended afterwards."""
+    (folder / block.file).write_text(script(block))
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        block.command, cwd=folder, env=os.environ | environment() | {"TMPDIR": str(temporary)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        return process.communicate(timeout=timeout)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def difference(expected: str, printed: str) -> str | None:
+    """Where a page shows something else than was printed, or None.
+
+    A line "..." stands for any lines. Seconds, process ids, names of hosts and temporary folders may be
+    others, and numbers may differ as they do between processors.
+    """
+    lines = [line.rstrip() for line in printed.splitlines() if not _OF_TENSORFLOW.match(line)]
+    at = 0
+    skips = True  # packages may print something before
+    for wanted in expected.rstrip().splitlines():
+        if wanted.strip() == "...":
+            skips = True
+            continue
+        found = next((i for i in range(at, len(lines)) if _alike(wanted, lines[i])), None)
+        if found is None or (found > at and not skips):
+            return f"The page shows:\n{wanted}\nIt printed:\n" + "\n".join(lines[at:] if not skips else lines)
+        at, skips = found + 1, False
+    return None
+
+
+def _alike(wanted: str, line: str) -> bool:
+    wanted, line = (_ANY_PLACE.sub("PLACE", " ".join(text.split())) for text in (wanted, line))
+    if _NUMBER.sub("#", wanted) != _NUMBER.sub("#", line):
+        return False
+    numbers = zip(_NUMBER.finditer(wanted), _NUMBER.finditer(line), strict=True)
+    return all(_near(one[0], other[0], wanted[one.end() :]) for one, other in numbers)
+
+
+def _near(wanted: str, printed: str, rest: str) -> bool:
+    one, other = float(wanted), float(printed)
+    whole = wanted.isdigit() and printed.isdigit()
+    if rest.startswith(" s") or (whole and min(one, other) > 999):
+        return True
+    return one == other if whole else abs(one - other) <= max(0.05, 0.05 * abs(one))

@@ -1,0 +1,111 @@
+"""Each block of code in the documents is run and prints what is shown, or its page says why it is not run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import doc_blocks
+import pytest
+from doc_blocks import OTHERS, PAGES, PROGRAMS, Block, blocks, difference
+from paths import ROOT
+
+from tfdistr import errors
+
+ALL = [block for page in PAGES for block in blocks(page)]
+RUN = [block for block in ALL if block.mark == "run"]
+
+
+def test_each_block_says_what_becomes_of_it():
+    for block in ALL:
+        assert block.language in (*PROGRAMS, *OTHERS), f"{block}: no language, or one that no rule knows"
+        if block.language in PROGRAMS:
+            assert block.mark, f"{block}: a comment above must say whether it is run, see doc_blocks.py"
+            assert block.mark == "run" or block.detail, f"{block}: no reason, or no test"
+        if block.mark == "run by":
+            assert block.page.name in (ROOT / block.detail).read_text(), (
+                f"{block}: {block.detail} does not read it"
+            )
+    assert len(RUN) > 20
+
+
+def test_each_class_of_errors_has_an_example_on_its_page():
+    page = ROOT / "docs" / "errors.md"
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL))
+    public = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and kind.__module__ == errors.__name__
+    }
+    assert sections.keys() == public.keys()
+    for name, kind in public.items():
+        text = sections[name]
+        assert f"In R `{_in_r(kind)}`" in text
+        assert "<!-- run" in text
+        assert "*What to do*: " in text
+        # JobStoppedError ends a script by its exit status, so its name is not printed.
+        shown = [block.output for block in blocks(page) if block.code in text and block.output]
+        assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")
+
+
+def test_outputs_of_the_original_material_are_those_of_its_scripts():
+    # test_examples.py runs the scripts, and compares what they print with their heads.
+    text = (ROOT / "docs" / "original.md").read_text()
+    sections = re.findall(r"^```console\n(.*?)^```\n+<!-- scripts: (\S+) -->", text, re.MULTILINE | re.DOTALL)
+    assert len(sections) == 4
+    for shown, script in sections:
+        head = [
+            " ".join(line.split())
+            for line in (ROOT / f"{script}.py").read_text().split('"""')[1].splitlines()
+        ]
+        lines = [" ".join(line.split()) for line in shown.splitlines() if "$ " not in line and line != "..."]
+        assert not [line for line in lines if line not in head], script
+
+
+def _in_r(kind: type) -> str:
+    """The class of the condition that an error or a warning is in R."""
+    if issubclass(kind, Warning):
+        return "tfdistr_warning"
+    return "tfdistr_error" if kind.kind == "error" else f"tfdistr_error_{kind.kind}"
+
+
+def test_blocks_of_python_compile():
+    for block in ALL:
+        if block.language == "python":
+            compile(block.code, str(block), "exec")
+
+
+@pytest.mark.skipif(not shutil.which("Rscript"), reason="no R")
+def test_blocks_of_r_parse(tmp_path):
+    for number, block in enumerate(block for block in ALL if block.language == "r"):
+        (tmp_path / f"{number}.R").write_text(f"# {block}\n{block.code}")
+    program = "for (file in list.files(commandArgs(TRUE), full.names = TRUE)) parse(file)"
+    ended = subprocess.run(["Rscript", "--vanilla", "-e", program, tmp_path], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_differences_of_outputs():
+    shown = "Epoch 1/2  1.5 s  loss: 0.71\n...\nLogs: /tmp/tfdistr-a/logs"
+    assert difference(shown, "noise\nEpoch 1/2  9.0 s  loss: 0.70\nx\ny\nLogs: /tmp/tfdistr-b/logs\n") is None
+    assert "loss: 0.71" in difference(shown, "Epoch 1/2  1.5 s  loss: 0.91\nLogs: /tmp/tfdistr-b/logs")
+    assert "Epoch 1/2" in difference(shown, "Epoch 1/3  1.5 s  loss: 0.71")
+    assert difference("a\nb", "a\nx\nb") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("with_pandas")
+@pytest.mark.parametrize("block", RUN, ids=str)
+def test_it_prints_what_the_page_shows(block: Block):
+    lacking = doc_blocks.lacks(block)
+    if lacking:
+        pytest.skip(f"it needs {lacking}")
+    with tempfile.TemporaryDirectory(prefix="doc-") as folder:  # short, for the paths of sockets
+        printed = doc_blocks.run(block, Path(folder))
+    if block.output is None:
+        assert "Error" not in printed, printed[-3000:]
+    else:
+        assert difference(block.output, printed) is None, difference(block.output, printed)

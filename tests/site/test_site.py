@@ -1,0 +1,195 @@
+"""Each page of the site loads, leads where it says, and can be read in both modes and on a phone."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+from site_browser import SITE, Browser
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PAGES = sorted(str(page.relative_to(SITE)) for page in SITE.rglob("*.html")) if SITE.is_dir() else []
+#: Pages of each kind, of which screenshots are made.
+SHOWN = (
+    "index",
+    "start",
+    "errors",
+    "original",
+    "data",
+    "python/distributed_fit",
+    "r/distributed_fit",
+    "r/index",
+)
+_RUNS_OVER = """
+  const width = document.documentElement.clientWidth;
+  return document.documentElement.scrollWidth > width + 1 ? document.documentElement.scrollWidth : 0;
+"""
+
+
+class _Page(HTMLParser):
+    """The links of a page, what it loads, and the names of its places."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.places: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        named = dict(attributes)
+        self.places.update(filter(None, (named.get("id"), named.get("name"))))
+        if tag == "a" and named.get("href"):
+            self.links.append(named["href"])
+        if tag in ("script", "img", "link", "iframe"):
+            self.loads += filter(None, (named.get("src"), named.get("href")))
+
+
+def _target(page: str, link: str) -> Path:
+    """The file to which a link of a page leads. A server shows the page 404.html at any address."""
+    if not link:
+        return SITE / page
+    if page == "404.html":
+        return SITE / unquote(link).lstrip("/") if link != "/" else SITE / "index.html"
+    return ((SITE / page).parent / unquote(link)).resolve()
+
+
+def test_links_and_what_pages_load_are_in_the_site():
+    pages = {path: _Page((SITE / path).read_text()) for path in PAGES}
+    wrong = []
+    for path, page in pages.items():
+        for link in [*page.links, *page.loads]:
+            url = urlsplit(link)
+            if url.scheme in ("http", "https", "mailto") and link in page.links:
+                continue
+            if url.scheme or url.netloc:
+                wrong.append(f"{path} loads {link}")
+                continue
+            target = _target(path, url.path)
+            if not target.is_file():
+                wrong.append(f"{path}: {link}")
+            elif url.fragment and not url.fragment.startswith("__") and target.suffix == ".html":
+                other = pages[str(target.relative_to(SITE))]
+                if unquote(url.fragment) not in other.places:
+                    wrong.append(f"{path}: {link} has no such place")
+    assert len(PAGES) > 100
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_page_loads_without_errors_and_fits_a_phone(browser: Browser):
+    wrong = []
+    for path in PAGES:
+        if path == "404.html":  # only a server shows it
+            continue
+        browser.look(390, 844)
+        browser.page(path)
+        over = browser.execute_script(_RUNS_OVER)
+        if over:
+            wrong.append(f"{path} is {over} wide on a phone of 390")
+        browser.look()
+        wrong += [
+            f"{path}: {said['message']}" for said in browser.get_log("browser") if said["level"] == "SEVERE"
+        ]
+        if not browser.find_elements(By.CSS_SELECTOR, "article h1"):
+            wrong.append(f"{path} has no heading")
+    assert not wrong, "\n".join(wrong)
+
+
+def _luminance(colour: str) -> float:
+    """The relative luminance of a colour, as WCAG defines it."""
+    parts = [float(number) / 255 for number in re.findall(r"[\d.]+", colour)[:3]]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_both_modes_can_be_read(browser: Browser, dark: bool):
+    browser.look(dark=dark)
+    browser.page("start.html")
+    browser.execute_script("localStorage.clear()")
+    browser.refresh()
+    background = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+    assert (_luminance(background) < 0.1) is dark
+    for selector, name in ((".diagram text", "fill"), (".diagram .d-note", "fill"), ("article p", "color"),
+                           ("article pre code", "color"), ("article p a", "color")):  # fmt: skip
+        shown = browser.find_elements(By.CSS_SELECTOR, selector)
+        assert shown, selector
+        for element in shown[:5]:
+            colour = browser.execute_script(f"return getComputedStyle(arguments[0]).{name}", element)
+            least = 3 if selector.endswith(" a") else 4.5
+            assert _contrast(colour, background) >= least, f"{selector}: {colour} on {background}"
+    for path in SHOWN:
+        browser.look(dark=dark)
+        browser.page(f"{path}.html")
+        name = f"{path.replace('/', '-')}-{'dark' if dark else 'light'}"
+        browser.shot(name)
+        browser.look(390, 844, dark=dark)
+        browser.shot(f"{name}-phone")
+
+
+def test_tabs_of_r_and_python_change_together_and_are_kept(browser: Browser):
+    browser.look()
+    browser.page("start.html")
+    labels = browser.find_elements(By.CSS_SELECTOR, ".tabbed-labels label:nth-child(2)")
+    code = browser.find_elements(By.CSS_SELECTOR, ".tabbed-block")
+    assert len(labels) >= 3
+    assert [part.is_displayed() for part in code] == [True, False] * len(labels)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", labels[0])
+    labels[0].click()
+    turned = [False, True] * len(labels)
+    WebDriverWait(browser, 10).until(lambda _: [part.is_displayed() for part in code] == turned)
+    browser.page("index.html")
+    first = browser.find_elements(By.CSS_SELECTOR, ".tabbed-block")[:2]
+    WebDriverWait(browser, 10).until(lambda _: [part.is_displayed() for part in first] == [False, True])
+
+
+def _found(browser: Browser, words: str) -> list[str]:
+    """The addresses of what the search of the open page finds."""
+    box = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
+    browser.execute_script("document.querySelector('#__search').click()")
+    box.send_keys(words)
+    links = (By.CSS_SELECTOR, "a.md-search-result__link")
+    WebDriverWait(browser, 30).until(lambda _: browser.find_elements(*links))
+    return [link.get_attribute("href") for link in browser.find_elements(*links)]
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        ("virtual_workers", ["exact", "python/distributed_fit"]),
+        ("StepTimeoutError", ["errors", "python/StepTimeoutError"]),
+        ("slurm_cluster", ["engines/slurm", "python/slurm_cluster", "r/slurm_cluster"]),
+    ],
+)
+def test_the_search_finds_guides_and_both_references(browser: Browser, words: str, pages: list[str]):
+    browser.look()
+    browser.page("index.html")
+    found = _found(browser, words)
+    for page in pages:
+        address = (SITE / f"{page}.html").as_uri()
+        assert any(link.startswith(address) for link in found), f"{page} is not among {found}"
+
+
+def test_the_search_works_on_a_server_and_leads_to_the_page(browser: Browser, server: str):
+    browser.look()
+    browser.get(f"{server}/exact.html")
+    found = _found(browser, "load_dataset")
+    assert all(link.startswith(server) for link in found)
+    browser.find_element(By.CSS_SELECTOR, "a.md-search-result__link").click()
+    WebDriverWait(browser, 10).until(lambda _: "exact.html" not in browser.current_url)
+    assert browser.current_url.partition("?")[0] == found[0].partition("?")[0]
+    assert "load_dataset" in browser.find_element(By.TAG_NAME, "article").text
+    assert not [said for said in browser.get_log("browser") if said["level"] == "SEVERE"]

@@ -1,0 +1,62 @@
+"""The pages of the Python reference: one for each public name, from its docstring, and a list of them all."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+#: Modules with public names of their own, and their names.
+_SUBMODULES = {"testing": ("assert_same_fit",), "schemas": ("read", "load_schema", "validate")}
+
+
+def navigation(root: Path) -> list[dict[str, str] | str]:
+    """The part of the navigation: the list, and a page for each name."""
+    return ["python/index.md", *({name: f"python/{name}.md"} for name in names(root))]
+
+
+def pages(root: Path) -> dict[str, str]:
+    """The text of each page, by its place in the site."""
+    rows = []
+    made = {}
+    for name, (module, sentence) in names(root).items():
+        made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n"
+        rows.append(f"| [`{name}`]({name}.md) | {sentence} |")
+    head = "# Python reference\n\nAll public names of `tfdistr`; `help()` shows the same text."
+    made["python/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
+    return made
+
+
+@cache
+def names(root: Path) -> dict[str, tuple[str, str]]:
+    """Each public name, with its whole path and the first sentence of its docstring."""
+    package = root / "python" / "tfdistr"
+    found = {}
+    for name, module in _public(package).items():
+        found[name] = (f"tfdistr.{module}.{name}", _sentence(_file(package, module), name))
+    for module, members in _SUBMODULES.items():
+        for name in members:
+            found[f"{module}.{name}"] = (f"tfdistr.{module}.{name}", _sentence(_file(package, module), name))
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def _public(package: Path) -> dict[str, str]:
+    """The table of `tfdistr/__init__.py`: public names, and the modules that define them."""
+    for node in ast.parse((package / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+            return ast.literal_eval(node.value)
+    raise LookupError("tfdistr/__init__.py has no _MODULES")
+
+
+def _file(package: Path, module: str) -> Path:
+    path = package.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _sentence(file: Path, name: str) -> str:
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            text = ast.get_docstring(node)
+            if text:  # an overload has none
+                return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+    raise LookupError(f"{file} does not describe {name}")
