@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling proof clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -114,6 +114,10 @@ bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allredu
 
 scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers, and what follows for 1,024; needs root
 	@$(PYTHON) benchmarks/scaling.py
+
+proof: setup ## all that the claims rest on, and docs/proof/report.html; hours on a machine with no other work; T='speed start'
+	@tools/setup-bench.sh
+	@$(PYTHON) tools/proof/record.py --parts $(T)
 
 clean: ## remove what setup and the tests made in this folder; R and its packages stay
 	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site python/tfdistr.egg-info

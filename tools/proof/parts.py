@@ -1,0 +1,80 @@
+"""The parts of the proof: what each shows, how it is run, and the file that keeps what it printed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "proof"
+STEP = "for name in seed wide; do .venv/bin/mpiexec -n 2 .venv/bin/python benchmarks/step.py $name; done"
+
+#: What each part shows, and its command. DATA_DIR has MNIST as TensorFlow Datasets prepares it.
+PARTS = {
+    "equality": ("Workers train as one", "make equality"),
+    "faults": ("What the other workers do when something happens to one", "make faults"),
+    "chaos": ("Runs whose workers are killed end with the bits of undisturbed ones", "make chaos"),
+    "speed": ("Images per second, beside stock TensorFlow and PyTorch", "make bench T='seed wide' ROUNDS=5"),
+    "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
+    "allreduce": ("The all-reduce alone", "make bench T=allreduce ROUNDS=5"),
+    "step": ("What takes the time of a step", STEP),
+    "bfloat16": ("Gradients in 16 bits", '.venv/bin/python benchmarks/gradient_dtype.py "$DATA_DIR"'),
+    "virtual": ("Virtual workers", "make bench T=virtual ROUNDS=2"),
+    "generators": ("Generators", "Rscript benchmarks/generators.R"),
+    "scaling": ("The all-reduce on more workers", "make scaling"),
+    "launcher": ("Many workers", "make bench T=launcher ROUNDS=1"),
+    "decode": ("Each worker decodes its own images", "make bench T=decode ROUNDS=1"),
+    "data": ("Files", "make bench T=data ROUNDS=3"),
+    "start": ("From the call to the first step", "make bench T=start ROUNDS=1"),
+    "languages": ("What R costs", "make bench T=languages ROUNDS=1"),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a part printed.
+
+    Attributes:
+        name: The name of the part.
+        command: The command.
+        made: The date, the commit, the seconds and the exit status, as far as they are known.
+        machine: The processor, the memory and the versions.
+        printed: All that the command printed on its standard output.
+    """
+
+    name: str
+    command: str
+    made: str
+    machine: str
+    printed: str
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.txt"
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """What was printed, divided at its empty lines."""
+        return re.split(r"\n(?:[ \t]*\n)+", self.printed.strip("\n"))
+
+    def write(self) -> None:
+        FOLDER.mkdir(exist_ok=True)
+        head = f"$ {self.command}\n{self.made}\n{self.machine}\n"
+        self.file.write_text(f"{head}\n{self.printed.rstrip()}\n")
+
+
+def read(name: str) -> Record:
+    """The record of a part.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    head, printed = (FOLDER / f"{name}.txt").read_text().split("\n\n", 1)
+    command, made, machine = head.split("\n")
+    return Record(name, command.removeprefix("$ "), made, machine, printed)
+
+
+def recorded() -> list[Record]:
+    """The records that are there, in the order of the parts."""
+    return [read(name) for name in PARTS if (FOLDER / f"{name}.txt").exists()]

@@ -1,0 +1,91 @@
+"""The plots of the pages, in docs/pictures/: of what `make proof` recorded, and of fits.
+
+.venv/bin/python tools/proof/plots.py        # those of the records; also at the end of `make proof`
+.venv/bin/python tools/proof/plots.py fits   # and those that train: fit.plot() and compare_strategies()
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import matplotlib
+from matplotlib.figure import Figure
+from parts import ROOT, read
+
+PICTURES = ROOT / "docs" / "pictures"
+#: Of a system in the table of `make bench`: images per second, and (min to max).
+_SYSTEM = re.compile(r"(\S.*?)  +([\d,]+)  +\(([\d,]+) to ([\d,]+)\)")
+
+# The same numbers give the same file.
+matplotlib.rcParams["svg.hashsalt"] = "tfdistr"
+matplotlib.rcParams["svg.fonttype"] = "none"
+
+
+def speeds() -> dict[str, list[tuple[str, float, float, float]]]:
+    """For each network: the systems, their images per second, the least and the most."""
+    found: dict[str, list[tuple[str, float, float, float]]] = {}
+    for paragraph in read("speed").paragraphs:
+        title, *lines = paragraph.splitlines()
+        systems = [match for line in lines if (match := _SYSTEM.match(line))]
+        if systems:
+            network = title.split(":")[0].replace("The same", "The seed CNN")
+            numbers = [tuple(float(text.replace(",", "")) for text in m.groups()[1:]) for m in systems]
+            found[network] = [(m[1], *three) for m, three in zip(systems, numbers, strict=True)]
+    return found
+
+
+def speed() -> Figure:
+    """Images per second of each system: a bar, and the range of the runs as a line."""
+    found = speeds()
+    drawn = Figure((8, 2 + 2 * len(found)), layout="constrained")
+    panels = drawn.subplots(len(found), squeeze=False)[:, 0]
+    for panel, (network, systems) in zip(panels, found.items(), strict=True):
+        names, middle, least, most = zip(*reversed(systems), strict=True)
+        errors = [[a - b for a, b in zip(middle, least, strict=True)],
+                  [b - a for a, b in zip(middle, most, strict=True)]]  # fmt: skip
+        colors = ["#2a6fbb" if "tfdistr" in name else "#9a9a9a" for name in names]
+        panel.barh(names, middle, xerr=errors, color=colors, ecolor="#555555")
+        panel.set_title(network, fontsize="medium", loc="left")
+        panel.set_xlabel("images per second")
+    return drawn
+
+
+def fits() -> dict[str, Figure]:
+    """The plots of a fit and of a comparison, on two workers."""
+    import tfdistr
+
+    def model() -> object:
+        import keras
+        from keras import layers
+
+        model = keras.Sequential([
+            layers.Rescaling(1 / 16), layers.Conv2D(32, 3, activation="relu"), layers.Flatten(),
+            layers.Dense(10, activation="softmax"),
+        ])  # fmt: skip
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    data, test = tfdistr.load_dataset("digits"), tfdistr.load_dataset("digits", "test")
+    job = {"validation_data": test, "epochs": 5, "seed": 1, "verbose": 0}
+    fit = tfdistr.distributed_fit(model, data, cluster=tfdistr.local_cluster(workers=2), **job)
+    strategies = ["one_device", "multi_worker_mirrored", "parameter_server"]
+    compared = tfdistr.compare_strategies(model, data, strategies=strategies, workers=[1, 2], **job)
+    return {"fit": fit.plot(), "compare": compared.plot()}
+
+
+def save(figures: dict[str, Figure]) -> None:
+    PICTURES.mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        path = PICTURES / f"{name}.svg"
+        figure.savefig(path, metadata={"Date": None}, facecolor="white", bbox_inches="tight")
+        path.write_text("".join(line.rstrip() + "\n" for line in path.read_text().splitlines()))
+
+
+def update(also: tuple[str, ...] = ()) -> None:
+    """Draw the plots of the records, and those that train if ``also`` has ``"fits"``."""
+    save({"speed": speed()} | (fits() if "fits" in also else {}))
+
+
+if __name__ == "__main__":
+    update(tuple(sys.argv[1:]))

@@ -1,0 +1,69 @@
+"""Runs what the claims of the pages rest on, keeps what it prints, and brings the pages up to date.
+
+    make proof                  # all parts: some hours, on a machine that does nothing else
+    make proof T='speed start'  # these parts
+
+Each part's output is docs/proof/NAME.txt. A part that fails, or that is interrupted, leaves the earlier one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+import time
+
+import pages
+import plots
+from parts import PARTS, ROOT, Record
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+
+def run(name: str) -> Record | None:
+    """Run a part; None if its command failed."""
+    import report  # of the benchmarks
+
+    command = PARTS[name][1]
+    print(f"\n==> {name}: {command}", flush=True)
+    began, lines = time.monotonic(), []
+    with subprocess.Popen(["sh", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    if process.returncode:
+        return None
+    date = datetime.datetime.now(datetime.UTC).date()
+    seconds = time.monotonic() - began
+    made = f"{date}, commit {commit()}, {seconds:,.0f} s"
+    return Record(name, command, made, report.machine(), "".join(lines))
+
+
+def commit() -> str:
+    """The commit of the checkout, and whether it was changed."""
+    described = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    return subprocess.run(described, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=[])
+    failed = []
+    for name in parser.parse_args().parts or PARTS:
+        if "$DATA_DIR" in PARTS[name][1] and not os.environ.get("DATA_DIR"):
+            print(f"\n==> {name} is left out: it needs DATA_DIR, a folder with MNIST of TensorFlow Datasets")
+        elif record := run(name):
+            record.write()
+        else:
+            failed.append(name)
+    pages.update()
+    plots.update()
+    if failed:
+        sys.exit(f"Failed, so their earlier outputs stay: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
