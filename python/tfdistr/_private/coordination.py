@@ -23,19 +23,17 @@ def configure_coordination(
         register_timeout: Seconds within which every task must have registered.
         heartbeat_timeout: Seconds without a heartbeat after which a task counts as gone.
     """
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-
     context = _context.context()
     context.configure_coordination_service(
         service_type="standalone",
         service_leader=leader,
         cluster_register_timeout_in_ms=int(register_timeout * 1000),
         heartbeat_timeout_in_ms=int(heartbeat_timeout * 1000),
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=job, num_tasks=tasks) for job, tasks in jobs.items()
-        ],
     )
-    context.coordination_service.cluster_register_with_barrier = True
+    config = context.coordination_service
+    for job, tasks in jobs.items():
+        config.coordinated_job_list.add(name=job, num_tasks=tasks)
+    config.cluster_register_with_barrier = True
 
 
 def take_back_sigterm() -> None:
