@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from tfdistr._utils.arguments import positive
 from tfdistr._utils.optional_imports import data_frame
+from tfdistr._utils.python310 import timeout as limit
 from tfdistr._utils.user_files import read_text
 from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
@@ -229,14 +230,14 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
     except OSError as error:
         greeting: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            async with asyncio.timeout(timeout):
+            async with limit(timeout):
                 greeting, _, writer = await greeting_of(address)
             writer.close()
         if greeting.get("task") == name:
             return [Row(check, _OK, f"{name} waits there: {greeting['id']}")]
         return [Row(check, _BAD, *no_port(error))]
     try:
-        async with asyncio.timeout(timeout):
+        async with limit(timeout):
             places = {place[0] for *_, place in await lookup(host, port)}
     except OSError as error:
         return [_unreachable(check, error)]
@@ -250,7 +251,7 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
 async def _peer(name: str, address: str, timeout: float) -> list[Row]:
     check = f"{name}, {address}"
     try:
-        async with asyncio.timeout(timeout):
+        async with limit(timeout):
             greeting, _, writer = await greeting_of(address)
     except ConnectionRefusedError:
         return [Row(check, _OK, "the machine is there; nobody listens yet")]

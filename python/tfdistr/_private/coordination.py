@@ -8,6 +8,9 @@ import threading
 from tensorflow.core.protobuf import error_codes_pb2 as _error_codes
 from tensorflow.python.eager import context as _context
 
+#: A field of the service's configuration from TensorFlow 2.19. Version 2.18 has no such barrier.
+_REGISTER_WITH_BARRIER = "cluster_register_with_barrier"
+
 
 def configure_coordination(
     jobs: dict[str, int], *, leader: str, register_timeout: float, heartbeat_timeout: float
@@ -15,7 +18,9 @@ def configure_coordination(
     """Set up the coordination service so that it names a missing peer and does not wait for ever.
 
     If the service is not configured, the strategy configures it, with a limit of one hour and without the
-    barrier that names missing tasks. There is no public way to pass other values.
+    barrier that names missing tasks. There is no public way to pass other values. (The jobs are added to the
+    message itself: the module of its classes is ``tensorflow.tsl.protobuf`` in TensorFlow 2.18, and
+    ``tensorflow.compiler.xla.tsl.protobuf`` from 2.19.)
 
     Args:
         jobs: Number of tasks of each training job, by the job's name.
@@ -23,19 +28,18 @@ def configure_coordination(
         register_timeout: Seconds within which every task must have registered.
         heartbeat_timeout: Seconds without a heartbeat after which a task counts as gone.
     """
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-
     context = _context.context()
     context.configure_coordination_service(
         service_type="standalone",
         service_leader=leader,
         cluster_register_timeout_in_ms=int(register_timeout * 1000),
         heartbeat_timeout_in_ms=int(heartbeat_timeout * 1000),
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=job, num_tasks=tasks) for job, tasks in jobs.items()
-        ],
     )
-    context.coordination_service.cluster_register_with_barrier = True
+    config = context.coordination_service
+    for job, tasks in jobs.items():
+        config.coordinated_job_list.add(name=job, num_tasks=tasks)
+    if _REGISTER_WITH_BARRIER in config.DESCRIPTOR.fields_by_name:
+        setattr(config, _REGISTER_WITH_BARRIER, True)
 
 
 def take_back_sigterm() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.distribute import mirrored_strategy as _mirrored
@@ -24,6 +26,32 @@ class _Tells:
         return int(super()._num_replicas_in_sync) if told is None else told  # type: ignore[misc]
 
 
+_KERAS_SAYS_WHEN = "synchronization" in inspect.signature(keras.Variable.__init__).parameters
+_INITIALIZE = keras.Variable._initialize.__code__
+
+
+class _MetricsOnRead:
+    """Sums the variables of Keras's metrics over the replicas when they are read.
+
+    Keras 3.8 says only that they are to be summed, and TensorFlow would do this at each change of them. From
+    Keras 3.9 ``keras.Variable`` has ``synchronization`` and says when. In Keras, only metrics have variables
+    that are summed. (``Variable._initialize`` is on the stack of all variables of Keras.)
+    """
+
+    def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+        summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")
+        if not _KERAS_SAYS_WHEN and summed and _is_running(_INITIALIZE):
+            kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
+        return super()._create_variable(next_creator, **kwargs)  # type: ignore[misc]
+
+
+def _is_running(code: Any) -> bool:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
 class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``OneDeviceStrategy``; new variables may be on other devices."""
 
@@ -38,7 +66,7 @@ class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
             return next_creator(**kwargs)
 
 
-class MirroredExtended(_Tells, _mirrored.MirroredExtended):  # type: ignore[misc]
+class MirroredExtended(_Tells, _MetricsOnRead, _mirrored.MirroredExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MirroredStrategy``; a subclass overrides ``given``."""
 
     def given(self, value: Any, replica: int) -> Any:
@@ -55,7 +83,7 @@ class MirroredExtended(_Tells, _mirrored.MirroredExtended):  # type: ignore[misc
         return _values.PerReplica([self.given(part, i) for i, part in enumerate(value.values)])
 
 
-class MultiWorkerExtended(_Tells, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
+class MultiWorkerExtended(_Tells, _MetricsOnRead, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MultiWorkerMirroredStrategy``. Its hooks have public names here.
 
     ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and

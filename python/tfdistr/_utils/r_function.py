@@ -21,6 +21,7 @@ from tfdistr._utils.function_files import (
     not_a_function,
     path_of,
 )
+from tfdistr._utils.python310 import add_note
 from tfdistr._utils.r_values import for_r
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
@@ -59,7 +60,7 @@ class RFunction(FunctionOfFile):
         except Exception as error:
             note = r_of_this_process().note(error)
             if note:
-                error.add_note(note)
+                add_note(error, note)
             raise
 
     def load(self) -> Callable[..., Any]:

@@ -252,7 +252,7 @@ class _Meeting:
         linger = True
         try:
             end, heard = await asyncio.wait_for(asyncio.shield(self._decided), self._timeout)
-        except TimeoutError:
+        except asyncio.TimeoutError:
             end, heard, linger = await self._too_late(), False, False
             if self._decided.done():  # a peer was quicker
                 end, heard = self._decided.result()

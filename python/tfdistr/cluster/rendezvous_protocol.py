@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tfdistr._utils.python310 import timeout
 from tfdistr.cluster.tf_config_json import split_address
 from tfdistr.errors import ClusterStartError, JobMismatchError, TfdistrError
 
@@ -81,10 +82,10 @@ def no_port_error(task: str, found: str, fix: str) -> ClusterStartError:
     )
 
 
-def absence_error(worker: str, found: str, timeout: float) -> ClusterStartError:
+def absence_error(worker: str, found: str, limit: float) -> ClusterStartError:
     """Make the error of a worker that has waited too long for its peers."""
     return ClusterStartError(
-        f"The workers of the cluster must find each other within {timeout:g} s.",
+        f"The workers of the cluster must find each other within {limit:g} s.",
         received=f"{worker}: {found}",
         fix="Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
         "others can reach its address.",
@@ -120,7 +121,7 @@ async def lookup(host: str, port: int) -> list[Any]:
             loop.call_soon_threadsafe(give, result)
 
     threading.Thread(target=look, daemon=True).start()
-    async with asyncio.timeout(_LOOKUP):
+    async with timeout(_LOOKUP):
         result = await found
     if isinstance(result, OSError):
         raise result
@@ -145,7 +146,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
     for family, _, _, _, place in await lookup(*split_address(address)):
         writer = None
         try:
-            async with asyncio.timeout(_ANSWER):
+            async with timeout(_ANSWER):
                 reader, writer = await asyncio.open_connection(
                     place[0], place[1], family=family, limit=LONGEST
                 )
@@ -153,7 +154,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
             failure = error
             continue
         try:
-            async with asyncio.timeout(_ANSWER):
+            async with timeout(_ANSWER):
                 greeting = json.loads(await reader.readline())
             if not _is_greeting(greeting):
                 raise ValueError("no greeting")

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -16,6 +16,9 @@ from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import share_of
 from tfdistr.launch.local import check_env, worker_defaults
 from tfdistr.schemas.messages import show
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Variables that a login sets, or the launcher of another job: a host has its own, or none.
 _NOT_FOR_HOSTS = re.compile(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr._utils.log_tail import last_lines
+from tfdistr._utils.python310 import SAFE_PATH
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.launch import ray_driver
 from tfdistr.launch.hosts import not_started, unseen_run_dir
@@ -134,8 +135,8 @@ class RayJob:
         self._closing = self._started = False
         with self._log.open("wb") as output:
             self._driver = subprocess.Popen(
-                [sys.executable, "-P", ray_driver.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=output, start_new_session=True, env=_without_actor(os.environ),
+                [sys.executable, *SAFE_PATH, ray_driver.__file__], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=output, start_new_session=True, env=_without_actor(os.environ),
             )  # fmt: skip
         assert self._driver.stdout is not None
         os.set_blocking(self._driver.stdout.fileno(), False)

@@ -56,7 +56,7 @@ def load_schema(name: str) -> dict[str, Any]:
 
 
 def _file(name: str) -> dict[str, Any]:
-    path = resources.files("tfdistr").joinpath("schemas", f"{name}.schema.json")
+    path = resources.files("tfdistr") / "schemas" / f"{name}.schema.json"
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return schema
 

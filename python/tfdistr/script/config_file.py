@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from tfdistr._utils.python310 import tomllib
 from tfdistr._utils.trusted_files import create_private
 from tfdistr._utils.user_files import read_text
 from tfdistr.errors import ArgumentError
@@ -34,7 +34,7 @@ def read_config(path: str) -> dict[str, Any]:
         fix="Write one with: tfdistr config --output job.toml",
     )
     try:
-        options = tomllib.loads(text)
+        options: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ArgumentError(
             "The file of `--config` must be TOML.",

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from tfdistr._utils.python310 import SAFE_PATH
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, make_run_dir, remove_run_dir
@@ -28,13 +29,14 @@ OnEvent = Callable[[dict[str, Any]], object]
 # The tfdistr of this process: R carries its own, which its Python environment need not have.
 _MAIN = """\
 import sys
+if not getattr(sys.flags, "safe_path", False): del sys.path[0]
 sys.path.insert(0, {folder!r})
 from tfdistr.script.worker import main
 del sys.path[0]
 main()
 """
 #: The program of a worker; the script and its arguments follow.
-WORKER = (sys.executable, "-P", "-c", _MAIN.format(folder=str(Path(__file__).parents[2])))
+WORKER = (sys.executable, *SAFE_PATH, "-c", _MAIN.format(folder=str(Path(__file__).parents[2])))
 
 
 def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:

@@ -102,7 +102,8 @@ def _own_parts(model: keras.Model) -> dict[str, Any]:
     from tfdistr import _private
 
     try:
-        with warnings.catch_warnings(action="ignore"):  # Keras warns of what is refused below
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Keras warns of what is refused below
             described, objects = _private.serialized(model)
     except Exception as error:  # get_config() of the user can raise anything
         reason = str(error).strip().partition("\n")[0]

@@ -26,6 +26,7 @@ import time
 from typing import Any, NoReturn
 
 from tfdistr._utils.processes import end_with_parent
+from tfdistr._utils.python310 import safe_path
 from tfdistr.launch.warm.child import become
 from tfdistr.launch.warm.client import receive, send
 from tfdistr.launch.warm.safety import threads, why_unsafe
@@ -85,13 +86,13 @@ def serve(folder: str, listener: int) -> list[str]:
 
 def main() -> None:
     """Serve, and in a fork run the requested program as the interpreter would."""
-    if not sys.flags.safe_path:
+    if not safe_path():
         del sys.path[0]  # the session's folder: its modules are the user's
     preload(sys.argv[1])
     program = serve(sys.argv[1], int(sys.argv[2]))
     is_module = program[0] == "-m"
     sys.argv = program[is_module:]
-    if not sys.flags.safe_path:
+    if not safe_path():
         sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(program[0])))
     if is_module:
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
