@@ -158,6 +158,16 @@ def test_a_stream_that_is_too_long_for_memory_is_shuffled_in_part(monkeypatch):
     assert sorted(flat(whole(unknown, 2, 1))) == Y.tolist()
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_order_does_not_depend_on_a_seed_that_a_model_function_sets(seed):
+    expected = whole(unknown, 2, 1)
+    try:
+        tf.random.set_seed(seed)
+        assert whole(unknown, 2, 1) == expected
+    finally:
+        tf.random.set_seed(None)
+
+
 def test_functions_of_batches_are_taken_as_they_are():
     batches = whole(lambda ctx: numbers().batch(5), 3, batch_size=None)
     assert batches == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12]] * 2
