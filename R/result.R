@@ -131,15 +131,18 @@ print.tfdistr_fit <- function(x, ...) {
   invisible(x)
 }
 
+# As Python's str(fit) says it.
 fit_title <- function(x) {
-  workers <- x$params$workers
   batch <- x$params$batch_size
   sprintf(
-    "Trained on %d %s, %d epochs, global batch %s, seed %s",
-    workers, if (workers == 1L) "worker" else "workers", x$params$epochs,
-    if (is.null(batch)) "of the dataset" else batch, format(x$params$seed, scientific = FALSE)
+    "Trained on %s, %s, %s, seed %s",
+    count_of(x$params$workers, "worker"), count_of(max(lengths(x$history), 0L), "epoch"),
+    if (is.null(batch)) "batches of the data function" else paste("global batch", batch),
+    format(x$params$seed, scientific = FALSE)
   )
 }
+
+count_of <- function(number, what) sprintf("%d %s%s", as.integer(number), what, if (number == 1L) "" else "s")
 
 #' The result of a training job
 #'

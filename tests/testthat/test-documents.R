@@ -24,7 +24,7 @@ expect_lines_of_epochs <- function(text) {
   epochs <- regmatches(parts[[1L]], gregexpr("Epoch [1-3]/3  [0-9.]+ s  loss: [0-9.]+", parts[[1L]]))[[1L]]
   expect_length(epochs, 3L)
   expect_no_match(parts[[2L]], "Epoch")
-  expect_match(parts[[3L]], "Trained on 1 worker, 1 epoch", fixed = TRUE)
+  expect_match(parts[[3L]], "Trained on 1 worker, 1 epoch, ", fixed = TRUE)
   expect_no_match(paste(parts, collapse = ""), "[\r\b\033]")
 }
 # nolint end
