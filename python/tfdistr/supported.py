@@ -1,4 +1,4 @@
-"""The versions that tfdistr works with. `make versions` trains with the oldest, the newest and some between."""
+"""The versions that tfdistr works with. `make versions` trains with the oldest, the newest, and others."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def requirement(name: str) -> str:
 
 def _fix(wrong: list[str]) -> str:
     if "Python" in wrong:
-        return (
-            f"Use a Python from {spoken('Python')}; from R: install_tfdistr() makes an environment with one."
-        )
+        return f"Use Python {spoken('Python')}; from R: install_tfdistr() makes an environment with one."
     quoted = " ".join(f'"{requirement(name)}"' for name in ("TensorFlow", "Keras"))
     return f"pip install {quoted}; from R: install_tfdistr(), and restart R."
 

@@ -44,7 +44,8 @@ def test_the_documents_name_the_ranges():
 @pytest.mark.parametrize(
     ("name", "version", "fine"),
     [
-        ("TensorFlow", "2.17.1", False), ("TensorFlow", "2.18.0", True), ("TensorFlow", "2.21.0+nv26.1", True),
+        ("TensorFlow", "2.17.1", False), ("TensorFlow", "2.18.0", True),
+        ("TensorFlow", "2.21.0+nv26.1", True),
         ("TensorFlow", "2.22.0rc0", False), ("TensorFlow", "unknown", False), ("Keras", "2.15.0", False),
         ("Keras", "3.8.0", True), ("Keras", "3.15.9", True), ("Keras", "3.16.0", False),
         ("Python", "3.9.18", False), ("Python", "3.10.13", True), ("Python", "3.14.0", False),
@@ -88,7 +89,7 @@ def test_private_names_are_not_touched_in_another_version(tmp_path):
     install(tmp_path, "tensorflow", "2.22.0")
     install(tmp_path, "keras", "2.15.0")
     said = last_error(
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tfdistr; tfdistr.make_strategy"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tfdistr; tfdistr.MirroredStrategy"
     )
     assert said == message(
         "TensorFlow 2.18 to 2.21 and Keras 3.8 to 3.15", "TensorFlow 2.22.0, Keras 2.15.0", PIP
@@ -97,5 +98,5 @@ def test_private_names_are_not_touched_in_another_version(tmp_path):
 
 def test_another_python_is_refused_at_the_import():
     said = last_error("import sys; sys.version_info = (3, 9, 18); import tfdistr")
-    fix = "Use a Python from 3.10 to 3.13; from R: install_tfdistr() makes an environment with one."
+    fix = "Use Python 3.10 to 3.13; from R: install_tfdistr() makes an environment with one."
     assert said == message("Python 3.10 to 3.13", "Python 3.9.18", fix)
