@@ -146,6 +146,7 @@
 #'   * `tfdistr_error_data_shard`: the data can't be split over the workers.
 #'   * `tfdistr_error_job_mismatch`: the processes of a cluster that were started by hand would train
 #'     different jobs.
+#'   * `tfdistr_error_version`: TensorFlow or Keras has a version that tfdistr does not work with.
 #'   * `tfdistr_error_worker_failed`: a worker failed, and the others were stopped. The condition has the
 #'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
 #'     path) and `workers` (a data frame as above).

@@ -10,18 +10,21 @@
 #' permanent, or is used without network.
 #'
 #' @param envname Name of the virtual environment, or the path of its folder.
+#' @param version Version of TensorFlow, such as `"2.20"` (its newest patch) or `"2.20.0"`. By default the newest
+#'   that tfdistr works with. pip chooses the version of Keras that fits.
 #' @param gpu Whether TensorFlow is installed with the libraries of CUDA (about 3 GB, on Linux). By default,
 #'   if the machine has an NVIDIA card.
 #' @return The path of the environment's Python, invisibly.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if there is no Python of a
-#'   version that tfdistr works with.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, if tfdistr does not work with
+#'   this version of TensorFlow, or if there is no Python of a version that both work with.
 #' @examples
 #' \dontrun{
 #' install_tfdistr()
+#' install_tfdistr("older", version = "2.18")
 #' }
 #' @family clusters
 #' @export
-install_tfdistr <- function(envname = "r-tfdistr", gpu = NULL) {
+install_tfdistr <- function(envname = "r-tfdistr", version = NULL, gpu = NULL) {
   if (!is.null(gpu) && !rlang::is_bool(gpu)) {
     abort(
       "argument", "`gpu` must be TRUE, FALSE or NULL.",
@@ -34,7 +37,7 @@ install_tfdistr <- function(envname = "r-tfdistr", gpu = NULL) {
       received = rlang::expr_deparse(envname)[[1L]], fix = 'Leave it out, or pass envname = "my-env".'
     )
   }
-  wanted <- python_requirements(gpu %||% has_nvidia_card())
+  wanted <- with_tensorflow(python_requirements(gpu %||% has_nvidia_card()), version)
   if (!reticulate::virtualenv_exists(envname)) {
     versions <- paste(wanted$python_version, collapse = ",")
     starter <- reticulate::virtualenv_starter(versions)
@@ -62,6 +65,30 @@ python_requirements <- function(gpu) {
     packages = c(unlist(project$dependencies), unlist(project[["optional-dependencies"]][extras])),
     python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
   )
+}
+
+# The requirements with one version of TensorFlow, in place of the range that tfdistr works with.
+with_tensorflow <- function(wanted, version) {
+  if (is.null(version)) {
+    return(wanted)
+  }
+  is_tensorflow <- grepl("^tensorflow(\\[|>)", wanted$packages)
+  range <- regmatches(wanted$packages, regexpr("[0-9.]+,<[0-9.]+", wanted$packages))[is_tensorflow][[1L]]
+  ends <- numeric_version(strsplit(range, ",<", fixed = TRUE)[[1L]])
+  is_version <- rlang::is_string(version) && grepl("^[0-9]+[.][0-9]+([.][0-9]+)?$", version)
+  if (!is_version || ends[[1L]] > version || ends[[2L]] <= version) {
+    abort(
+      "argument", sprintf("`version` must be a version of TensorFlow, >=%s.", range),
+      received = rlang::expr_deparse(version)[[1L]], fix = 'Leave it out, or pass version = "2.20".',
+      call = rlang::caller_env()
+    )
+  }
+  exact <- if (grepl("[.].*[.]", version)) version else paste0(version, ".*")
+  wanted$packages[is_tensorflow] <- sub(">=.*", paste0("==", exact), wanted$packages[is_tensorflow])
+  if (numeric_version(version) < "2.20") { # TensorFlow 2.20 is the first for Python 3.13
+    wanted$python_version <- sub("<3.14", "<3.13", wanted$python_version, fixed = TRUE)
+  }
+  wanted
 }
 
 # Whether the driver of an NVIDIA card runs; NVIDIA has libraries of CUDA for Linux only.

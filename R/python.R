@@ -139,8 +139,17 @@ is_none <- function(object) {
 import_core <- function() {
   sys <- reticulate::import("sys", convert = FALSE)
   sys$path$insert(0L, package_file("python"))
-  imported <- reticulate::import("tfdistr", convert = FALSE)
+  imported <- tryCatch(
+    reticulate::import("tfdistr", convert = FALSE),
+    tfdistr.errors.VersionError = abort_without_core
+  )
   check_core_version(reticulate::py_to_r(imported$`__version__`))
+}
+
+# The version of Python is wrong, so the core cannot translate its message.
+abort_without_core <- function(error) {
+  said <- function(name) reticulate::py_to_r(reticulate::py_get_attr(error, name))
+  abort("version", said("message"), received = said("received"), fix = said("fix"), call = NULL)
 }
 
 # Python may have imported another tfdistr before; two versions do not understand each other.

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfdistr.supported import check_python as _check_python
+
+_check_python()
+
 from tfdistr._utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
 from tfdistr._utils.uninterrupted import import_whole
 from tfdistr._version import __version__ as __version__
@@ -38,6 +42,7 @@ _MODULES = {
     "Task": "cluster.config",
     "TfdistrError": "errors",
     "TfdistrWarning": "errors",
+    "VersionError": "errors",
     "WarmUp": "training.warm_up",
     "WorkerContext": "data.context",
     "WorkerFailedError": "errors",
@@ -96,6 +101,7 @@ if TYPE_CHECKING:
     from tfdistr.errors import StepTimeoutError as StepTimeoutError
     from tfdistr.errors import TfdistrError as TfdistrError
     from tfdistr.errors import TfdistrWarning as TfdistrWarning
+    from tfdistr.errors import VersionError as VersionError
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
     from tfdistr.jobs.result import FitResult as FitResult

@@ -36,6 +36,7 @@ from tfdistr.launch.host_facts import versions
 from tfdistr.launch.hosts import check_hosts, words_of_ssh
 from tfdistr.launch.mpiexec import find_mpiexec
 from tfdistr.launch.survey import VERSIONS_OF_R, ask, marker_in, r_request
+from tfdistr.supported import is_supported, requirement
 
 _OK, _BAD, _NONE = OK, BAD, NONE
 _RETICULATE = (1, 41)
@@ -317,6 +318,9 @@ def _hosts(
 # --- What is installed
 
 
+_RANGES = {"tensorflow": "TensorFlow", "keras": "Keras"}
+
+
 def _packages() -> list[Row]:
     python = ".".join(map(str, sys.version_info[:3]))
     rows = [Row("Python", _OK, f"{python}, {sys.executable}"), Row("tfdistr", _OK, __version__)]
@@ -324,8 +328,8 @@ def _packages() -> list[Row]:
         version = version_of(*distributions)
         if version is None:
             rows.append(Row(name, _BAD, "not installed", f"pip install {name}"))
-        elif name == "keras" and not version.startswith("3."):
-            rows.append(Row(name, _BAD, version, "pip install 'keras>=3': older models cannot be trained."))
+        elif name in _RANGES and not is_supported(_RANGES[name], version):
+            rows.append(Row(name, _BAD, version, f"pip install '{requirement(_RANGES[name])}'"))
         else:
             rows.append(Row(name, _OK, version))
     backend = os.environ.get("KERAS_BACKEND") or "tensorflow"

@@ -108,6 +108,12 @@ class StepTimeoutError(TfdistrError, TimeoutError):
     kind = "step_timeout"
 
 
+class VersionError(TfdistrError, RuntimeError):
+    """The Python, the TensorFlow or the Keras here has a version that tfdistr does not work with."""
+
+    kind = "version"
+
+
 class WorkerFailedError(TfdistrError, RuntimeError):
     """A worker of the job failed; the other workers were stopped.
 

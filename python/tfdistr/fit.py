@@ -179,6 +179,7 @@ def distributed_fit(
         ClusterStartError: The workers did not find each other.
         DataShardError: The data cannot be split over the workers.
         JobMismatchError: The processes of a cluster that were started by hand would train different jobs.
+        VersionError: TensorFlow or Keras has a version that tfdistr does not work with.
         WorkerFailedError: A worker failed; the error names the worker and holds its traceback and log.
         CheckpointError: With a store as ``run_dir``: at the end, not all of the run is there. Or another job
             has begun to write to the same run.

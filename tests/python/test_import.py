@@ -17,7 +17,7 @@ PUBLIC = {
     "ModelParallelStrategy",
     "MpiCluster", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding",
     "RayCluster", "SlurmCluster", "SshCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning",
-    "WarmUp",
+    "VersionError", "WarmUp",
     "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
     "is_chief",

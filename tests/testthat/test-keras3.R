@@ -92,7 +92,7 @@ test_that("whichever of keras3 and tfdistr is loaded first, reticulate gets the 
   skip_if_not(length(uv) > 0L, "uv is not here")
   for (order in list(c("keras3", "tfdistr"), c("tfdistr", "keras3"))) {
     wanted <- withr::local_tempfile()
-    older <- withr::local_tempfile(lines = "tensorflow-cpu<2.21", fileext = ".txt")
+    older <- withr::local_tempfile(lines = "tensorflow-cpu<2.18", fileext = ".txt")
     code <- sprintf(
       "suppressMessages({library(%s); library(%s)}); saveRDS(list(reticulate::py_require()$packages,
        Sys.getenv(c('UV_OVERRIDE', 'UV_CONSTRAINT'))), '%s')", order[[1L]], order[[2L]], wanted

@@ -71,7 +71,7 @@ test_that("library(tfdistr) does not start Python, and asks reticulate for what 
   ))
   expect_identical(trimws(output[[1]]), "FALSE")
   project <- RcppTOML::parseTOML(system.file("pyproject.toml", package = "tfdistr"))$project
-  expect_true(all(c(unlist(project$dependencies), ">=3.11") %in% output))
+  expect_true(all(c(unlist(project$dependencies), ">=3.10") %in% output))
 })
 
 test_that("the Python that make setup recorded is used where none was chosen", {
@@ -138,6 +138,46 @@ test_that("with a card of NVIDIA the libraries of CUDA are asked for, and argume
   }
   refused("`gpu` must be TRUE, FALSE or NULL", gpu = "yes")
   refused("`envname` must be the name", envname = 3)
+})
+
+test_that("install_tfdistr() takes a version of TensorFlow", {
+  wanted <- function(version, gpu = FALSE) with_tensorflow(python_requirements(gpu), version)
+  expect_identical(wanted(NULL), python_requirements(FALSE))
+  expect_true("tensorflow==2.18.*" %in% wanted("2.18")$packages)
+  expect_identical(wanted("2.18")$python_version, c(">=3.10", "<3.13"))
+  expect_true("tensorflow==2.21.0" %in% wanted("2.21.0")$packages)
+  expect_identical(wanted("2.21.0")$python_version, c(">=3.10", "<3.14"))
+  with_cuda <- wanted("2.20", gpu = TRUE)$packages
+  expect_setequal(
+    grep("^tensorflow[^-]", with_cuda, value = TRUE), c("tensorflow==2.20.*", "tensorflow[and-cuda]==2.20.*")
+  )
+  for (version in list("2.17.1", "2.22", "newest", 2.2, c("2.18", "2.19"), NA_character_)) {
+    expect_error(
+      install_tfdistr(version = version), "`version` must be a version of TensorFlow, >=2.18,<2.22.",
+      fixed = TRUE, class = "tfdistr_error_argument"
+    )
+  }
+})
+
+test_that("a version that is not supported is one error", {
+  refused <- function(fake, call) {
+    code <- sprintf(
+      "library(tfdistr); reticulate::py_run_string(%s); cat(tryCatch(%s, tfdistr_error_version = conditionMessage))",
+      shQuote(fake), call
+    )
+    paste(fresh_session(code, python = reticulate::py_config()$python), collapse = "\n")
+  }
+  expect_match(
+    refused("import sys; sys.version_info = (3, 9, 18)", "local_cluster(2)"),
+    "tfdistr works with Python 3.10 to 3.13.*Received: Python 3.9.18, in .*Fix: Use Python 3.10 to 3.13"
+  )
+  folder <- withr::local_tempdir()
+  dir.create(file.path(folder, "keras-3.7.0.dist-info"))
+  writeLines("Name: keras\nVersion: 3.7.0", file.path(folder, "keras-3.7.0.dist-info", "METADATA"))
+  expect_match(
+    refused(sprintf('import sys; sys.path.insert(0, "%s")', folder), "distributed_fit(identity, 1, 1)"),
+    "tfdistr works with Keras 3.8 to 3.15.*Received: Keras 3.7.0, in .*Fix: pip install"
+  )
 })
 
 test_that("tensorflow-cpu, which keras3 requires, is held to the versions of tensorflow", {

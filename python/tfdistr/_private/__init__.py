@@ -1,10 +1,19 @@
 """The only place that uses private names of TensorFlow and Keras.
 
-Tested with TensorFlow 2.21 and Keras 3.15. Each function says which private name it needs and why
-no public name is enough. When a version breaks a private name, change these files.
+Tested with the versions of `tfdistr.supported`, by `make versions`. Each function says which private name it
+needs and why no public name is enough. If the versions differ, it looks for what is there, and says which
+version has what. When a new version breaks a private name, change these files.
 """
 
 from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tfdistr.supported import check as _check
+
+# Before the private names, which another version may not have.
+_check({"TensorFlow": tf.__version__, "Keras": keras.__version__})
 
 from tfdistr._private.coordination import (
     abort_collectives,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 
+from tfdistr.supported import SUPPORTED, check
+
 #: The distributions of the packages that matter. A package may come from any of its distributions.
 PACKAGES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "keras": ("keras",), "numpy": ("numpy",)}
 
@@ -21,3 +23,15 @@ def version_of(*distributions: str) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
+
+
+def check_installed() -> None:
+    """Check the versions of TensorFlow and Keras, before a process imports them.
+
+    A package that is not installed under its usual name is checked when it is imported.
+
+    Raises:
+        VersionError: tfdistr does not work with one of the versions.
+    """
+    installed = {name: version_of(*PACKAGES[name.lower()]) for name in SUPPORTED if name.lower() in PACKAGES}
+    check({name: version for name, version in installed.items() if version is not None})

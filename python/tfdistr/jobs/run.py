@@ -9,6 +9,7 @@ import attrs
 from tfdistr._utils.arguments import optional_path
 from tfdistr._utils.store import is_url
 from tfdistr._utils.uninterrupted import import_tensorflow
+from tfdistr._utils.versions import check_installed
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.cluster.kubernetes import run_dir_of_pod
 from tfdistr.errors import ArgumentError
@@ -44,6 +45,7 @@ def run_fit(
     The named arguments say where the job is trained, and how it reacts to failures. The other arguments
     describe the job; see ``make_job()``.
     """
+    check_installed()
     run_dir = optional_path("run_dir", run_dir)
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()

@@ -1,0 +1,102 @@
+"""The supported versions: one list of them, and one message outside of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+import tfdistr
+from tfdistr import supported
+from tfdistr._utils.python310 import tomllib
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def message(works: str, received: str, fix: str) -> str:
+    return f"tfdistr works with {works}.\nReceived: {received}, in {sys.executable}\nFix: {fix}"
+
+
+PIP = 'pip install "tensorflow>=2.18,<2.22" "keras>=3.8,<3.16"; from R: install_tfdistr(), and restart R.'
+
+
+def test_pip_and_r_get_the_same_ranges():
+    wanted = {supported.requirement(name) for name in ("TensorFlow", "Keras")}
+    assert wanted <= set(PROJECT["dependencies"])
+    first, end = supported.SUPPORTED["Python"]
+    assert PROJECT["requires-python"] == f">={first},<{end}"
+    assert (ROOT / "inst" / "uv-constraints.txt").read_text() == "tensorflow-cpu>=2.18,<2.22\n"
+    with_cuda = supported.requirement("TensorFlow").replace("tensorflow", "tensorflow[and-cuda]")
+    assert PROJECT["optional-dependencies"]["gpu"] == [with_cuda]
+
+
+def test_the_documents_name_the_ranges():
+    for path in ("README.md", "docs/install.md"):
+        assert f"Python {supported.spoken('Python')}" in (ROOT / path).read_text(), path
+    minors = range(int(supported.SUPPORTED["Python"][0][2:]), int(supported.SUPPORTED["Python"][1][2:]))
+    named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if " :: 3." in line]
+    assert named == [f"3.{minor}" for minor in minors]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "fine"),
+    [
+        ("TensorFlow", "2.17.1", False), ("TensorFlow", "2.18.0", True),
+        ("TensorFlow", "2.21.0+nv26.1", True),
+        ("TensorFlow", "2.22.0rc0", False), ("TensorFlow", "unknown", False), ("Keras", "2.15.0", False),
+        ("Keras", "3.8.0", True), ("Keras", "3.15.9", True), ("Keras", "3.16.0", False),
+        ("Python", "3.9.18", False), ("Python", "3.10.13", True), ("Python", "3.14.0", False),
+    ],
+)  # fmt: skip
+def test_the_range_has_its_first_version_and_not_its_end(name, version, fine):
+    assert supported.is_supported(name, version) == fine
+
+
+def install(folder: Path, name: str, version: str) -> None:
+    """A package with this version in the folder, for Python and for pip."""
+    (folder / f"{name}.py").write_text(f"__version__ = '{version}'\n")
+    (folder / f"{name}-{version}.dist-info").mkdir()
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+
+
+def test_a_job_is_refused_before_tensorflow_is_imported(tmp_path, monkeypatch):
+    install(tmp_path, "tensorflow", "2.17.1")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(tfdistr.VersionError) as refused:
+        tfdistr.distributed_fit(lambda: None, None, cluster=tfdistr.local_cluster(2))
+    assert str(refused.value) == message("TensorFlow 2.18 to 2.21", "TensorFlow 2.17.1", PIP)
+
+
+def test_doctor_says_so(tmp_path, monkeypatch):
+    from tfdistr import diagnosis
+
+    install(tmp_path, "keras", "3.7.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    (row,) = [row for row in diagnosis._packages() if row.check == "keras"]
+    assert (row.found, row.fix) == ("3.7.0", "pip install 'keras>=3.8,<3.16'")
+
+
+def last_error(code: str) -> str:
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    return ended.stderr.rpartition("VersionError: ")[2].strip()
+
+
+def test_private_names_are_not_touched_in_another_version(tmp_path):
+    install(tmp_path, "tensorflow", "2.22.0")
+    install(tmp_path, "keras", "2.15.0")
+    said = last_error(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tfdistr; tfdistr.MirroredStrategy"
+    )
+    assert said == message(
+        "TensorFlow 2.18 to 2.21 and Keras 3.8 to 3.15", "TensorFlow 2.22.0, Keras 2.15.0", PIP
+    )
+
+
+def test_another_python_is_refused_at_the_import():
+    said = last_error("import sys; sys.version_info = (3, 9, 18); import tfdistr")
+    fix = "Use Python 3.10 to 3.13; from R: install_tfdistr() makes an environment with one."
+    assert said == message("Python 3.10 to 3.13", "Python 3.9.18", fix)

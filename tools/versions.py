@@ -1,0 +1,175 @@
+"""Trains with the versions of Python, TensorFlow and Keras that users have, and prints a table.
+
+Usage: versions.py [--only PART] [--record]
+
+Each row of the table has an environment of its own in .cache/versions, about 2 GB, which is made once. A row
+whose Python is not on this machine is skipped, and the table says so. With --record the results go into
+tests/versions/results.json, from which docs/install.md has its table. The exit status is 1 if a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "tests" / "versions"
+RESULTS = FOLDER / "results.json"
+UV = str(ROOT / "tools" / "uv.sh")
+#: Cases of tests/equality, each by the strategy under Keras's fit() and by distributed_fit().
+CASES = (
+    "masked_tokens", "last_batch_smaller_than_workers", "custom_train_step", "compiled_train_step",
+    "synchronized_batch_normalization", "global_clipnorm", "two_outputs_loss_weights", "class_weight",
+    "mixed_bfloat16", "early_stopping_restores",
+)  # fmt: skip
+OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
+
+
+class Versions(NamedTuple):
+    """A row: what its environment has."""
+
+    python: str
+    tensorflow: str
+    keras: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the environment."""
+        return (
+            ROOT
+            / ".cache"
+            / "versions"
+            / f"python{self.python}-tensorflow{self.tensorflow}-keras{self.keras}"
+        )
+
+
+#: The oldest and the newest pair, those between, and the oldest and newest Keras with the other TensorFlow.
+ROWS = (
+    Versions("3.10", "2.18.1", "3.8.0"),
+    Versions("3.11", "2.18.1", "3.8.0"),
+    Versions("3.11", "2.18.1", "3.15.1"),
+    Versions("3.12", "2.19.1", "3.10.0"),
+    Versions("3.13", "2.20.0", "3.12.4"),
+    Versions("3.10", "2.21.0", "3.12.4"),
+    Versions("3.13", "2.21.0", "3.15.1"),
+)
+
+
+def main() -> int:
+    """Check all rows, or the chosen ones."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", help="a part of the name of an environment")
+    parser.add_argument("--record", action="store_true", help="write tests/versions/results.json")
+    options = parser.parse_args()
+    rows = [row for row in ROWS if options.only in row.folder.name]
+    if not rows:
+        parser.error(f"no environment has this in its name: {options.only}")
+    results = [checked(row) for row in rows]
+    if options.record:
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+        RESULTS.write_text(json.dumps(merged(known, results), indent=2) + "\n")
+    print(table(results))
+    return int(any(result["checks"].get(name) == FAILED for result in results for name in result["checks"]))
+
+
+def merged(known: Sequence[dict], new: Sequence[dict]) -> list[dict]:
+    """The results of all rows, in the order of ``ROWS``; new ones take the place of known ones."""
+    found = {Versions(*(result[name] for name in Versions._fields)): result for result in [*known, *new]}
+    return [found[row] for row in ROWS if row in found]
+
+
+def checked(row: Versions) -> dict:
+    """The results of all checks of a row."""
+    result = {**row._asdict(), "checks": dict.fromkeys(CHECKS, SKIPPED)}
+    if environment(row):
+        for name in CHECKS:
+            result["checks"][name] = check(row, name)
+    return result
+
+
+def environment(row: Versions) -> bool:
+    """Make the environment of a row, if it is not there; return whether it is there."""
+    if (row.folder / "complete").exists():
+        return True
+    base = find_python(row.python)
+    if base is None:
+        print(f"==> {row.folder.name}: no Python {row.python} on this machine", flush=True)
+        return False
+    print(f"==> {row.folder.name}, with {base}", flush=True)
+    shutil.rmtree(row.folder, ignore_errors=True)
+    packages = [f"tensorflow=={row.tensorflow}", f"keras=={row.keras}", "-e", f"{ROOT}[mpi]"]
+    subprocess.run([UV, "venv", "--quiet", "--python", base, row.folder], check=True)
+    install = [UV, "pip", "install", "--quiet", "--python", row.folder / "bin" / "python"]
+    subprocess.run([*install, *packages, "pytest"], check=True)
+    (row.folder / "complete").touch()
+    return True
+
+
+def find_python(version: str) -> str | None:
+    """A Python of this version with a shared library, which R needs: pyenv's, or one on the PATH."""
+    folders = sorted(
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions").glob(f"{version}.*")
+    )
+    places = [*(str(folder / "bin" / "python3") for folder in reversed(folders)), f"python{version}"]
+    shared = "import sysconfig, sys; sys.exit(not sysconfig.get_config_var('Py_ENABLE_SHARED'))"
+    for place in filter(None, map(shutil.which, places)):
+        if subprocess.run([place, "-c", shared], stderr=subprocess.DEVNULL).returncode == 0:
+            return place
+    return None
+
+
+def _equality(carrier: str) -> list[str]:
+    runner = str(ROOT / "tests" / "equality" / "run.py")
+    return ["python", runner, "--workers", "2", "--communication", carrier, "--cases", *CASES]
+
+
+#: The command of each check; "python" is the environment's.
+CHECKS = {
+    "equality, MPI": _equality("mpi"),
+    "equality, ring": _equality("ring"),
+    "resume, MPI": ["python", str(FOLDER / "killed.py"), "mpi"],
+    "resume, ring": ["python", str(FOLDER / "killed.py"), "ring"],
+    "R": ["Rscript", str(FOLDER / "smoke.R")],
+}
+
+
+def check(row: Versions, name: str) -> str:
+    """Run a check in the environment of a row. What a failed check printed is in a file of its folder."""
+    python = str(row.folder / "bin" / "python")
+    command = [python if word == "python" else word for word in CHECKS[name]]
+    if shutil.which(command[0]) is None:
+        return SKIPPED
+    # Keras need not import pandas and matplotlib. R chooses Python by RETICULATE_PYTHON.
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "without"), "RETICULATE_PYTHON": python}
+    env["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    began = time.monotonic()
+    ended = subprocess.run(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800
+    )
+    status = FAILED if ended.returncode else OK
+    print(f"{row.folder.name}: {name}: {status}, {time.monotonic() - began:.0f} s", flush=True)
+    log = row.folder / f"{name.replace(', ', '-')}.log"
+    log.write_text(ended.stdout)
+    if status == FAILED:
+        print(f"{ended.stdout[-2000:]}\n{log}", flush=True)
+    return status
+
+
+def table(results: Sequence[dict]) -> str:
+    """The results in Markdown."""
+    head = ["Python", "TensorFlow", "Keras", *CHECKS]
+    rows = [[*(result[name] for name in Versions._fields), *result["checks"].values()] for result in results]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
