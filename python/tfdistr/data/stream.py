@@ -60,8 +60,8 @@ def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor
     """Shuffle a dataset over ``buffer`` elements, in the order of pass ``number``."""
     seeds = tf.stack([tf.constant(seed, tf.int64), number])
     own = tf.random.stateless_uniform([], seeds, minval=None, maxval=None, dtype=tf.int64)
-    # The order also depends on the seed of the graph, which a model function may have set; TensorFlow compares
-    # a seed of 0 with the other one, which is no number here.
+    # The order also depends on the seed of the graph, which a model function may have set. If that is 0,
+    # TensorFlow compares the other one with a number, which a tensor of a graph cannot be.
     graph = tf.compat.v1.get_default_graph()
     before, graph.seed = graph.seed, seed or 1
     try:

@@ -151,7 +151,7 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
         start_new_session=True,
     )  # fmt: skip
     try:
-        return process.communicate(timeout=timeout)[0]
+        return process.communicate(timeout=timeout)[0].replace(str(ROOT), "/home/me")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
