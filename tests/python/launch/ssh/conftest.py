@@ -29,3 +29,13 @@ def job(net: hosts.Hosts, tmp_path: Path) -> Iterator[Job]:
     job = Job(net, tmp_path / "run")
     yield job
     assert job.left() == []
+
+
+@pytest.fixture
+def apart(net: hosts.Hosts) -> Iterator[None]:
+    """The hosts a and b do not reach each other."""
+    for name in "ab":
+        net.isolate(name)
+    yield
+    for name in "ab":
+        net.isolate(name, False)

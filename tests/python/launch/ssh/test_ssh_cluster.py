@@ -272,16 +272,6 @@ def test_versions_that_differ_are_named_before_a_worker_starts(job: Job, tmp_pat
 # --- Tunnels
 
 
-@pytest.fixture
-def apart(net: hosts.Hosts) -> Iterator[None]:
-    """The hosts a and b do not reach each other."""
-    for name in "ab":
-        net.isolate(name)
-    yield
-    for name in "ab":
-        net.isolate(name, False)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("apart")
 def test_workers_that_reach_each_other_through_ssh_only(job: Job) -> None:
