@@ -106,6 +106,8 @@ def environment(row: Versions) -> bool:
     print(f"==> {row.folder.name}, with {base}", flush=True)
     shutil.rmtree(row.folder, ignore_errors=True)
     packages = [f"tensorflow=={row.tensorflow}", f"keras=={row.keras}", "-e", f"{ROOT}[mpi]"]
+    if row.tensorflow < "2.20":
+        packages.append("tensorflow-metadata<1.21")  # docs/install.md says why
     subprocess.run([UV, "venv", "--quiet", "--python", base, row.folder], check=True)
     install = [UV, "pip", "install", "--quiet", "--python", row.folder / "bin" / "python"]
     subprocess.run([*install, *packages, "pytest"], check=True)
