@@ -27,7 +27,6 @@ UV = str(ROOT / "tools" / "uv.sh")
 #: Cases of tests/equality, each by the strategy under Keras's fit() and by distributed_fit().
 CASES = (
     "masked_tokens", "last_batch_smaller_than_workers", "custom_train_step", "global_clipnorm",
-    "synchronized_batch_normalization", "early_stopping_restores",
 )  # fmt: skip
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 
