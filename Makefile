@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling proof clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -75,6 +75,9 @@ test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of
 
 test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), in a chroot that its own set-up fills; needs root
 	@tools/test-debian13.sh
+
+versions: setup ## old and new TensorFlow, Keras and Python, each pair in an environment of 2 GB; T=part of its name, RECORD=1
+	@python3 tools/versions.py --only '$(T)' $(if $(RECORD),--record)
 
 test-cross: setup ## R and Python together: in one process, through rpy2, and on one cluster; SLOW=1 the slow tests too
 	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),,-m 'not slow'))

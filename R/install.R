@@ -85,7 +85,8 @@ with_tensorflow <- function(wanted, version) {
   }
   exact <- if (grepl("[.].*[.]", version)) version else paste0(version, ".*")
   wanted$packages[is_tensorflow] <- sub(">=.*", paste0("==", exact), wanted$packages[is_tensorflow])
-  if (numeric_version(version) < "2.20") { # TensorFlow 2.20 is the first for Python 3.13
+  if (numeric_version(version) < "2.20") { # TensorFlow 2.20 is the first for Python 3.13 and protobuf 6
+    wanted$packages <- c(wanted$packages, "tensorflow-metadata<1.21") # later ones need protobuf 6, unsaid
     wanted$python_version <- sub("<3.14", "<3.13", wanted$python_version, fixed = TRUE)
   }
   wanted

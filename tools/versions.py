@@ -26,9 +26,7 @@ RESULTS = FOLDER / "results.json"
 UV = str(ROOT / "tools" / "uv.sh")
 #: Cases of tests/equality, each by the strategy under Keras's fit() and by distributed_fit().
 CASES = (
-    "masked_tokens", "last_batch_smaller_than_workers", "custom_train_step", "compiled_train_step",
-    "synchronized_batch_normalization", "global_clipnorm", "two_outputs_loss_weights", "class_weight",
-    "mixed_bfloat16", "early_stopping_restores",
+    "masked_tokens", "last_batch_smaller_than_workers", "custom_train_step", "global_clipnorm",
 )  # fmt: skip
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 
@@ -51,14 +49,12 @@ class Versions(NamedTuple):
         )
 
 
-#: The oldest and the newest pair, those between, and the oldest and newest Keras with the other TensorFlow.
+#: The oldest and the newest pair, the oldest TensorFlow with the newest Keras, and others.
 ROWS = (
     Versions("3.10", "2.18.1", "3.8.0"),
-    Versions("3.11", "2.18.1", "3.8.0"),
     Versions("3.11", "2.18.1", "3.15.1"),
     Versions("3.12", "2.19.1", "3.10.0"),
     Versions("3.13", "2.20.0", "3.12.4"),
-    Versions("3.10", "2.21.0", "3.12.4"),
     Versions("3.13", "2.21.0", "3.15.1"),
 )
 
@@ -72,10 +68,12 @@ def main() -> int:
     rows = [row for row in ROWS if options.only in row.folder.name]
     if not rows:
         parser.error(f"no environment has this in its name: {options.only}")
-    results = [checked(row) for row in rows]
-    if options.record:
-        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        RESULTS.write_text(json.dumps(merged(known, results), indent=2) + "\n")
+    results = []
+    for row in rows:
+        results.append(checked(row))
+        if options.record:
+            known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+            RESULTS.write_text(json.dumps(merged(known, results), indent=2) + "\n")
     print(table(results))
     return int(any(result["checks"].get(name) == FAILED for result in results for name in result["checks"]))
 
@@ -106,6 +104,8 @@ def environment(row: Versions) -> bool:
     print(f"==> {row.folder.name}, with {base}", flush=True)
     shutil.rmtree(row.folder, ignore_errors=True)
     packages = [f"tensorflow=={row.tensorflow}", f"keras=={row.keras}", "-e", f"{ROOT}[mpi]"]
+    if row.tensorflow < "2.20":
+        packages.append("tensorflow-metadata<1.21")  # docs/install.md says why
     subprocess.run([UV, "venv", "--quiet", "--python", base, row.folder], check=True)
     install = [UV, "pip", "install", "--quiet", "--python", row.folder / "bin" / "python"]
     subprocess.run([*install, *packages, "pytest"], check=True)

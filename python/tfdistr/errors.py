@@ -109,7 +109,7 @@ class StepTimeoutError(TfdistrError, TimeoutError):
 
 
 class VersionError(TfdistrError, RuntimeError):
-    """The Python, the TensorFlow or the Keras here has a version that tfdistr does not work with."""
+    """Python, TensorFlow, Keras or another package has a version that tfdistr does not work with."""
 
     kind = "version"
 

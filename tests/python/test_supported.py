@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,8 @@ def message(works: str, received: str, fix: str) -> str:
     return f"tfdistr works with {works}.\nReceived: {received}, in {sys.executable}\nFix: {fix}"
 
 
+DRIVER = runpy.run_path(str(ROOT / "tools" / "versions.py"))
+RESULTS = json.loads(DRIVER["RESULTS"].read_text())
 PIP = 'pip install "tensorflow>=2.18,<2.22" "keras>=3.8,<3.16"; from R: install_tfdistr(), and restart R.'
 
 
@@ -35,7 +39,8 @@ def test_pip_and_r_get_the_same_ranges():
 
 def test_the_documents_name_the_ranges():
     for path in ("README.md", "docs/install.md"):
-        assert f"Python {supported.spoken('Python')}" in (ROOT / path).read_text(), path
+        text = (ROOT / path).read_text()
+        assert [name for name in supported.SUPPORTED if f"{name} {supported.spoken(name)}" not in text] == []
     minors = range(int(supported.SUPPORTED["Python"][0][2:]), int(supported.SUPPORTED["Python"][1][2:]))
     named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if " :: 3." in line]
     assert named == [f"3.{minor}" for minor in minors]
@@ -100,3 +105,40 @@ def test_another_python_is_refused_at_the_import():
     said = last_error("import sys; sys.version_info = (3, 9, 18); import tfdistr")
     fix = "Use Python 3.10 to 3.13; from R: install_tfdistr() makes an environment with one."
     assert said == message("Python 3.10 to 3.13", "Python 3.9.18", fix)
+
+
+def test_tensorflow_datasets_that_could_not_load_itself(tmp_path, monkeypatch):
+    install(tmp_path, "tensorflow_datasets", "4.9.10")
+    install(tmp_path, "tensorflow_metadata", "1.21.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tensorflow_datasets", raising=False)
+    with pytest.raises(tfdistr.VersionError, match="needs a tensorflow-metadata that works") as refused:
+        tfdistr.load_dataset("mnist")
+    monkeypatch.delitem(sys.modules, "tensorflow_datasets")
+    assert refused.value.received.startswith("tensorflow-metadata 1.21.0, protobuf ")
+    assert refused.value.fix == "pip install 'tensorflow-metadata<1.21'"
+
+
+def test_what_the_documents_show_was_run():
+    assert DRIVER["table"](RESULTS) in (ROOT / "docs" / "install.md").read_text()
+    shown = [tuple(result[name] for name in ("python", "tensorflow", "keras")) for result in RESULTS]
+    assert shown == list(DRIVER["ROWS"])
+    assert {status for result in RESULTS for status in result["checks"].values()} == {"ok"}
+    assert {tuple(result["checks"]) for result in RESULTS} == {tuple(DRIVER["CHECKS"])}
+
+
+@pytest.mark.parametrize("name", supported.SUPPORTED)
+def test_the_ends_of_each_range_were_run(name):
+    run = {".".join(result[name.lower()].split(".")[:2]) for result in RESULTS}
+    first, end = supported.SUPPORTED[name]
+    major, minor = end.split(".")
+    assert {first, f"{major}.{int(minor) - 1}"} <= run
+    assert all(supported.is_supported(name, version) for version in run)
+
+
+def test_results_of_some_rows_take_the_place_of_earlier_ones():
+    rows = [
+        {"python": row.python, "tensorflow": row.tensorflow, "keras": row.keras} for row in DRIVER["ROWS"]
+    ]
+    known, new = [{**row, "checks": 1} for row in rows[:3]], [{**row, "checks": 2} for row in rows[2:0:-1]]
+    assert [result["checks"] for result in DRIVER["merged"](known, new)] == [1, 2, 2]

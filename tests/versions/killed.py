@@ -37,9 +37,13 @@ class Kill(keras.callbacks.Callback):
     def __init__(self, marker: str) -> None:
         super().__init__()
         self.marker = marker
+        self.epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        here = tfdistr.worker_index() == 1 and int(self.model.optimizer.iterations) > 12
+        here = tfdistr.worker_index() == 1 and (self.epoch, batch) >= (1, 4)
         if here and not os.path.exists(self.marker):
             Path(self.marker).touch()
             os.kill(os.getpid(), signal.SIGKILL)

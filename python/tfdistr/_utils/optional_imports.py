@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfdistr.errors import ArgumentError
+from tfdistr._utils.versions import version_of
+from tfdistr.errors import ArgumentError, VersionError
 
 
 def _missing(what: str, package: str, fix: str) -> ArgumentError:
@@ -22,6 +23,25 @@ def data_frame(rows: Any, columns: list[str]) -> Any:
     except ImportError as error:
         raise _missing("to_frame()", "pandas", "pip install 'tfdistr[frame]'") from error
     return pandas.DataFrame(rows, columns=columns)
+
+
+def tensorflow_datasets() -> Any:
+    """Import TensorFlow Datasets.
+
+    Raises:
+        VersionError: It could not load all of itself, and has only logged why. tensorflow-metadata 1.21 needs
+            protobuf 6, which TensorFlow 2.18 and 2.19 do not allow, and does not tell pip.
+    """
+    import tensorflow_datasets
+
+    if not hasattr(tensorflow_datasets, "core"):
+        found = ", ".join(f"{name} {version_of(name)}" for name in ("tensorflow-metadata", "protobuf"))
+        raise VersionError(
+            "TensorFlow Datasets needs a tensorflow-metadata that works with the protobuf of TensorFlow.",
+            received=found,
+            fix="pip install 'tensorflow-metadata<1.21'",
+        )
+    return tensorflow_datasets
 
 
 def figure(width: float, height: float) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr._utils.arguments import flag, one_of, optional_path
+from tfdistr._utils.optional_imports import tensorflow_datasets
 from tfdistr.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -230,8 +231,7 @@ def _refuse_others(name: str, given: list[str], taken: tuple[str, ...]) -> None:
 
 def _check_prepared(described: Dataset) -> None:
     """Raise the error for a missing data set or split here, and not in every worker."""
-    import tensorflow_datasets as tfds
-
+    tfds = tensorflow_datasets()
     where = described.data_dir or "the default folder of TensorFlow Datasets"
     try:
         info = described.builder().info
