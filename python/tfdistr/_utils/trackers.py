@@ -1,4 +1,4 @@
-"""Libraries that record runs: which callbacks are theirs, and how their runs end in the process of a worker."""
+"""Libraries that record runs: which callbacks are theirs, and how their runs end in a worker's process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_not_sent(callbacks: Any) -> None:
             raise ArgumentError(
                 "The callback of a tracker must be made where its run is: in the worker.",
                 received=f"{describe(callback)} in the list `callbacks`",
-                fix="Pass `callbacks` as a function. It starts the run where tfdistr.is_chief(), and returns the "
+                fix="Pass `callbacks` as a function that starts the run where is_chief() is true, and returns the "
                 "callback in a list.",
             )
 

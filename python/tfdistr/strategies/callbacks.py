@@ -166,6 +166,8 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         if self._extended.is_chief:
             with self._extended.alone(metrics):
                 getattr(self.callback, hook)(*args, **kwargs)
+            if hook == "on_epoch_end" and isinstance(self.callback, keras.callbacks.TensorBoard):
+                _private.flush_events(self.callback)  # a restart after this epoch does not write them again
         if hook == "on_train_begin" and self._known and isinstance(
             self.callback, keras.callbacks.BackupAndRestore
         ):
