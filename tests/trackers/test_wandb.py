@@ -125,6 +125,7 @@ def test_a_callback_of_a_live_run_is_refused(train, tmp_path):
         pytest.raises(tfdistr.ArgumentError, match="WandbMetricsLogger in the list `callbacks`"),
     ):
         train([WandbMetricsLogger()])
+    wandb.teardown()  # ends its process beside this one
 
 
 def test_r(in_r, tmp_path):

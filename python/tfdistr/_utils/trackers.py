@@ -31,8 +31,8 @@ def check_not_sent(callbacks: Any) -> None:
             raise ArgumentError(
                 "The callback of a tracker must be made where its run is: in the worker.",
                 received=f"{describe(callback)} in the list `callbacks`",
-                fix="Pass `callbacks` as a function that starts the run where is_chief() is true, and returns the "
-                "callback in a list.",
+                fix="Pass `callbacks` as a function that starts the run where is_chief() is true, and returns "
+                "the callback in a list.",
             )
 
 
