@@ -110,7 +110,7 @@ def steps_of_profile(file: Path) -> set[int]:
         for line in plane.lines:
             for event in line.events:
                 stats = {plane.stat_metadata[stat.metadata_id].name: stat for stat in event.stats}
-                if plane.event_metadata[event.metadata_id].name == "train":
+                if plane.event_metadata[event.metadata_id].name == "Profiled batch":
                     found.add(stats["step_num"].int64_value)
     return found
 
