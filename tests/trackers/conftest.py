@@ -1,4 +1,4 @@
-"""Trackers with their real libraries, in the environment of tools/setup-trackers.sh; else tests are skipped."""
+"""Trackers with their real libraries, in the environment of tools/setup-trackers.sh."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _quiet(with_pandas: None) -> Any:
 
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., Any]:
-    """Trains a small model on two workers, with these callbacks; a worker may be killed in the third epoch."""
+    """Trains a small model on two workers; one of them may be killed in the third epoch."""
 
     def train(callbacks: Callable[[], list[Any]], *, kill: int | None = None, **options: Any) -> Any:
         import tfdistr

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from tfdistr._utils.describe import describe
@@ -31,33 +35,54 @@ def check_not_sent(callbacks: Any) -> None:
             raise ArgumentError(
                 "The callback of a tracker must be made where its run is: in the worker.",
                 received=f"{describe(callback)} in the list `callbacks`",
-                fix="Pass `callbacks` as a function that starts the run where is_chief() is true, and returns "
-                "the callback in a list.",
+                fix="Pass `callbacks` as a function that starts the run where is_chief() is true, and "
+                "returns the callback in a list.",
             )
 
 
-def end_runs(status: str) -> None:
+def end_runs(status: str, seconds: float = 60.0) -> None:
     """End the runs that were begun in this process: the process of a worker skips the libraries' own end.
 
     Args:
         status: "FINISHED", "FAILED", or "KILLED" for a job that was told to end.
+        seconds: How long each library may take. One whose server is gone would try again for minutes.
     """
-    for library, end in (("mlflow", _end_mlflow), ("wandb", _end_wandb)):
+    for library, end_of in (("mlflow", _end_of_mlflow), ("wandb", _end_of_wandb)):
         module = sys.modules.get(library)
-        if module is None:
-            continue
+        end = end_of(module, status) if module is not None else None
+        if end is not None:
+            _within(seconds, end, library)
+
+
+def _within(seconds: float, end: Callable[[], object], library: str) -> None:
+    failed: list[str] = [f"it took more than {seconds:g} s"]
+
+    def run() -> None:
         try:
-            end(module, status)
+            end()
+            failed.clear()
         except Exception as error:  # the training has its result all the same
-            log.warning("The run of %s could not be ended: %s: %s", library, type(error).__name__, error)
+            failed[:] = [f"{type(error).__name__}: {error}"]
+
+    thread = threading.Thread(target=run, daemon=True)
+    # After a failure the launcher sends SIGTERM, and waits a second before it kills.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    thread.start()
+    thread.join(seconds)
+    signal.signal(signal.SIGTERM, before)
+    if failed:
+        log.warning("The run of %s could not be ended: %s", library, failed[0])
 
 
-def _end_mlflow(mlflow: Any, status: str) -> None:
-    while mlflow.active_run() is not None:  # runs may be nested
+def _end_of_mlflow(mlflow: Any, status: str) -> Callable[[], object] | None:
+    run = mlflow.active_run()  # that of this thread
+
+    def end() -> None:
         mlflow.flush_async_logging()
-        mlflow.end_run(status)
+        mlflow.MlflowClient().set_terminated(run.info.run_id, status)
+
+    return None if run is None else end
 
 
-def _end_wandb(wandb: Any, status: str) -> None:
-    if wandb.run is not None:
-        wandb.finish(exit_code=int(status != "FINISHED"))
+def _end_of_wandb(wandb: Any, status: str) -> Callable[[], object] | None:
+    return None if wandb.run is None else functools.partial(wandb.finish, exit_code=int(status != "FINISHED"))

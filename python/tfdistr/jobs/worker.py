@@ -71,10 +71,10 @@ def _train(
         return STOPPED_STATUS
     except BaseException as error:
         peer = is_peer_failure(error)
+        end_runs("FAILED", seconds=5)  # the launcher ends all workers once it hears of the failure
         process.failed(error, peer=peer, foreign=foreign)
         for strategy in joined if not peer else ():
             strategy.report_failure(report(index, error))
-        end_runs("FAILED")
         return 1
 
 

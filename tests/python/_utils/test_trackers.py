@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,18 +38,18 @@ def test_a_callback_of_a_tracker_is_not_sent():
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is called of an MLflow with two nested runs and of a W&B with one."""
+    """What is called of an MLflow and a W&B with a run each."""
     calls: list[Any] = []
-    active = ["outer", "inner"]
 
-    def end_run(status: str) -> None:
-        calls.append((active.pop(), status))
+    def finish(exit_code: int) -> None:
+        calls.append(exit_code)
 
+    run = SimpleNamespace(info=SimpleNamespace(run_id="the run"))
     mlflow = SimpleNamespace(
-        active_run=lambda: active[-1] if active else None, end_run=end_run,
-        flush_async_logging=lambda: calls.append("flushed"),
+        active_run=lambda: run, flush_async_logging=lambda: calls.append("flushed"),
+        MlflowClient=lambda: SimpleNamespace(set_terminated=lambda *end: calls.append(end)),
     )  # fmt: skip
-    wandb = SimpleNamespace(run="run", finish=lambda exit_code: calls.append(exit_code))
+    wandb = SimpleNamespace(run="run", finish=finish)
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     return calls
@@ -57,17 +58,26 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize(("status", "code"), [("FINISHED", 0), ("FAILED", 1), ("KILLED", 1)])
 def test_runs_end_with_the_status_of_the_job(ended, status, code):
     end_runs(status)
-    assert ended == ["flushed", ("inner", status), "flushed", ("outer", status), code]
+    assert ended == ["flushed", ("the run", status), code]
 
 
-def test_a_run_that_cannot_be_ended_is_a_warning(ended, monkeypatch, caplog):
+def test_a_run_that_cannot_be_ended_is_a_warning(ended, monkeypatch):
     def fail() -> None:
         raise OSError("no server")
 
     monkeypatch.setattr(sys.modules["mlflow"], "flush_async_logging", fail)
-    end_runs("FINISHED")
+    with pytest.warns(UserWarning, match="The run of mlflow could not be ended: OSError: no server"):
+        end_runs("FINISHED")
     assert ended == [0]  # that of W&B is ended all the same
-    assert "The run of mlflow could not be ended: OSError: no server" in caplog.text
+
+
+def test_a_server_that_does_not_answer_is_not_awaited(ended, monkeypatch):
+    answer = threading.Event()
+    monkeypatch.setattr(sys.modules["mlflow"], "flush_async_logging", answer.wait)
+    with pytest.warns(UserWarning, match=r"The run of mlflow could not be ended: it took more than 0\.1 s"):
+        end_runs("FAILED", seconds=0.1)
+    answer.set()
+    assert 1 in ended
 
 
 def test_without_runs_nothing_is_ended(ended, monkeypatch):
