@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-trackers test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -42,7 +42,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check+lint,test-cross test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality,test-debian13+test-ray+test-site test-engines,faults+chaos
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+lint,test-cross test-alone equality,test-debian13+test-ray+test-trackers+test-site test-engines,faults+chaos
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -72,6 +72,10 @@ test-engines: setup ## one suite for each engine that starts workers, from Pytho
 test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too
 	@tools/setup-ray.sh
 	@tools/test-ray.sh $(T)
+
+test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an environment of their own; SLOW=1 the slow tests too
+	@tools/setup-trackers.sh
+	@tools/test-trackers.sh $(T)
 
 test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), in a chroot that its own set-up fills; needs root
 	@tools/test-debian13.sh

@@ -59,7 +59,10 @@ install_tfdistr <- function(envname = "r-tfdistr", version = NULL, gpu = NULL) {
 
 # The Python packages, and the versions of Python, that pyproject.toml names.
 python_requirements <- function(gpu) {
-  project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
+  lines <- readLines(package_file("pyproject.toml"))
+  # The tables of tools are left out: RcppTOML prints a line for a list of lists in them.
+  lines <- lines[cumsum(startsWith(lines, "[tool.")) == 0L]
+  project <- RcppTOML::parseTOML(paste(lines, collapse = "\n"), fromFile = FALSE)$project
   extras <- c(if (.Platform$OS.type == "unix") "mpi", if (gpu) "gpu") # MPI: the faster backend on CPUs
   list(
     packages = c(unlist(project$dependencies), unlist(project[["optional-dependencies"]][extras])),

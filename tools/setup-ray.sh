@@ -20,7 +20,7 @@ packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 echo "import site; site.addsitedir('$(packages .venv/bin/python)')" >"$(packages "$venv/bin/python")/beside.pth"
 
 # The versions of uv.lock. pip sees the packages of .venv, and adds what is missing.
-tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --all-extras --all-groups >"$venv/versions.txt"
+tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --all-extras --group ray >"$venv/versions.txt"
 python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip
 if python3 -m pip --python "$venv/bin/python" install --quiet -c "$venv/versions.txt" 'ray[tune]' keras-tuner; then
   echo "$wanted" >"$stamp"

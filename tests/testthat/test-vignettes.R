@@ -69,3 +69,28 @@ test_that("the job of tfdistr.Rmd prints what is shown", {
   words <- function(lines) gsub("[0-9.]+|/tmp.*| +", " ", lines)
   expect_identical(words(output), words(shown))
 })
+
+test_that("examples/tutorial/tutorial.Rmd prints what tutorial.md shows", {
+  skip_slow()
+  skip_if_not_installed("knitr")
+  folder <- file.path("../../examples/tutorial")
+  skip_if_not(dir.exists(folder), "examples/ of the repository")
+  run <- withr::local_tempdir()
+  file.copy(file.path(folder, "tutorial.Rmd"), run)
+  code <- 'knitr::knit("tutorial.Rmd", "tutorial.md", quiet = TRUE)'
+  writeLines(code, file.path(run, "program.R"))
+  script <- start_script(file.path(run, "program.R"), env = c(TF_CONFIG = ""), folder = run)
+  script$process$wait(280000)
+  expect_identical(script$process$get_exit_status(), 0L, info = script$output())
+  shown <- lapply(list(run, folder), function(folder) {
+    grep("^#>", readLines(file.path(folder, "tutorial.md")), value = TRUE)
+  })
+  number <- "[0-9]+[.][0-9]+"
+  words <- function(lines) gsub(" +", " ", gsub(number, "", lines))
+  numbers <- function(lines) as.numeric(unlist(regmatches(lines, gregexpr(number, lines))))
+  expect_identical(words(shown[[1L]]), words(shown[[2L]]))
+  expect_gt(length(numbers(shown[[1L]])), 15L)
+  # On another processor other kernels may train; what is shown must be about right there.
+  expect_lt(max(abs(numbers(shown[[1L]]) - numbers(shown[[2L]]))), 0.05)
+  expect_length(grep("^#> \\[1\\] TRUE$", shown[[1L]]), 5L)
+})

@@ -75,11 +75,13 @@ from tfdistr._private.records import random_record_reader
 from tfdistr._private.serialization import serialized
 from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr._private.strategy import MirroredExtended, MultiWorkerExtended, OneDeviceExtended
+from tfdistr._private.tensorboard import TRACE_IN_PROCESS, flush_events
 from tfdistr._private.variables import device_of, make_again
 from tfdistr.errors import TfdistrError
 
 __all__ = [
     "BETWEEN_SEEDS",
+    "TRACE_IN_PROCESS",
     "KerasCall",
     "MirroredExtended",
     "MultiWorkerExtended",
@@ -99,6 +101,7 @@ __all__ = [
     "device_of",
     "failed_tasks",
     "fewer_passes",
+    "flush_events",
     "function_of_r",
     "get_key",
     "given_metrics",

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras.callbacks import Callback, CSVLogger
+from keras.callbacks import Callback, CSVLogger, TensorBoard
 
+from tfdistr import _private
 from tfdistr.checkpoint.json_values import Array, NotPlainError, from_plain, to_plain
 
 # What belongs to a call of fit, what CSVLogger finds when it opens its file, and the number whose sign Keras
@@ -62,7 +63,7 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
     for name, callback in _named(callbacks):
         state: dict[str, Any] = {_AS_GIVEN: []}
         for attribute, value in vars(callback).items():
-            if attribute in _LEFT_OUT:
+            if attribute in _LEFT_OUT or _of_process(callback, attribute):
                 continue
             with contextlib.suppress(NotPlainError):
                 now = _copy(value)  # also checks that all of the value is plain
@@ -73,6 +74,11 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
             state[_FILE_SIZE] = os.path.getsize(callback.filename)
         states[name] = state
     return states
+
+
+def _of_process(callback: Callback, attribute: str) -> bool:
+    """Whether an attribute says what this process does; a process that resumes does not do it yet."""
+    return isinstance(callback, TensorBoard) and attribute in _private.TRACE_IN_PROCESS
 
 
 def give_back(

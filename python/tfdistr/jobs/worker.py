@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfdistr._utils.trackers import end_runs
 from tfdistr.cluster.peer_failure import is_peer_failure, report
 from tfdistr.communication.mpi_world import finish, start_early
 from tfdistr.errors import STOPPED_STATUS, JobStoppedError
@@ -59,15 +60,18 @@ def _train(
             from tfdistr.jobs.result import save_training
 
             save_training(trained, run_dir)
+        end_runs("FINISHED")
         process.done()
         _leave(joined)
         return 0
     except JobStoppedError as stopped:  # all workers raise it after the same step
+        end_runs("KILLED")
         events.write("stopped", message=stopped.message, fix=stopped.fix)
         _leave(joined)
         return STOPPED_STATUS
     except BaseException as error:
         peer = is_peer_failure(error)
+        end_runs("FAILED", seconds=5)  # the launcher ends all workers once it hears of the failure
         process.failed(error, peer=peer, foreign=foreign)
         for strategy in joined if not peer else ():
             strategy.report_failure(report(index, error))

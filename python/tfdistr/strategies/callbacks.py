@@ -2,8 +2,8 @@
 
 Under ``MultiWorkerMirroredStrategy``, in any call of Keras's ``fit``, ``evaluate`` or ``predict``:
 
-* Keras's callbacks that write, and callbacks marked by ``chief_only()``, run on the chief alone. They can
-  read metrics without the peers: the workers exchange the values over all workers before.
+* Keras's callbacks that write, those of trackers, and callbacks marked by ``chief_only()``, run on the chief
+  alone. They can read metrics without the peers: the workers exchange the values over all workers before.
 * All other callbacks run on every worker. When one of them sets ``model.stop_training``, on any worker, all
   workers stop after the same batch or epoch. Callbacks for every batch see the metrics of all workers.
 """
@@ -20,6 +20,7 @@ from keras.callbacks import Callback
 
 from tfdistr import _private
 from tfdistr._utils.describe import describe
+from tfdistr._utils.trackers import of_tracker
 from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.nan_loss import LossWatch
@@ -46,7 +47,8 @@ def chief_only(callback: Callback) -> Callback:
     ``distributed_fit()`` the methods of the callback are then called on the chief only. They may read
     metrics, weights and the optimizer, save the model, and set ``model.stop_training``. They cannot train,
     evaluate or predict, because this needs all workers. Keras's callbacks that write (BackupAndRestore,
-    CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need no mark.
+    CSVLogger, ModelCheckpoint, RemoteMonitor, TensorBoard) need no mark, nor do those of MLflow, of Weights &
+    Biases and of TensorBoard's HParams plugin.
 
     Args:
         callback: A Keras callback.
@@ -73,12 +75,16 @@ def chief_only(callback: Callback) -> Callback:
 
 def runs_on_chief_only(callback: Any) -> bool:
     """Whether a callback runs on the chief alone: it writes, or it is marked."""
-    return isinstance(callback, _WRITERS) or getattr(callback, _MARK, False) is True
+    return _writes(callback) or getattr(callback, _MARK, False) is True
+
+
+def _writes(callback: Any) -> bool:
+    return isinstance(callback, _WRITERS) or of_tracker(callback)
 
 
 def decides_by_batch(callback: Callback) -> bool:
     """Whether a callback may stop training after any batch."""
-    if isinstance(callback, (*_WRITERS, keras.callbacks.History, keras.callbacks.ProgbarLogger)):
+    if _writes(callback) or isinstance(callback, keras.callbacks.History | keras.callbacks.ProgbarLogger):
         return False
     return getattr(callback, "decides", True) and any(_overrides(callback, name) for name in _OF_BATCHES)
 
@@ -160,6 +166,8 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         if self._extended.is_chief:
             with self._extended.alone(metrics):
                 getattr(self.callback, hook)(*args, **kwargs)
+            if hook == "on_epoch_end" and isinstance(self.callback, keras.callbacks.TensorBoard):
+                _private.flush_events(self.callback)  # a restart after this epoch does not write them again
         if hook == "on_train_begin" and self._known and isinstance(
             self.callback, keras.callbacks.BackupAndRestore
         ):

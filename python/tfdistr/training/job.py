@@ -26,6 +26,7 @@ from tfdistr._utils.foreign import Named
 from tfdistr._utils.function_files import FunctionOfFile
 from tfdistr._utils.pickles import load_value, save_value
 from tfdistr._utils.r_function import begin_with_seed, for_data, for_layers
+from tfdistr._utils.trackers import check_not_sent
 from tfdistr.data.source import Source, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training.epoch_range import EpochRange
@@ -252,6 +253,7 @@ class Job:
         Raises:
             ArgumentError: Something in the job cannot be sent to another process.
         """
+        check_not_sent(self.callbacks)
         save_value(self, run_dir, _NAME)
         # A separate file: the strategy must be made before the rest of the job uses TensorFlow.
         save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
