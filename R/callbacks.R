@@ -6,8 +6,8 @@
 #' [distributed_fit()] the methods of the callback are then called on the chief only. They may read metrics,
 #' weights and the optimizer, save the model, and set `model$stop_training`; they can't train, evaluate or
 #' predict, which need all workers. Keras's own callbacks that write (`BackupAndRestore`, `CSVLogger`,
-#' `ModelCheckpoint`, `RemoteMonitor`, `TensorBoard`) need no mark, nor do those of MLflow, of Weights & Biases
-#' and of TensorBoard's HParams plugin.
+#' `ModelCheckpoint`, `RemoteMonitor`, `TensorBoard`) need no mark, nor do those of MLflow, of Weights &
+#' Biases and of TensorBoard's HParams plugin.
 #'
 #' @param callback A Keras callback.
 #' @return The callback.
