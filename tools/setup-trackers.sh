@@ -11,13 +11,7 @@ wanted=$(cat uv.lock pyproject.toml tools/setup-trackers.sh | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 
 say "Python environment $venv, with MLflow and Weights & Biases, beside .venv"
-mkdir -p .cache
-rm -rf "$venv"
-base=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
-"$base" -m venv --without-pip "$venv"
-packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
-# A path alone would leave out tfdistr, which .venv has by a .pth file of its own.
-echo "import site; site.addsitedir('$(packages .venv/bin/python)')" >"$(packages "$venv/bin/python")/beside.pth"
+venv_beside "$venv"
 
 # The versions of uv.lock. pip sees the packages of .venv, and adds what is missing or is too new for MLflow.
 tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --no-default-groups --group trackers \
