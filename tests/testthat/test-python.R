@@ -162,8 +162,8 @@ test_that("install_tfdistr() takes a version of TensorFlow", {
 test_that("a version that is not supported is one error", {
   refused <- function(fake, call) {
     code <- sprintf(
-      "library(tfdistr); reticulate::py_run_string(%s); cat(tryCatch(%s, tfdistr_error_version = conditionMessage))",
-      shQuote(fake), call
+      "library(tfdistr); reticulate::py_run_string(%s)
+       cat(tryCatch(%s, tfdistr_error_version = conditionMessage))", shQuote(fake), call
     )
     paste(fresh_session(code, python = reticulate::py_config()$python), collapse = "\n")
   }
