@@ -10,8 +10,8 @@
 #' permanent, or is used without network.
 #'
 #' @param envname Name of the virtual environment, or the path of its folder.
-#' @param version Version of TensorFlow, such as `"2.20"` (its newest patch) or `"2.20.0"`. By default the newest
-#'   that tfdistr works with. pip chooses the version of Keras that fits.
+#' @param version Version of TensorFlow, such as `"2.20"` (its newest patch) or `"2.20.0"`. By default the
+#'   newest that tfdistr works with. pip chooses the version of Keras that fits.
 #' @param gpu Whether TensorFlow is installed with the libraries of CUDA (about 3 GB, on Linux). By default,
 #'   if the machine has an NVIDIA card.
 #' @return The path of the environment's Python, invisibly.
