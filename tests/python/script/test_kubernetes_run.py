@@ -38,8 +38,17 @@ def cluster(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def nothing_is_left(cluster: Path, folder: Path) -> None:
     """No object, no pod, no folder of the command."""
+    controller_ends(cluster)
     assert not [*cluster.glob("*-train.json"), *cluster.glob("pod-*"), *cluster.glob("controller.pid")]
     assert not list(folder.glob("tfdistr-*"))
+
+
+def controller_ends(cluster: Path) -> None:
+    """A controller that started late finds no Job, and ends."""
+    end = time.monotonic() + 30
+    while (cluster / "controller.pid").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def wait_for(cluster: Path, state: str) -> None:
@@ -250,10 +259,7 @@ def test_objects_that_cannot_be_deleted_are_said(cluster, tmp_path):
         "networkpolicy.networking.k8s.io/train job.batch/train"
     ]
     (cluster / "job.batch-train.json").unlink()  # the pods end
-    end = time.monotonic() + 30
-    while (cluster / "controller.pid").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    controller_ends(cluster)
 
 
 def test_without_kubectl(start, monkeypatch):
