@@ -151,6 +151,7 @@ def test_the_rate_rises_in_equal_parts_from_step_to_step():
     assert seen == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.4, 0.4])
 
 
+@pytest.mark.slow
 def test_it_follows_steps_per_epoch_of_data_that_repeats():
     seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.3, epochs=1), data=batches().repeat(), steps_per_epoch=5,
                  epochs=2)  # fmt: skip
