@@ -70,11 +70,11 @@ test-engines: setup ## one suite for each engine that starts workers, from Pytho
 	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too
-	@tools/setup-ray.sh
+	@tools/setup-beside.sh ray
 	@tools/test-ray.sh $(T)
 
 test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an environment of their own; SLOW=1 the slow tests too
-	@tools/setup-trackers.sh
+	@tools/setup-beside.sh trackers
 	@tools/test-trackers.sh $(T)
 
 test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), in a chroot that its own set-up fills; needs root

@@ -48,17 +48,3 @@ r_library() {
     }
     cat(path.expand(lib[[1]]))'
 }
-
-# A Python environment in the folder $1, which also has all packages of .venv, without installing them twice.
-venv_beside() {
-  mkdir -p "$(dirname "$1")"
-  rm -rf "$1"
-  base=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
-  "$base" -m venv --without-pip "$1"
-  # A path alone would leave out tfdistr, which .venv has by a .pth file of its own.
-  echo "import site; site.addsitedir('$(packages .venv/bin/python)')" >"$(packages "$1/bin/python")/beside.pth"
-}
-
-packages() {
-  "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
-}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests of ray_cluster() that need Ray, in the environment that tools/setup-ray.sh makes; an argument is a part of
+# The tests of ray_cluster() that need Ray, in the environment that tools/setup-beside.sh makes; an argument is a part of
 # their names. Without Ray they are skipped, and say so.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests of docs/trackers.md that need MLflow and Weights & Biases, in the environment that tools/setup-trackers.sh
+# The tests of docs/trackers.md that need MLflow and Weights & Biases, in the environment that tools/setup-beside.sh
 # makes; an argument is a part of their names. Without these libraries they are skipped, and say so.
 set -eu
 cd "$(dirname "$0")/.."

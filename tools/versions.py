@@ -41,12 +41,8 @@ class Versions(NamedTuple):
     @property
     def folder(self) -> Path:
         """The folder of the environment."""
-        return (
-            ROOT
-            / ".cache"
-            / "versions"
-            / f"python{self.python}-tensorflow{self.tensorflow}-keras{self.keras}"
-        )
+        name = f"python{self.python}-tensorflow{self.tensorflow}-keras{self.keras}"
+        return ROOT / ".cache" / "versions" / name
 
 
 #: The oldest and the newest pair, the oldest TensorFlow with the newest Keras, and others.
@@ -75,7 +71,7 @@ def main() -> int:
             known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
             RESULTS.write_text(json.dumps(merged(known, results), indent=2) + "\n")
     print(table(results))
-    return int(any(result["checks"].get(name) == FAILED for result in results for name in result["checks"]))
+    return int(any(FAILED in result["checks"].values() for result in results))
 
 
 def merged(known: Sequence[dict], new: Sequence[dict]) -> list[dict]:

@@ -36,7 +36,7 @@ from tfdistr.launch.host_facts import versions
 from tfdistr.launch.hosts import check_hosts, words_of_ssh
 from tfdistr.launch.mpiexec import find_mpiexec
 from tfdistr.launch.survey import VERSIONS_OF_R, ask, marker_in, r_request
-from tfdistr.supported import is_supported, requirement
+from tfdistr.supported import SUPPORTED, is_supported, requirement
 
 _OK, _BAD, _NONE = OK, BAD, NONE
 _RETICULATE = (1, 41)
@@ -318,7 +318,7 @@ def _hosts(
 # --- What is installed
 
 
-_RANGES = {"tensorflow": "TensorFlow", "keras": "Keras"}
+_RANGES = {name.lower(): name for name in SUPPORTED}
 
 
 def _packages() -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -58,3 +59,28 @@ def test_the_hooks_are_those_of_make_lint():
     assert len(hooks) >= 5
     lint = (ROOT / "Makefile").read_text()
     assert [hook for hook in hooks if hook not in lint] == ["tools/uv.sh lock"]
+
+
+def test_a_release_is_made_of_what_is_committed(tmp_path):
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    ended = subprocess.run([tmp_path / "tools" / "release.sh"], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "error: A release is made of what is committed.", "Received: ?? tools/",
+        "Fix: Commit these files, or remove them.",
+    ]  # fmt: skip
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["sh", "tools/setup-beside.sh", "flink"], "error: There is no environment of this name: flink"),
+        (["python3", "tools/versions.py", "--only", "9.9"], "no environment has this in its name: 9.9"),
+    ],
+)
+def test_an_environment_that_is_not_known(command, said):
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert ended.stderr.splitlines()[-1].endswith(said)

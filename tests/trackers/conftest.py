@@ -1,4 +1,4 @@
-"""Trackers with their real libraries, in the environment of tools/setup-trackers.sh."""
+"""Trackers with their real libraries, in the environment of tools/setup-beside.sh."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tfdistr import _private
 
 # --- What two workers find
 from tfdistr.cluster.config import bypass_proxy
-from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
+from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.launch.ports import free_ports
 from tfdistr.strategies.join import start_error
 
@@ -228,19 +228,6 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(starte
 
 
 # --- In this process
-
-
-def test_a_strategy_that_is_made_too_late_is_refused(monkeypatch):
-    plan = tfdistr.tf_config(worker=["127.0.0.1:10001", "127.0.0.1:10002"])
-    monkeypatch.setenv("TF_CONFIG", plan[0].to_json())
-    tf.zeros(1)
-    with pytest.raises(ClusterStartError) as caught:
-        tfdistr.MultiWorkerMirroredStrategy()
-    assert str(caught.value).splitlines() == [
-        "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
-        "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
-        "Fix: Make the strategy first: right after the imports, before data and models.",
-    ]
 
 
 def test_arguments_and_tf_config_are_checked(monkeypatch):
