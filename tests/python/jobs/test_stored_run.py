@@ -169,6 +169,7 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
+@pytest.mark.slow
 def test_a_document_that_others_have_changed_is_refused(server):
     trained(epochs=1)
     Store(URL).write("run.json", b'{"id": 1}')
