@@ -64,8 +64,10 @@ python_requirements <- function(gpu) {
   lines <- lines[cumsum(startsWith(lines, "[tool.")) == 0L]
   project <- RcppTOML::parseTOML(paste(lines, collapse = "\n"), fromFile = FALSE)$project
   extras <- c(if (.Platform$OS.type == "unix") "mpi", if (gpu) "gpu") # MPI: the faster backend on CPUs
+  packages <- c(unlist(project$dependencies), unlist(project[["optional-dependencies"]][extras]))
   list(
-    packages = c(unlist(project$dependencies), unlist(project[["optional-dependencies"]][extras])),
+    # reticulate removes quotes, without which a marker is not valid. The package is then for all versions.
+    packages = sub(" *;.*", "", packages),
     python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
   )
 }

@@ -178,6 +178,12 @@ test_that("a version that is not supported is one error", {
   )
 })
 
+test_that("no requirement has quotes, which reticulate removes", {
+  packages <- python_requirements(gpu = TRUE)$packages
+  expect_true("tomli>=2.0" %in% packages)
+  expect_false(any(grepl("[\"';]", packages)))
+})
+
 test_that("tensorflow-cpu, which keras3 requires, is held to the versions of tensorflow", {
   constraint <- readLines(package_file("uv-constraints.txt"))
   expect_true(sub("-cpu", "", constraint, fixed = TRUE) %in% python_requirements(gpu = FALSE)$packages)
