@@ -19,8 +19,8 @@
 #'   a pattern and of a folder are sorted by name. All workers must have them at the same path. Of
 #'   "image_folder": a folder that has a folder of images for each class.
 #' @param features Of tables, a character vector: names of the columns of `x`; by default all but `target`. If
-#'   all are numbers, `x` is a matrix, as for a data frame. Otherwise it is a named list of columns. Of
-#'   records, a named list that has for each feature of a `tf.train.Example` a list with `shape`, `dtype`
+#'   all are numbers, `x` is a matrix, as for a data frame. One column of images is `x` itself. Otherwise `x`
+#'   is a named list of columns. Of records, a named list that has for each feature of a `tf.train.Example` a list with `shape`, `dtype`
 #'   ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or a `tf$io$FixedLenFeature`.
 #' @param target Character vector: name of the column or feature of `y`, or several names (a list of one name
 #'   stands for several columns, of which there is one); `NULL` for examples without `y`.
@@ -29,10 +29,11 @@
 #' @param matrix Of tables: `TRUE` if several columns become one array, `FALSE` if not; by default they do if
 #'   all are numbers.
 #' @param delimiter Of "csv", a string: the character between two values; by default ",".
-#' @param image_size Of "image_folder", two whole numbers: height and width to which images are resized, as
-#'   Keras's `image_dataset_from_directory()` does, to numbers from 0 to 255. By default images must have one
-#'   size, and have whole numbers.
-#' @param color_mode Of "image_folder", a string: "rgb" (the default), "grayscale" or "rgba".
+#' @param image_size Of images, two whole numbers: height and width to which they are resized, as Keras's
+#'   `image_dataset_from_directory()` does, to numbers from 0 to 255. By default images must have one size, and
+#'   have whole numbers. Images are the files of "image_folder", and columns of "parquet" and "arrow" as
+#'   Hugging Face's datasets have them.
+#' @param color_mode Of images, a string: "rgb" (the default), "grayscale" or "rgba".
 #' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`,
 #'   `examples` and two functions without arguments: `arrays()` gives all examples as a list of R arrays,
 #'   input and label; `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.

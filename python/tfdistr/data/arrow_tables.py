@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.datasets.formats.columns import kind_of
+from tfdistr.datasets.formats.forms import form_of, numbers_of, shape_of, uneven_lists, values_of
 from tfdistr.errors import ArgumentError
 
 
@@ -28,36 +28,43 @@ def column_of(table: Any, column: str, name: str) -> np.ndarray[Any, Any]:
     Raises:
         ArgumentError: A value is missing, or TensorFlow has no such type.
     """
-    import pyarrow as pa
-
-    kind = kind_of(table.schema.field(column), name)
-    values = table.column(column)
-    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    inner = values.flatten() if kind.shape else values
-    if values.null_count or inner.null_count:
-        missing = values if values.null_count else inner
-        row = int(np.flatnonzero(missing.is_null())[0]) // (1 if values.null_count else kind.shape[0])
+    form = form_of(table.schema.field(column), name)
+    if form.is_image:
         raise ArgumentError(
-            "A column must have a value in each row.",
-            received=f"no value of column {column!r} in row {row} of `{name}`",
-            fix="Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example.",
+            "Images must be in files, from which each worker reads those that it uses.",
+            received=f"column {column!r} of `{name}`: images",
+            fix='Write the table to an Arrow file, and pass load_dataset("arrow", files="images.arrow").',
         )
-    if pa.types.is_dictionary(inner.type):
-        inner = inner.cast(inner.type.value_type)
-    found: np.ndarray[Any, Any] = inner.to_numpy(zero_copy_only=False)
-    return found.reshape(len(values), *kind.shape)
+
+    def refuse(row: int, what: str | None) -> ArgumentError:
+        if what is None:
+            return ArgumentError(
+                "A column must have a value in each row.",
+                received=f"no value of column {column!r} in row {row} of `{name}`",
+                fix="Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example.",
+            )
+        return uneven_lists(f"column {column!r} in row {row} of `{name}`: {what}")
+
+    values = values_of(table.column(column))
+    return numbers_of(values, shape_of(form, values, refuse), refuse)
 
 
 def refuse_dataset(value: Any, name: str) -> None:
-    """Refuse a ``pyarrow.dataset.Dataset``, whose files ``load_dataset()`` reads.
+    """Refuse a data set of pyarrow or of Hugging Face, whose files ``load_dataset()`` reads.
 
     Raises:
         ArgumentError: It is one.
     """
-    module = sys.modules.get("pyarrow.dataset")
-    if module is not None and isinstance(value, module.Dataset):
-        raise ArgumentError(
-            f"`{name}` must be a table in memory, or files by their names.",
-            received=f"an object of class {type(value).__module__}.{type(value).__name__}",
-            fix='Pass load_dataset("parquet", files=dataset.files, target="y"), or its to_table().',
-        )
+    fixes = {
+        "pyarrow.dataset": 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
+        "datasets": 'load_dataset("arrow", files="data", target="y") after its save_to_disk("data")',
+    }
+    for module, instead in fixes.items():
+        loaded = sys.modules.get(module)
+        kinds = (getattr(loaded, kind, ()) for kind in ("Dataset", "DatasetDict", "IterableDataset"))
+        if any(isinstance(value, kind) for kind in kinds):
+            raise ArgumentError(
+                f"`{name}` must be a table in memory, or files by their names.",
+                received=f"an object of class {type(value).__module__}.{type(value).__name__}",
+                fix=f"Pass {instead}.",
+            )

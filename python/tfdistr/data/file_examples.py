@@ -71,6 +71,11 @@ def _reader(
         return Store(source, memory).take, "decoded into memory"
     if isinstance(source, Single):
         return source.take, "by index"
+    kept, how = _kept(source.encoded, name, memory, shuffle)
+    return lambda indices: source.decoded(kept(indices), indices), how
+
+
+def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple[Take, str]:
     if not shuffle and not source.only_once:
         return RecentBlocks(source).take, "in the order of the files"
     try:

@@ -214,6 +214,7 @@ def as_arrays(value: Any, name: str) -> Tree:
     columns = _columns_of(value, name)
     if columns is not None:
         return _from_columns(columns, name)
+    refuse_dataset(value, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
             raise ArgumentError(
@@ -224,7 +225,6 @@ def as_arrays(value: Any, name: str) -> Tree:
         return {key: as_arrays(part, name) for key, part in value.items()}
     if isinstance(value, tuple | list) and not _is_scalars(value):
         return tuple(as_arrays(part, name) for part in value)
-    refuse_dataset(value, name)
     try:
         array = np.asarray(value, object if _is_of_objects(value) else None)
     except (TypeError, ValueError) as error:  # bytes that are not text, among text; a part that is no array

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 #: A data set whose decoded examples take at most this many bytes is held in memory.
 IN_MEMORY_BYTES = 512 * 1024 * 1024
 
+_OF_IMAGES = ("image_size", "color_mode")
 _OF_TABLES = ("files", "features", "target", "fill", "matrix")
 #: The formats of files, and the arguments of load_dataset() that each has.
 FORMATS = {
-    "parquet": _OF_TABLES,
+    "parquet": (*_OF_TABLES, *_OF_IMAGES),
     "csv": (*_OF_TABLES, "delimiter"),
-    "arrow": _OF_TABLES,
-    "image_folder": ("files", "image_size", "color_mode"),
+    "arrow": (*_OF_TABLES, *_OF_IMAGES),
+    "image_folder": ("files", *_OF_IMAGES),
     "tfrecord": ("files", "features", "target"),
     "arrayrecord": ("files", "features", "target"),
 }
@@ -161,19 +162,20 @@ def load_dataset(
             pattern and of a folder are sorted by name. All workers must have them at the same path. Of
             "image_folder": a folder that has a folder of images for each class.
         features: Of tables: names of the columns of ``x``; by default all but ``target``. If all are numbers,
-            ``x`` is a matrix, as for a data frame. Otherwise it is a dictionary of columns. Of records: a
-            dictionary that has for each feature of a ``tf.train.Example`` a ``tf.io.FixedLenFeature``, a
-            dictionary with "shape", "dtype" ("float32", "int64" or "string") and perhaps "default", or only
-            the dtype.
+            ``x`` is a matrix, as for a data frame. One column of images is ``x`` itself. Otherwise ``x`` is
+            a dictionary of columns. Of records: a dictionary that has for each feature of a
+            ``tf.train.Example`` a ``tf.io.FixedLenFeature``, a dictionary with "shape", "dtype" ("float32",
+            "int64" or "string") and perhaps "default", or only the dtype.
         target: Name of the column or feature of ``y``, or a list of names; None for examples without ``y``.
         fill: Of tables: the value in the place of missing values, or a dictionary with a value for each
             column that may have some. By default a missing value is an error. NaN is a number.
         matrix: Of tables: whether several columns become one array; by default only if all are numbers.
         delimiter: Of "csv": the character between two values; by default ",".
-        image_size: Of "image_folder": height and width to which images are resized, as
+        image_size: Of images: height and width to which they are resized, as
             ``keras.utils.image_dataset_from_directory()`` does, to float32 numbers from 0 to 255. By default
-            images have the type uint8, and must have one size.
-        color_mode: Of "image_folder": "rgb" (the default), "grayscale" or "rgba".
+            images have the type uint8, and must have one size. Images are the files of "image_folder", and
+            columns of "parquet" and "arrow" as Hugging Face's datasets have them.
+        color_mode: Of images: "rgb" (the default), "grayscale" or "rgba".
 
     Returns:
         A ``Dataset`` with ``.dataset()`` (a ``tf.data.Dataset``) and ``.arrays()``.

@@ -59,7 +59,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
     message = refused_images(tmp_path)
     assert message[0] == "Each image must be a whole JPEG, PNG, GIF or BMP file."
     assert message[1] == f"Received: {file}: Invalid PNG data, size 60"
-    assert message[2] == "Fix: Write the image again, or take it out of the folder."
+    assert message[2] == "Fix: Write the image again, or leave it out of the data."
     shutil.rmtree(tmp_path / "dog")
     shutil.rmtree(tmp_path / "Zebra")
     (tmp_path / "cat" / "0.png").write_bytes(b"no image")

@@ -135,6 +135,52 @@ def resized_images(folder: Path) -> FileSet:
     return FileSet(arguments, tuple(found))
 
 
+def with_images(**more: Any) -> Any:
+    """A table of images as Hugging Face's datasets have them, of lists, and of lists of lists."""
+    import pyarrow as pa
+    import tensorflow as tf
+
+    pixels, labels = pictures()
+    encoded = [{"bytes": tf.io.encode_png(image).numpy(), "path": None} for image in pixels]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    tokens, boxes = lists()
+    return pa.table(
+        {
+            "image": pa.array(encoded, kind), "tokens": tokens.tolist(), "label": labels,
+            "boxes": pa.array(boxes.tolist(), pa.list_(pa.list_(pa.float32(), 2))), **more,
+        }
+    )  # fmt: skip
+
+
+def lists() -> tuple[np.ndarray, np.ndarray]:
+    """Five tokens, and three boxes of two numbers."""
+    number = np.arange(EXAMPLES)
+    boxes = np.arange(6 * EXAMPLES, dtype=np.float32).reshape(-1, 3, 2) / 4
+    return np.stack([number + place for place in range(5)], axis=1), boxes
+
+
+def parquet_images(folder: Path) -> FileSet:
+    names = ["image", "tokens", "boxes"]
+    files = write_parquet(folder, with_images())
+    (pixels, labels), (tokens, boxes) = pictures(), lists()
+    arguments = {"name": "parquet", "files": files, "features": names, "target": "label"}
+    return FileSet(arguments, ({"image": pixels, "tokens": tokens, "boxes": boxes}, labels))
+
+
+def arrow_images(folder: Path) -> FileSet:
+    """Images alone, of which Keras makes those that are expected."""
+    import pyarrow as pa
+
+    (folder / "images").mkdir()
+    x, y = resized_images(folder / "images").arrays
+    with pa.OSFile(str(folder / "data.arrow"), "wb") as file:
+        table = with_images()
+        with pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=20)
+    arguments = {"name": "arrow", "files": folder, "features": "image", "target": "label"}
+    return FileSet(arguments | {"image_size": (6, 3), "color_mode": "grayscale"}, (x, y))
+
+
 def serialized(number: int) -> bytes:
     """An example of records."""
     import tensorflow as tf
@@ -187,8 +233,10 @@ def arrayrecord(folder: Path) -> FileSet:
 SETS: dict[str, Callable[[Path], FileSet]] = {
     "parquet": parquet_numbers,
     "parquet with text": parquet_mixed,
+    "parquet with images": parquet_images,
     "csv": csv,
     "arrow": arrow,
+    "arrow, resized images": arrow_images,
     "image_folder": images,
     "image_folder, resized": resized_images,
     "tfrecord": tfrecord,

@@ -11,15 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import (
-    FileSet,
-    arrayrecord,
-    arrow,
-    csv,
-    parquet_mixed,
-    parquet_numbers,
-    resized_images,
-    tfrecord,
-)
+    FileSet, arrayrecord, arrow, arrow_images, csv, parquet_images, parquet_mixed, parquet_numbers,
+    resized_images, tfrecord,
+)  # fmt: skip
 from resumed import bits
 from slow import mostly_slow
 
@@ -30,7 +24,8 @@ from tfdistr.errors import ArgumentError, WorkerFailedError
 pytestmark = pytest.mark.timeout(280)
 
 SETS: dict[str, Callable[[Path], FileSet]] = {
-    "parquet": parquet_numbers, "parquet with text": parquet_mixed, "csv": csv, "arrow": arrow,
+    "parquet": parquet_numbers, "parquet with text": parquet_mixed, "parquet with images": parquet_images,
+    "csv": csv, "arrow": arrow, "arrow with images": arrow_images,
     "image_folder": resized_images, "tfrecord": tfrecord, "arrayrecord": arrayrecord,
 }  # fmt: skip
 
@@ -84,6 +79,18 @@ def test_two_workers_give_the_bits_of_arrays(name, tmp_path):
     cluster = tfdistr.local_cluster(2)
     from_files = train(files.described(), validation_data=files.described(), cluster=cluster)
     from_arrays = train(*files.arrays, validation_data=files.arrays, cluster=cluster)
+    assert from_files.history == from_arrays.history
+    for part, expected in zip(from_files.model.get_weights(), from_arrays.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(part, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["parquet", "arrow with images", "tfrecord"])
+def test_parameter_servers_give_the_bits_of_arrays(name, tmp_path):
+    files = SETS[name](tmp_path)
+    given = {"cluster": tfdistr.local_cluster(2, ps=1), "strategy": "parameter_server", "update": "sync"}
+    from_files = train(files.described(), validation_data=files.described(), **given)
+    from_arrays = train(*files.arrays, validation_data=files.arrays, **given)
     assert from_files.history == from_arrays.history
     for part, expected in zip(from_files.model.get_weights(), from_arrays.model.get_weights(), strict=True):
         np.testing.assert_array_equal(part, expected)

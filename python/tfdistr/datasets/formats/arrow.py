@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from tfdistr._utils.optional_imports import parquet
-from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
 from tfdistr.datasets.formats.said import damaged, said
+from tfdistr.datasets.formats.table import TableBlocks
+
+#: Number of images that are looked at before a job begins.
+_LOOKED_AT = 32
 
 
-class ArrowBlocks(Blocks):
+class ArrowBlocks(TableBlocks):
     """The rows of Arrow files (IPC, as files or as streams), in the order of the files.
 
     Args:
@@ -28,31 +31,43 @@ class ArrowBlocks(Blocks):
 
     def __init__(self, files: Sequence[str], sizes: Sequence[int], wanted: Wanted) -> None:
         self._files = open_all(files, sizes)
-        self._batches: list[tuple[int, int, Any]] = []  # file, first row in the file, record batch
-        for number, file in enumerate(self._files):
-            table = _open(file.path)
-            if not number:
-                self._columns = Columns(table.schema, file.path, wanted)
-            self._columns.check(table.schema, file.path)
+        opened = [(number, file.path, _open(file.path)) for number, file in enumerate(self._files)]
+
+        def first(name: str) -> tuple[Where, Any] | None:
+            return next(
+                ((Where(path, 0), table.column(name)) for _, path, table in opened if len(table)), None
+            )
+
+        columns = Columns(opened[0][2].schema, files[0], wanted, first)
+        self._batches: list[tuple[int, Any]] = []  # file, record batch
+        places = []
+        for number, path, table in opened:
+            columns.check(table.schema, path)
             row = 0
-            for batch in table.select(self._columns.names).to_batches():
-                self._batches.append((number, row, batch))
+            for batch in table.select(columns.names).to_batches():
+                self._batches.append((number, batch))
+                places.append(Where(path, row))
                 row += batch.num_rows
-        self.structure = self._columns.structure
-        self.ends = np.cumsum([batch.num_rows for *_, batch in self._batches], dtype=np.int64)
+        super().__init__(columns, places, [batch.num_rows for _, batch in self._batches])
 
     def check(self) -> None:
-        """Look for missing values, whose numbers the files tell."""
-        for number, row, batch in self._batches:
-            for name in self._columns.names:
-                if batch.column(name).null_count and self._columns.missing_is_error(name):
-                    self._columns.arrays(batch, Where(self._files[number].path, row))
+        """Look for missing values, whose numbers the files tell, and decode some of the images."""
+        for (_, batch), where in zip(self._batches, self.places, strict=True):
+            for name in self.columns.names:
+                if batch.column(name).null_count and self.columns.missing_is_error(name):
+                    self.columns.encoded(batch, where)
+        if self.columns.images:
+            for index in np.linspace(0, len(self) - 1, min(_LOOKED_AT, len(self)), dtype=int).tolist():
+                block = int(np.searchsorted(self.ends, index, side="right"))
+                row = self._batches[block][1].slice(index - self.first(block), 1)
+                self.columns.arrays(row, self.place(index))
 
-    def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Convert a record batch."""
-        number, row, batch = self._batches[block]
+    def tables(self, block: int) -> Iterator[tuple[Any, Where]]:
+        """Take a record batch from the mapped file."""
+        (number, batch), place = self._batches[block], self.places[block]
         self._files[number].check()
-        yield self._columns.arrays(batch, Where(self._files[number].path, row))
+        for first in range(0, batch.num_rows, self.together):
+            yield batch.slice(first, self.together), Where(place.path, place.row + first)
 
 
 def _open(path: str) -> Any:

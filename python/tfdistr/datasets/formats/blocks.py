@@ -56,6 +56,19 @@ class Blocks(ABC):
         """
         return
 
+    @property
+    def encoded(self) -> Blocks:
+        """The same examples, with images as they are in the files."""
+        return self
+
+    def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
+        """Decode the examples of ``encoded`` with these indices.
+
+        Raises:
+            ArgumentError: One of them cannot be decoded.
+        """
+        return arrays
+
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
@@ -76,6 +89,8 @@ class Blocks(ABC):
         pieces = list(self.pieces(block))
         if len(pieces) == 1:
             return pieces[0]
+        if not pieces:
+            return [np.empty((0, *leaf.shape), leaf.kind) for leaf in leaves_of(self.structure)]
         return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
 
 

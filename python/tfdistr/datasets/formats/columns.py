@@ -1,22 +1,32 @@
 """The columns of a table of Arrow as arrays of a model: treated as those of a data frame.
 
-All features that are numbers become one matrix, as those of a data frame do (``data/source.py``). Otherwise
-the features are a dictionary of columns. Text is text, a category is its text, and a list of fixed size is a
-row of numbers.
+All features that are numbers become one matrix, as those of a data frame do (``data/source.py``). A column of
+images that is the only feature is ``x`` itself. Otherwise the features are a dictionary of columns. Text is
+text, a category is its text, and lists are arrays, so all of a column must have one size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tfdistr.datasets.formats.blocks import Array, Leaf
+from tfdistr.datasets.formats.forms import (
+    Form,
+    Refuse,
+    bytes_of,
+    form_of,
+    numbers_of,
+    shape_of,
+    type_of_values,
+    uneven_lists,
+    values_of,
+)  # fmt: skip
+from tfdistr.datasets.formats.images import Images
 from tfdistr.errors import ArgumentError
-
-_TEXT = np.dtype(object)
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,16 @@ class Wanted:
         fill: What stands for a missing value: a value for all columns, or a dictionary by column; None if a
             missing value is an error.
         matrix: Whether several columns become one matrix; None for a matrix if all are numbers.
+        image_size: Height and width to which images are resized; None if those of a column have one size.
+        color_mode: The colors of images.
     """
 
     features: tuple[str, ...] | None
     target: str | tuple[str, ...] | None
     fill: Any = None
     matrix: bool | None = None
+    image_size: tuple[int, int] | None = None
+    color_mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,10 @@ class Where:
     row: int
 
 
+#: Returns the first rows of a column: their place, and an array of Arrow. None if there are no rows.
+First = Callable[[str], "tuple[Where, Any] | None"]
+
+
 class Columns:
     """The columns of the files that are read, and what becomes of them.
 
@@ -52,16 +70,19 @@ class Columns:
         schema: The schema of the first file, a ``pyarrow.Schema``.
         path: The path of this file.
         wanted: What the user asked for.
+        first: Reads the first rows of a column. Only lists and images need it.
 
     Attributes:
         names: The names of all columns that are read.
         structure: What an example is; see ``Blocks``.
+        encoded_structure: The same, with images as bytes.
+        images: What decodes the images of each column that has some.
 
     Raises:
         ArgumentError: A column is missing or twice, or holds what no model takes.
     """
 
-    def __init__(self, schema: Any, path: str, wanted: Wanted) -> None:
+    def __init__(self, schema: Any, path: str, wanted: Wanted, first: First | None = None) -> None:
         target = (wanted.target,) if isinstance(wanted.target, str) else wanted.target or ()
         if wanted.features is None:
             features = tuple(name for name in schema.names if name not in target)
@@ -69,15 +90,19 @@ class Columns:
             features = wanted.features
         self._check_names(features, target, schema, path)
         self.names = [*features, *target]
-        self._kinds = {name: kind_of(schema.field(name), path) for name in self.names}
+        self._forms = {name: form_of(schema.field(name), path) for name in self.names}
         self._path, self._fill = path, wanted.fill
+        self.images = self._images(wanted, first)
+        self._leaves = {name: self._leaf(name, first) for name in self.names}
         parts = [self._part(features, wanted.matrix, "features")]
         if isinstance(wanted.target, str):
             parts.append(_Part((wanted.target,), alone=True))
         elif target:
             parts.append(self._part(target, wanted.matrix, "target"))
         self._parts = parts
-        self.structure = tuple(self._structure(part) for part in parts)
+        self.structure = tuple(self._structure(part, self._leaves) for part in parts)
+        as_bytes = {name: Leaf(self._forms[name].kind) for name in self.images}
+        self.encoded_structure = tuple(self._structure(part, self._leaves | as_bytes) for part in parts)
         self._check_fill(schema)
 
     def check(self, schema: Any, path: str) -> None:
@@ -88,12 +113,11 @@ class Columns:
         """
         for name in self.names:
             _check_there(name, schema, path)
-            kind = kind_of(schema.field(name), path)
-            if kind != self._kinds[name]:
+            if form_of(schema.field(name), path) != self._forms[name]:
                 raise ArgumentError(
                     "A column must have the same type in all files.",
                     received=f"column {name!r} of {path}: {schema.field(name).type}, "
-                    f"where {self._path} has {_words(self._kinds[name])}",
+                    f"where {self._path} has {self._forms[name].words}",
                     fix="Write the files with one schema.",
                 )
 
@@ -101,9 +125,32 @@ class Columns:
         """Convert a table or a record batch to the arrays of the leaves.
 
         Raises:
-            ArgumentError: A value is missing.
+            ArgumentError: A value is missing, a list has another size, or an image cannot be decoded.
         """
+        return self.decoded(self.encoded(table, where), lambda row: Where(where.path, where.row + row))
+
+    def encoded(self, table: Any, where: Where) -> list[Array]:
+        """Convert a table or a record batch, but leave images as bytes."""
         return [array for part in self._parts for array in self._arrays_of(part, table, where)]
+
+    def decoded(self, arrays: list[Array], where: Callable[[int], Where]) -> list[Array]:
+        """Decode the images of rows.
+
+        Args:
+            arrays: The rows, with images as bytes.
+            where: Returns the place of each of the rows.
+        """
+        if not self.images:
+            return arrays
+        names = [name for part in self._parts for name in part.leaves]
+
+        def place_of(name: str) -> Callable[[int], str]:
+            return lambda row: self._image_place(name, where(row))
+
+        return [
+            self.images[name].all(array, place_of(name)) if name in self.images else array
+            for name, array in zip(names, arrays, strict=True)
+        ]
 
     def missing_is_error(self, name: str) -> bool:
         """Whether nothing stands for a missing value of a column."""
@@ -114,33 +161,60 @@ class Columns:
         return ArgumentError(
             "A column must have a value in each row.",
             received=f"no value of column {name!r} in row {where.row} of {where.path}",
-            fix=f"Pass fill={{{name!r}: {_example_fill(self._kinds[name])}}}, or leave such rows out.",
+            fix="Leave such rows out."
+            if self._forms[name].is_image
+            else f"Pass fill={{{name!r}: {_example_fill(self._forms[name])}}}, or leave such rows out.",
         )
 
     # --- What becomes of the columns
 
+    def _images(self, wanted: Wanted, first: First | None) -> dict[str, Images]:
+        names = [name for name in self.names if self._forms[name].is_image]
+        given = [one for one in ("image_size", "color_mode") if getattr(wanted, one) is not None]
+        if given and not names:
+            raise ArgumentError(
+                f"`{given[0]}` is for images, so a column must have some.",
+                received=", ".join(f"column {name!r} of {form.words}" for name, form in self._forms.items()),
+                fix=f"Leave `{given[0]}` out. Images are structures with the bytes of an image file.",
+            )
+        made: dict[str, Images] = {}
+        for name in names:
+            if found := first and first(name):
+                where, values = found
+                data = bytes_of(values_of(values)[:1], self._refuse(name, where))
+                place = self._image_place(name, where)
+                made[name] = Images(wanted.image_size, wanted.color_mode or "rgb", data[0], place)
+        return made
+
+    def _leaf(self, name: str, first: First | None) -> Leaf:
+        form = self._forms[name]
+        if name in self.images:
+            return self.images[name].leaf
+        if None in form.sizes and (found := first and first(name)):
+            where, values = found
+            return Leaf(form.kind, shape_of(form, values_of(values), self._refuse(name, where)))
+        return Leaf(form.kind, tuple(size or 0 for size in form.sizes))
+
     def _part(self, names: tuple[str, ...], matrix: bool | None, argument: str) -> _Part:
-        odd = [name for name in names if not _is_number(self._kinds[name])]
+        odd = [name for name in names if not self._forms[name].is_number]
         if matrix and odd:
             raise ArgumentError(
                 "`matrix` makes one array of columns, so each of them must be numbers.",
-                received=f"matrix=True, and column {odd[0]!r} of `{argument}`: {_words(self._kinds[odd[0]])}",
+                received=f"matrix=True, and column {odd[0]!r} of `{argument}`: {self._forms[odd[0]].words}",
                 fix="Leave `matrix` or the column out.",
             )
-        return _Part(names, matrix=not odd if matrix is None else matrix)
+        alone = len(names) == 1 and names[0] in self.images
+        return _Part(names, matrix=not odd if matrix is None else matrix, alone=alone)
 
-    def _structure(self, part: _Part) -> Any:
+    def _structure(self, part: _Part, leaves: Mapping[str, Leaf]) -> Any:
         if part.matrix:
             return Leaf(_batch_type(self._matrix_type(part)), (len(part.names),))
-        leaves = {name: Leaf(_batch_type(kind.kind), kind.shape) for name, kind in self._of(part).items()}
-        return next(iter(leaves.values())) if part.alone else leaves
-
-    def _of(self, part: _Part) -> dict[str, Leaf]:
-        return {name: self._kinds[name] for name in part.names}
+        made = {name: Leaf(_batch_type(leaves[name].kind), leaves[name].shape) for name in part.names}
+        return next(iter(made.values())) if part.alone else made
 
     def _matrix_type(self, part: _Part) -> np.dtype[Any]:
         # As for data frames: float64 if float32 would round.
-        return np.result_type(np.float32, *(kind.kind for kind in self._of(part).values()))
+        return np.result_type(np.float32, *(self._forms[name].kind for name in part.names))
 
     def _arrays_of(self, part: _Part, table: Any, where: Where) -> list[Array]:
         arrays = {name: self._array(table, name, where) for name in part.names}
@@ -150,28 +224,28 @@ class Columns:
             for place, array in enumerate(arrays.values()):
                 stacked[:, place] = array.astype(kind, copy=False)
             return [stacked]
-        return [arrays[name].astype(_batch_type(arrays[name].dtype), copy=False) for name in sorted(arrays)]
+        return [arrays[name].astype(_batch_type(arrays[name].dtype), copy=False) for name in part.leaves]
 
     def _array(self, table: Any, name: str, where: Where) -> Array:
-        import pyarrow as pa
-
-        column, kind = table.column(name), self._kinds[name]
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+        column, form, refuse = values_of(table.column(name)), self._forms[name], self._refuse(name, where)
         if column.null_count:
             column = self._filled(column, name, where)
-        if kind.is_text:
-            large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-            return _of_objects(column.cast(pa.large_binary() if large else pa.binary()))
-        if kind.shape:
-            values = column.flatten()
-            if values.null_count:
-                row = int(np.flatnonzero(values.is_null())[0]) // kind.shape[0]
-                raise self.missing(name, Where(where.path, where.row + row))
-            return _numbers(values).reshape(len(column), *kind.shape)
-        return _numbers(column)
+        if form.is_text or form.is_image:
+            return bytes_of(column, refuse)
+        return numbers_of(column, self._leaves[name].shape, refuse)
+
+    def _refuse(self, name: str, where: Where) -> Refuse:
+        def refuse(row: int, what: str | None) -> ArgumentError:
+            place = Where(where.path, where.row + row)
+            if what is None:
+                return self.missing(name, place)
+            return uneven_lists(f"column {name!r} in row {place.row} of {place.path}: {what}")
+
+        return refuse
+
+    @staticmethod
+    def _image_place(name: str, where: Where) -> str:
+        return f"column {name!r} in row {where.row} of {where.path}"
 
     def _filled(self, column: Any, name: str, where: Where) -> Any:
         value = self._filling(name)
@@ -189,8 +263,8 @@ class Columns:
         if not isinstance(self._fill, Mapping):
             return
         for name, value in self._fill.items():
-            if name in self._kinds:
-                self._scalar(_type_of_values(schema.field(name)), value, name)
+            if name in self._forms:
+                self._scalar(type_of_values(schema.field(name).type), value, name)
             else:
                 raise ArgumentError(
                     "`fill` must name columns that are read.",
@@ -208,7 +282,7 @@ class Columns:
             raise ArgumentError(
                 "`fill` must have a value of the type of the column.",
                 received=f"{value!r} for column {name!r}: {kind}",
-                fix=f"Pass fill={{{name!r}: {_example_fill(self._kinds[name])}}}, for example.",
+                fix=f"Pass fill={{{name!r}: {_example_fill(self._forms[name])}}}, for example.",
             ) from error
 
     # --- Names
@@ -240,41 +314,10 @@ class _Part:
     matrix: bool = False
     alone: bool = False
 
-
-def kind_of(field: Any, path: str) -> Leaf:
-    """Return the type of the values of a column, a ``pyarrow.Field``.
-
-    Raises:
-        ArgumentError: TensorFlow has no such type.
-    """
-    import pyarrow as pa
-
-    kind = _type_of_values(field)
-    shape: tuple[int, ...] = ()
-    if pa.types.is_fixed_size_list(kind):
-        kind, shape = kind.value_type, (kind.list_size,)
-    is_text = any(
-        test(kind)
-        for test in (
-            pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
-        )
-    )  # fmt: skip
-    if is_text and not shape:
-        return Leaf(_TEXT)
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return Leaf(np.dtype(kind.to_pandas_dtype()), shape)
-    raise ArgumentError(
-        "A column must hold numbers, logical values, text, categories, or lists of numbers of a fixed size.",
-        received=f"column {field.name!r} of {path}: {field.type}",
-        fix="Leave it out of `features`, or convert it where the files are written.",
-    )
-
-
-def _type_of_values(field: Any) -> Any:
-    """The type of a column, or that of its categories."""
-    import pyarrow as pa
-
-    return field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    @property
+    def leaves(self) -> list[str]:
+        """The columns of the leaves, in their order; an empty name for a matrix."""
+        return [""] if self.matrix else sorted(self.names)
 
 
 def _check_there(name: str, schema: Any, path: str) -> None:
@@ -288,10 +331,6 @@ def _check_there(name: str, schema: Any, path: str) -> None:
         )
 
 
-def _is_number(kind: Leaf) -> bool:
-    return kind.kind.kind in "biuf" and not kind.shape
-
-
 def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
     """The type of values in a batch: Keras's type for numbers with a fraction, as for arrays."""
     if kind.kind != "f":
@@ -302,20 +341,5 @@ def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
     return floatx
 
 
-def _numbers(column: Any) -> Array:
-    array: Array = column.to_numpy(zero_copy_only=False)
-    return array
-
-
-def _of_objects(column: Any) -> Array:
-    array: Array = column.to_numpy(zero_copy_only=False)
-    return array.astype(object, copy=False)
-
-
-def _words(kind: Leaf) -> str:
-    values = "text" if kind.is_text else kind.kind.name
-    return f"lists of {kind.shape[0]} {values}" if kind.shape else values
-
-
-def _example_fill(kind: Leaf) -> str:
-    return "''" if kind.is_text else "0"
+def _example_fill(form: Form) -> str:
+    return "''" if form.is_text else "0"

@@ -18,7 +18,8 @@ from tfdistr.datasets import Dataset
 from tfdistr.datasets.formats.blocks import Blocks, leaves_of
 from tfdistr.datasets.formats.csv import scan
 from tfdistr.datasets.formats.examples import example_options
-from tfdistr.datasets.formats.image_folder import find_folder, image_options
+from tfdistr.datasets.formats.image_folder import find_folder
+from tfdistr.datasets.formats.images import image_options
 from tfdistr.datasets.formats.paths import find_files, sizes_of
 from tfdistr.errors import ArgumentError
 
@@ -199,6 +200,15 @@ def table_options(
     }
 
 
+def _image_table_options(image_size: Any = None, color_mode: Any = None, **arguments: Any) -> dict[str, Any]:
+    given = {"image_size": image_size, "color_mode": color_mode}
+    checked = image_options(**given)
+    return {
+        **table_options(**arguments),
+        **{name: checked[name] for name, value in given.items() if value is not None},
+    }
+
+
 def _names(argument: str, names: Any) -> tuple[str, ...]:
     listed = [names] if isinstance(names, str) else names
     if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one for one in listed):
@@ -255,9 +265,9 @@ _HERE = "tfdistr.datasets.formats"
 
 #: The formats by name.
 FORMATS = {
-    "parquet": Format((f"{_HERE}.parquet", "open_parquet"), table_options, (".parquet", ".pq")),
+    "parquet": Format((f"{_HERE}.parquet", "open_parquet"), _image_table_options, (".parquet", ".pq")),
     "csv": Format((f"{_HERE}.csv", "open_csv"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
-    "arrow": Format((f"{_HERE}.arrow", "open_arrow"), table_options, (".arrow", ".feather")),
+    "arrow": Format((f"{_HERE}.arrow", "open_arrow"), _image_table_options, (".arrow", ".feather")),
     "image_folder": Format((f"{_HERE}.image_folder", "open_images"), image_options, find=find_folder),
     "tfrecord": Format((f"{_HERE}.tfrecord", "open_tfrecord"), example_options, (".tfrecord", ".tfrecords")),
     "arrayrecord": Format(

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tfdistr._utils.optional_imports import parquet
-from tfdistr.datasets.formats.blocks import Array, Blocks
 from tfdistr.datasets.formats.columns import Columns, Wanted, Where
 from tfdistr.datasets.formats.paths import open_all
 from tfdistr.datasets.formats.said import damaged, said
+from tfdistr.datasets.formats.table import TableBlocks
 from tfdistr.errors import ArgumentError
 
-#: Rows that are decoded at once.
-_ROWS = 65_536
 
-
-class ParquetBlocks(Blocks):
+class ParquetBlocks(TableBlocks):
     """The rows of Parquet files, in the order of the files.
 
     Args:
@@ -34,52 +29,70 @@ class ParquetBlocks(Blocks):
     def __init__(self, files: Sequence[str], sizes: Sequence[int], wanted: Wanted) -> None:
         self._files = open_all(files, sizes)
         self._metadata: list[Any] = []
+        self._groups: list[tuple[int, int]] = []  # file, row group
+        places: list[Where] = []
         rows: list[int] = []
-        self._places: list[tuple[int, int, int]] = []  # file, row group, first row in the file
         for number, file in enumerate(self._files):
-            opened = _open(file.path)
-            metadata, schema = opened.metadata, opened.schema_arrow
-            opened.close()
+            metadata, schema = _described(file.path)
             if not number:
-                self._columns = Columns(schema, file.path, wanted)
-            self._columns.check(schema, file.path)
+                columns = Columns(schema, file.path, wanted, self._first)
+            columns.check(schema, file.path)
             self._metadata.append(metadata)
             first = 0
             for group in range(metadata.num_row_groups):
                 count = metadata.row_group(group).num_rows
-                self._places.append((number, group, first))
+                self._groups.append((number, group))
+                places.append(Where(file.path, first))
                 rows.append(count)
                 first += count
-        self.structure = self._columns.structure
-        self.ends = np.cumsum(rows, dtype=np.int64)
+        super().__init__(columns, places, rows)
 
     def check(self) -> None:
         """Look for missing values that the statistics of a row group tell of."""
-        for block, (number, group, _) in enumerate(self._places):
+        for block, (number, group) in enumerate(self._groups):
             chunks = self._metadata[number].row_group(group)
             for place in range(chunks.num_columns):
                 chunk = chunks.column(place)
                 name = chunk.path_in_schema
-                known = chunk.statistics if name in self._columns.names else None
-                if known and known.null_count and self._columns.missing_is_error(name):
-                    for _ in self.pieces(block):  # the value is found where it is read
-                        pass
+                known = chunk.statistics if name in self.columns.names else None
+                if known and known.null_count and self.columns.missing_is_error(name):
+                    for table, where in self.tables(block):  # the value is found where it is read
+                        self.columns.encoded(table, where)
 
-    def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Decode a row group."""
-        pyarrow, _ = _import()
-        number, group, first = self._places[block]
-        file = self._files[number]
+    def tables(self, block: int) -> Iterator[tuple[Any, Where]]:
+        """Read a row group."""
+        number, group = self._groups[block]
+        file, row = self._files[number], self.places[block].row
         file.check()
-        row = first
-        try:
-            opened = _open(file.path, self._metadata[number])
-            with opened:
-                for batch in opened.iter_batches(_ROWS, [group], self._columns.names):
-                    yield self._columns.arrays(batch, Where(file.path, row))
-                    row += batch.num_rows
-        except (pyarrow.ArrowException, OSError) as error:
-            raise _damaged(f"{file.path}, from row {row} on", error) from error
+        for batch in _read(file.path, self._metadata[number], group, self.columns.names, row, self.together):
+            yield batch, Where(file.path, row)
+            row += batch.num_rows
+
+    def _first(self, name: str) -> tuple[Where, Any] | None:
+        for file in self._files:
+            metadata, _ = _described(file.path)
+            for group in range(metadata.num_row_groups):
+                for batch in _read(file.path, metadata, group, [name], 0, 1):
+                    return Where(file.path, 0), batch.column(name)
+        return None
+
+
+def _described(path: str) -> tuple[Any, Any]:
+    with _open(path) as opened:
+        return opened.metadata, opened.schema_arrow
+
+
+def _read(
+    path: str, metadata: Any, group: int, names: Sequence[str], row: int, together: int
+) -> Iterator[Any]:
+    pyarrow, _ = _import()
+    try:
+        with _open(path, metadata) as opened:
+            for batch in opened.iter_batches(together, [group], names):
+                yield batch
+                row += batch.num_rows
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _damaged(f"{path}, from row {row} on", error) from error
 
 
 def _import() -> tuple[Any, Any]:
