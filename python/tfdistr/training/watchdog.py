@@ -27,8 +27,9 @@ from tfdistr.cluster.peer_failure import report
 from tfdistr.errors import StepTimeoutError
 from tfdistr.strategies.worker_strategy import OneProcess, Peer
 
-#: Seconds in which the main thread must raise the error after it was interrupted.
-REACTION = 3.0
+#: Seconds in which the main thread must raise the error after it was interrupted. On a busy machine, R has
+#: taken more than three.
+REACTION = 10.0
 _TO_SEE = 0.2  # seconds in which Python sees a signal
 #: Seconds after which faulthandler acts if the thread cannot run.
 LAST_RESORT = 20.0

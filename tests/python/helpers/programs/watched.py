@@ -9,7 +9,7 @@ from tfdistr._utils import session
 from tfdistr.errors import StepTimeoutError
 from tfdistr.training import watchdog
 
-watchdog.LAST_RESORT = 2.0
+watchdog.REACTION, watchdog.LAST_RESORT = 3.0, 2.0
 WHERE, TIMEOUT = sys.argv[1], float(sys.argv[2])
 if WHERE == "session":
     session.lives_on(True)
