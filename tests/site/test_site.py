@@ -96,7 +96,8 @@ def test_each_page_loads_without_errors_and_fits_a_phone(browser: Browser):
         wrong += [
             f"{path}: {said['message']}" for said in browser.get_log("browser") if said["level"] == "SEVERE"
         ]
-        if not browser.find_elements(By.CSS_SELECTOR, "article h1"):
+        # The report of `make proof` is a page of its own, without the site around it.
+        if not browser.find_elements(By.CSS_SELECTOR, "article h1, body > h1"):
             wrong.append(f"{path} has no heading")
     assert not wrong, "\n".join(wrong)
 
