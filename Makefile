@@ -77,7 +77,7 @@ test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an envir
 	@tools/setup-beside.sh trackers
 	@tools/test-trackers.sh $(T)
 
-test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), in a chroot that its own set-up fills; needs root
+test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), without slow tests, in a chroot that its own set-up fills; needs root
 	@tools/test-debian13.sh
 
 versions: setup ## old and new TensorFlow, Keras and Python, each pair in an environment of 2 GB; T=part of its name, RECORD=1

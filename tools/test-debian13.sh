@@ -43,4 +43,5 @@ exec unshare --mount --pid --fork --kill-child sh -euc '
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/tmp"
   [ ! -d "$packages" ] || mount --bind -o ro "$packages" "$root/r-packages"
-  exec env -u TMPDIR -u RETICULATE_PYTHON KERAS3_PACKAGES=/r-packages chroot "$root" make -C /tfdistr test-r'
+  # The slow tests are not about R's version.
+  exec env -u TMPDIR -u RETICULATE_PYTHON -u SLOW KERAS3_PACKAGES=/r-packages chroot "$root" make -C /tfdistr test-r'

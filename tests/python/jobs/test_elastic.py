@@ -86,13 +86,14 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path, commun
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # two minutes on two idle cores: a dozen workers start, one after the other
-def test_kills_and_other_numbers_of_workers_change_no_bit():
+@pytest.mark.timeout(600)  # a minute on two idle cores
+def test_a_kill_and_another_number_of_workers_change_no_bit():
     said: list[str] = []
     chaos = runpy.run_path(str(ROOT / "tests" / "chaos" / "chaos.py"))
-    found = chaos["run_elastic"](2, most=4, communication="auto", seed=3, say=said.append)
+    found = chaos["run_elastic"](1, most=3, communication="auto", seed=3, say=said.append)
     assert found is None, said
-    assert len([line for line in said if "killed" in line]) == 2
+    assert len([line for line in said if "killed" in line]) == 1
+    assert len(set(line for line in said if line.startswith("with "))) == 2, said
 
 
 def test_a_number_that_may_change_needs_virtual_workers():
