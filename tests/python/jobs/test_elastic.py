@@ -93,7 +93,7 @@ def test_a_kill_and_another_number_of_workers_change_no_bit():
     found = chaos["run_elastic"](1, most=3, communication="auto", seed=3, say=said.append)
     assert found is None, said
     assert len([line for line in said if "killed" in line]) == 1
-    assert len(set(line for line in said if line.startswith("with "))) == 2, said
+    assert len({line for line in said if line.startswith("with ")}) == 2, said
 
 
 def test_a_number_that_may_change_needs_virtual_workers():

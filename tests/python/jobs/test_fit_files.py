@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import (
-    FileSet, arrayrecord, arrow, arrow_images, csv, parquet_images, parquet_mixed, parquet_numbers,
-    resized_images, tfrecord,
+    FileSet,
+    arrayrecord,
+    arrow,
+    arrow_images,
+    csv,
+    parquet_images,
+    parquet_mixed,
+    parquet_numbers,
+    resized_images,
+    tfrecord,
 )  # fmt: skip
 from resumed import bits
 from slow import mostly_slow
