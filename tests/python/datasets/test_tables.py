@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -470,6 +471,17 @@ def test_arguments_of_images_need_images(tmp_path):
     ]
     with pytest.raises(ArgumentError, match=r"Images must be in files(.|\n)*column 'image' of `x`: images"):
         make_source(with_images())
+
+
+def test_resized_images_have_one_type_with_another_floatx(tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.config, "floatx", lambda: "float64")
+    write_parquet(tmp_path, with_images())
+    described = tfdistr.load_dataset(
+        "parquet", files=tmp_path, features=["image", "boxes"], image_size=(2, 2)
+    )
+    x, batch = described.arrays(), next(iter(described.dataset()))
+    assert {name: part.dtype.name for name, part in x.items()} == {"image": "float32", "boxes": "float64"}
+    assert {name: part.dtype.name for name, part in batch.items()} == {"image": "float32", "boxes": "float64"}
 
 
 def test_files_of_images_without_rows(tmp_path):

@@ -35,7 +35,7 @@ class ArrowBlocks(TableBlocks):
 
         def first(name: str) -> tuple[Where, Any] | None:
             return next(
-                ((Where(path, 0), table.column(name)) for _, path, table in opened if len(table)), None
+                ((Where(path, 0), table.column(name)[:1]) for _, path, table in opened if len(table)), None
             )
 
         columns = Columns(opened[0][2].schema, files[0], wanted, first)

@@ -24,7 +24,7 @@ from tfdistr.datasets.formats.forms import (
     type_of_values,
     uneven_lists,
     values_of,
-)  # fmt: skip
+)
 from tfdistr.datasets.formats.images import Images
 from tfdistr.errors import ArgumentError
 
@@ -209,7 +209,12 @@ class Columns:
     def _structure(self, part: _Part, leaves: Mapping[str, Leaf]) -> Any:
         if part.matrix:
             return Leaf(_batch_type(self._matrix_type(part)), (len(part.names),))
-        made = {name: Leaf(_batch_type(leaves[name].kind), leaves[name].shape) for name in part.names}
+        made = {
+            name: leaves[name]
+            if name in self.images
+            else Leaf(_batch_type(leaves[name].kind), leaves[name].shape)
+            for name in part.names
+        }
         return next(iter(made.values())) if part.alone else made
 
     def _matrix_type(self, part: _Part) -> np.dtype[Any]:
