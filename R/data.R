@@ -20,8 +20,9 @@
 #'   "image_folder": a folder that has a folder of images for each class.
 #' @param features Of tables, a character vector: names of the columns of `x`; by default all but `target`. If
 #'   all are numbers, `x` is a matrix, as for a data frame. One column of images is `x` itself. Otherwise `x`
-#'   is a named list of columns. Of records, a named list that has for each feature of a `tf.train.Example` a list with `shape`, `dtype`
-#'   ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or a `tf$io$FixedLenFeature`.
+#'   is a named list of columns. Of records, a named list that has for each feature of a `tf.train.Example` a
+#'   list with `shape`, `dtype` ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or
+#'   a `tf$io$FixedLenFeature`.
 #' @param target Character vector: name of the column or feature of `y`, or several names (a list of one name
 #'   stands for several columns, of which there is one); `NULL` for examples without `y`.
 #' @param fill Of tables: the value in the place of missing values, or a named list with a value for each
@@ -30,8 +31,8 @@
 #'   all are numbers.
 #' @param delimiter Of "csv", a string: the character between two values; by default ",".
 #' @param image_size Of images, two whole numbers: height and width to which they are resized, as Keras's
-#'   `image_dataset_from_directory()` does, to numbers from 0 to 255. By default images must have one size, and
-#'   have whole numbers. Images are the files of "image_folder", and columns of "parquet" and "arrow" as
+#'   `image_dataset_from_directory()` does, to numbers from 0 to 255. By default images must have one size,
+#'   and have whole numbers. Images are the files of "image_folder", and columns of "parquet" and "arrow" as
 #'   Hugging Face's datasets have them.
 #' @param color_mode Of images, a string: "rgb" (the default), "grayscale" or "rgba".
 #' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`,
