@@ -26,7 +26,7 @@ from tfdistr.errors import ArgumentError, TfdistrWarning
 BATCH = 16
 
 
-@pytest.fixture(params=SETS)
+@pytest.fixture(params=mostly_slow(SETS, quick=[name for name in SETS if name != "arrow, resized images"]))
 def files(request, tmp_path) -> FileSet:
     return SETS[request.param](tmp_path)
 

@@ -99,7 +99,7 @@ def passes_of(found: list[list[int]], batches_of_pass: int = 4) -> list[list[int
     ]
 
 
-@pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK))
+@pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK[:1]))
 def test_workers_and_steps(name):
     # With steps, so that one worker goes on after an epoch whose length it does not know.
     one = batches(name, 12, steps=4)
