@@ -135,7 +135,7 @@ def resized_images(folder: Path) -> FileSet:
     return FileSet(arguments, tuple(found))
 
 
-def with_images(**more: Any) -> Any:
+def with_images() -> Any:
     """A table of images as Hugging Face's datasets have them, of lists, and of lists of lists."""
     import pyarrow as pa
     import tensorflow as tf
@@ -147,7 +147,7 @@ def with_images(**more: Any) -> Any:
     return pa.table(
         {
             "image": pa.array(encoded, kind), "tokens": tokens.tolist(), "label": labels,
-            "boxes": pa.array(boxes.tolist(), pa.list_(pa.list_(pa.float32(), 2))), **more,
+            "boxes": pa.array(boxes.tolist(), pa.list_(pa.list_(pa.float32(), 2))),
         }
     )  # fmt: skip
 

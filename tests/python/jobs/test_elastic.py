@@ -86,7 +86,7 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path, commun
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a minute on two idle cores
+@pytest.mark.timeout(600)  # 36 s on two idle cores
 def test_a_kill_and_another_number_of_workers_change_no_bit():
     said: list[str] = []
     chaos = runpy.run_path(str(ROOT / "tests" / "chaos" / "chaos.py"))

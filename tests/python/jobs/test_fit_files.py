@@ -21,7 +21,7 @@ from file_sets import (
     parquet_numbers,
     resized_images,
     tfrecord,
-)  # fmt: skip
+)
 from resumed import bits
 from slow import mostly_slow
 

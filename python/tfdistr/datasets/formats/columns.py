@@ -15,7 +15,6 @@ import numpy as np
 
 from tfdistr.datasets.formats.blocks import Array, Leaf
 from tfdistr.datasets.formats.forms import (
-    Form,
     Refuse,
     bytes_of,
     form_of,
@@ -163,7 +162,7 @@ class Columns:
             received=f"no value of column {name!r} in row {where.row} of {where.path}",
             fix="Leave such rows out."
             if self._forms[name].is_image
-            else f"Pass fill={{{name!r}: {_example_fill(self._forms[name])}}}, or leave such rows out.",
+            else f"Pass {self._example_fill(name)}, or leave such rows out.",
         )
 
     # --- What becomes of the columns
@@ -192,7 +191,9 @@ class Columns:
             return self.images[name].leaf
         if None in form.sizes and (found := first and first(name)):
             where, values = found
-            return Leaf(form.kind, shape_of(form, values_of(values), self._refuse(name, where)))
+            return Leaf(
+                form.kind, shape_of(form, self._filled(values_of(values), name), self._refuse(name, where))
+            )
         return Leaf(form.kind, tuple(size or 0 for size in form.sizes))
 
     def _part(self, names: tuple[str, ...], matrix: bool | None, argument: str) -> _Part:
@@ -232,9 +233,8 @@ class Columns:
         return [arrays[name].astype(_batch_type(arrays[name].dtype), copy=False) for name in part.leaves]
 
     def _array(self, table: Any, name: str, where: Where) -> Array:
-        column, form, refuse = values_of(table.column(name)), self._forms[name], self._refuse(name, where)
-        if column.null_count:
-            column = self._filled(column, name, where)
+        form, refuse = self._forms[name], self._refuse(name, where)
+        column = self._filled(values_of(table.column(name)), name)
         if form.is_text or form.is_image:
             return bytes_of(column, refuse)
         return numbers_of(column, self._leaves[name].shape, refuse)
@@ -252,14 +252,13 @@ class Columns:
     def _image_place(name: str, where: Where) -> str:
         return f"column {name!r} in row {where.row} of {where.path}"
 
-    def _filled(self, column: Any, name: str, where: Where) -> Any:
-        value = self._filling(name)
-        if value is None:
-            row = int(np.flatnonzero(column.is_null())[0])
-            raise self.missing(name, Where(where.path, where.row + row))
-        return column.fill_null(self._scalar(column.type, value, name))
-
     # --- What stands for missing values
+
+    def _filled(self, column: Any, name: str) -> Any:
+        value = self._filling(name)
+        if value is None or not column.null_count:
+            return column
+        return column.fill_null(self._scalar(column.type, value, name))
 
     def _filling(self, name: str) -> Any:
         return self._fill.get(name) if isinstance(self._fill, Mapping) else self._fill
@@ -287,8 +286,16 @@ class Columns:
             raise ArgumentError(
                 "`fill` must have a value of the type of the column.",
                 received=f"{value!r} for column {name!r}: {kind}",
-                fix=f"Pass fill={{{name!r}: {_example_fill(self._forms[name])}}}, for example.",
+                fix="Leave it out: nothing stands for an image."
+                if self._forms[name].is_image
+                else f"Pass {self._example_fill(name)}, for example.",
             ) from error
+
+    def _example_fill(self, name: str) -> str:
+        value = "''" if self._forms[name].is_text else "0"
+        for _ in self._forms[name].sizes:
+            value = f"[{value}, ...]"
+        return f"fill={{{name!r}: {value}}}"
 
     # --- Names
 
@@ -344,7 +351,3 @@ def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
 
     floatx: np.dtype[Any] = np.dtype(keras.config.floatx())
     return floatx
-
-
-def _example_fill(form: Form) -> str:
-    return "''" if form.is_text else "0"

@@ -28,21 +28,19 @@ class ParquetBlocks(TableBlocks):
 
     def __init__(self, files: Sequence[str], sizes: Sequence[int], wanted: Wanted) -> None:
         self._files = open_all(files, sizes)
-        self._metadata: list[Any] = []
+        described = [_described(path) for path in files]
+        self._metadata = [metadata for metadata, _ in described]
         self._groups: list[tuple[int, int]] = []  # file, row group
         places: list[Where] = []
         rows: list[int] = []
-        for number, file in enumerate(self._files):
-            metadata, schema = _described(file.path)
-            if not number:
-                columns = Columns(schema, file.path, wanted, self._first)
-            columns.check(schema, file.path)
-            self._metadata.append(metadata)
+        columns = Columns(described[0][1], files[0], wanted, self._first)
+        for number, (metadata, schema) in enumerate(described):
+            columns.check(schema, files[number])
             first = 0
             for group in range(metadata.num_row_groups):
                 count = metadata.row_group(group).num_rows
                 self._groups.append((number, group))
-                places.append(Where(file.path, first))
+                places.append(Where(files[number], first))
                 rows.append(count)
                 first += count
         super().__init__(columns, places, rows)
@@ -69,8 +67,7 @@ class ParquetBlocks(TableBlocks):
             row += batch.num_rows
 
     def _first(self, name: str) -> tuple[Where, Any] | None:
-        for file in self._files:
-            metadata, _ = _described(file.path)
+        for file, metadata in zip(self._files, self._metadata, strict=True):
             for group in range(metadata.num_row_groups):
                 for batch in _read(file.path, metadata, group, [name], 0, 1):
                     return Where(file.path, 0), batch.column(name)

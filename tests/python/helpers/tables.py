@@ -1,0 +1,24 @@
+"""Parquet files of a few columns, and the errors of data sets in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+
+
+def write(path: Path, **of_columns: Any) -> str:
+    pq.write_table(pa.table(of_columns), path, row_group_size=2)
+    return str(path)
+
+
+def refused(**arguments: Any) -> list[str]:
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.load_dataset(**{"name": "parquet"} | arguments)
+    return str(caught.value).splitlines()
