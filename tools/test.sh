@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with commas
 # between them run side by side, those with "+" between them one after the other beside these; what all but the
-# first of them print comes after it.
+# first of them print comes after it. What a target that failed printed last is printed again at the end.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -26,12 +26,17 @@ for group; do
   for lane in $others; do
     for target in $(echo "$lane" | tr + ' '); do run "$target" >"$TMPDIR/$target.out" 2>&1; done &
   done
-  run "$first"
+  run "$first" 2>&1 | tee "$TMPDIR/$first.out"
   wait
   for target in $(echo "$others" | tr + ' '); do
     printf '\n==> %s\n' "$target"
     cat "$TMPDIR/$target.out"
   done
+done
+
+for target in $(sed -n 's/^FAILED *\([^ ]*\).*/\1/p' "$results"); do
+  printf '\n==> the end of make %s, which failed\n' "$target"
+  tail -n 80 "$TMPDIR/$target.out"
 done
 
 printf '\n'
