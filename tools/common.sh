@@ -19,8 +19,14 @@ apt_missing() {
   done
 }
 
+# apt-get, one at a time: parts of the tests are set up side by side, and apt does not wait for the lock of its lists.
+apt_get() {
+  as_root env DEBIAN_FRONTEND=noninteractive flock /var/lib/apt/lists apt-get -q -o Acquire::Retries=3 \
+    -o DPkg::Lock::Timeout=300 "$@"
+}
+
 apt_update() {
-  [ -n "${apt_updated:-}" ] || as_root apt-get update -q -o Acquire::Retries=3
+  [ -n "${apt_updated:-}" ] || apt_get update
   apt_updated=1
 }
 
@@ -33,8 +39,7 @@ Install them, or what is called like them on your system, then run make setup ag
   say "apt-get install $missing"
   apt_update
   # shellcheck disable=SC2086 # one word per package
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -q -y --no-install-recommends -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 $missing
+  apt_get install -y --no-install-recommends -o Dpkg::Use-Pty=0 $missing
 }
 
 # The first R library that this user may write to; the user's own library is made if need be.
