@@ -42,7 +42,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check,test-cross+lint test-alone equality,test-debian13+test-ray+test-trackers+test-site test-engines,faults+chaos
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check,test-cross+lint test-alone equality,faults+chaos+test-trackers+test-site test-engines,test-debian13+test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \

@@ -65,7 +65,8 @@ JOBS = {
     [
         ("random layers", "ring", [ALIKE[0], MIXED[0]]), ("random layers", "mpi", [ALIKE[1], MIXED[1]]),
         ("own loss", "mpi", [ALIKE[0], MIXED[0]]), ("a function", "ring", [ALIKE[0], MIXED[1]]),
-        ("its share of a function", "mpi", [ALIKE[0], MIXED[1]]), ("virtual workers", "mpi", [ALIKE[1], MIXED[0]]),
+        ("its share of a function", "mpi", [ALIKE[0], MIXED[1]]),
+        ("virtual workers", "mpi", [ALIKE[1], MIXED[0]]),
     ],
 )  # fmt: skip
 def test_the_language_of_a_worker_changes_no_bit(

@@ -26,6 +26,9 @@ _AT_ONCE = 1 << 20
 _LARGE = 1 << 18
 # Tests of a running collective between two looks for the message of a failed rank.
 _TESTS = 256
+# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for a
+# part of the time that it has waited, at most for _NAP seconds. Only tests let MPI send messages.
+_SPIN, _PART, _NAP = 0.01, 1 / 32, 0.0002
 # Seconds between two checks for halted ranks.
 _LOOK = 1.0
 # MPI has no sums of these types.
@@ -255,10 +258,14 @@ class MpiCollectives(Collectives):
             self._waiting = False
 
     def _wait(self, done: Callable[[], bool], end: float, timeout: float) -> None:
-        tests = 0
+        tests, began = 0, time.monotonic()
         while not done():
             tests += 1
-            os.sched_yield()  # ranks may share a core
+            waited = time.monotonic() - began
+            if waited < _SPIN:
+                os.sched_yield()  # ranks may share a core
+            else:
+                time.sleep(min(waited * _PART, _NAP))
             if tests % _TESTS == 0:
                 if self._failures.Iprobe():
                     raise tf.errors.AbortedError(None, None, self._failures.recv())

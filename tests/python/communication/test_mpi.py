@@ -64,6 +64,12 @@ def test_a_barrier_ends_when_not_all_come(ranks):
     assert "barrier" not in other
 
 
+def test_a_rank_that_waits_leaves_its_core_to_others():
+    (ended,) = run_cluster("patient.py", 2, ["4"], timeout=180, mpi=True)
+    assert ended.status == 0, ended.output
+    assert float(ended.output.split("spent ")[1].split()[0]) < 2  # of four seconds
+
+
 def test_a_rank_that_fails_is_named_and_ends_the_job(ranks):
     ended = ranks[1]
     assert ended.status != 0
