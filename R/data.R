@@ -122,6 +122,8 @@ python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE
     value
   } else if (inherits(value, "tfdistr_dataset")) {
     attr(value, "python")
+  } else if (inherits(value, arrow_classes)) {
+    python_arrow(value, name, call)
   } else if (is.data.frame(value)) {
     columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets)
     core()$Columns(named_parts(columns, value, name, call))
@@ -131,6 +133,22 @@ python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE
   } else {
     python_array(value, name, call, targets)
   }
+}
+
+# Classes of the packages arrow and nanoarrow.
+arrow_classes <- c(
+  "ArrowTabular", "RecordBatchReader", "ChunkedArray", "Array", "nanoarrow_array", "nanoarrow_array_stream"
+)
+
+# A table or a column of Arrow, as pyarrow has it. Arrow's C interface copies nothing.
+python_arrow <- function(value, name, call) {
+  with_conditions(core()$check_pyarrow(name, class(value)[[1L]]), call = call)
+  if (inherits(value, "RecordBatchReader")) value <- value$read_table()
+  if (inherits(value, "ArrowObject")) {
+    return(reticulate::r_to_py(value)) # by the methods of arrow
+  }
+  stream <- nanoarrow::as_nanoarrow_array_stream(value)
+  with_conditions(core()$from_address(nanoarrow::nanoarrow_pointer_addr_chr(stream), name), call = call)
 }
 
 python_targets <- function(value, name, call = rlang::caller_env()) {

@@ -29,10 +29,11 @@
 #'   and the state of the optimizer, as after `fit()`. A model with R functions cannot be sent to workers.
 #'   Then pass a function. Or a result of `distributed_fit()`: the training goes on with a copy of its model.
 #'   Or a function of a Python file, as [python_function()] gives it.
-#' @param x Inputs: an array, a (named) list of arrays, a data frame, a result of [load_dataset()], a
-#'   `tf.data.Dataset` (of examples, or in batches of the global size), a `PyDataset`, a Python generator, or
-#'   a function. A function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and
-#'   `NULL` at the end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a
+#' @param x Inputs: an array, a (named) list of arrays, a data frame, a table of the packages arrow or
+#'   nanoarrow (pyarrow reads it, without a copy), a result of [load_dataset()], a `tf.data.Dataset` (of
+#'   examples, or in batches of the global size), a `PyDataset`, a Python generator, or a function. A
+#'   function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and `NULL` at the
+#'   end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a
 #'   `tf.data.Dataset` of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has
 #'   `$num_workers`, `$index` (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`,
 #'   which takes this worker's share before an expensive `$map()`. Examples that can be looked up by index

@@ -58,6 +58,8 @@ NAMES = {
     "ValueOfR": "_utils.r_values",
     "check_names": "data.source",
     "for_r": "_utils.r_values",
+    "check_pyarrow": "data.r_arrays",
+    "from_address": "data.arrow_tables",
     "refuse_class": "data.r_arrays",
     "refuse_encoding": "data.r_arrays",
     "refuse_missing": "data.r_arrays",

@@ -119,6 +119,49 @@ test_that("data frames become a matrix, or columns by name", {
   expect_identical(lapply(columns, as.vector), list(a = c(1, 2), b = c("x", "y"), c = c("u", "v")))
 })
 
+test_that("tables and columns of nanoarrow are read by Arrow's C interface", {
+  skip_if_not_installed("nanoarrow")
+  frame <- data.frame(a = 1:2, b = c(0.5, 1))
+  table <- nanoarrow::as_nanoarrow_array(frame)
+  expect_identical(in_python(table), in_python(frame))
+  expect_identical(as.data.frame(table), frame) # it can be read again, unlike a stream
+  expect_identical(in_python(nanoarrow::as_nanoarrow_array(c(0.5, 1))), list("float64", 2L, c(0.5, 1)))
+  text <- nanoarrow::as_nanoarrow_array_stream(data.frame(a = c("x", "\u00e9"), b = factor(c("u", "v"))))
+  columns <- reticulate::py_to_r(python_data(text, "x")$to_pydict())
+  expect_identical(columns, list(a = c("x", "\u00e9"), b = c("u", "v")))
+  refused <- function(value, message) {
+    expect_error(python_data(value, "x"), message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  refused(text, "Received: a stream: Cannot import released Arrow Stream")
+})
+
+test_that("a fit takes tables of nanoarrow, and its predictions take columns by their names", {
+  skip_if_not_installed("nanoarrow")
+  digits <- some_digits()
+  frame <- as.data.frame(matrix(digits$x, nrow(digits$x))[, 20:23])
+  stream <- function(data) nanoarrow::as_nanoarrow_array_stream(data)
+  fitted <- function(x, y) distributed_fit(small_model, x, y, seed = 1, verbose = 0)
+  expected <- fitted(frame, digits$y)
+  fit <- fitted(stream(frame), nanoarrow::as_nanoarrow_array(digits$y))
+  expect_identical(fit$history, expected$history)
+  expect_identical(predict(fit, stream(rev(frame))), predict(expected, frame))
+})
+
+test_that("tables, columns and readers of arrow are read by Arrow's C interface", {
+  skip_if_not_installed("arrow")
+  frame <- data.frame(a = 1:2, b = c(0.5, 1))
+  table <- arrow::as_arrow_table(frame)
+  for (value in list(table, arrow::as_record_batch(frame), arrow::as_record_batch_reader(table))) {
+    expect_identical(in_python(value), in_python(frame))
+  }
+  expect_identical(in_python(table$b), list("float64", 2L, c(0.5, 1)))
+  expect_error(
+    python_data(arrow::InMemoryDataset$create(table), "x"),
+    "Convert it with arrow::as_arrow_table(), or pass load_dataset(\"parquet\", files = dataset$files).",
+    fixed = TRUE, class = "tfdistr_error_argument"
+  )
+})
+
 test_that("lists become tuples or dictionaries, data sets and Python objects stay what they are", {
   expect_identical(
     reticulate::py_str(python_data(list(1L, 2:3), "x")),

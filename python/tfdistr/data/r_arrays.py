@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tfdistr._utils.optional_imports import parquet
 from tfdistr.errors import ArgumentError
 
 #: The fix for objects of a class.
@@ -18,7 +19,22 @@ _CONVERSIONS = {
     "POSIXt": "as.numeric(as.POSIXct()), which gives seconds since 1970",
     "difftime": 'as.numeric(units = "secs")',
     "AsIs": "unclass()",
+    "Dataset": 'arrow::as_arrow_table(), or pass load_dataset("parquet", files = dataset$files)',
+    "arrow_dplyr_query": "dplyr::compute()",
 }
+
+
+def check_pyarrow(name: str, of: str) -> None:
+    """Check that objects of Arrow can be read.
+
+    Args:
+        name: The name of the part for the user.
+        of: The class of the object.
+
+    Raises:
+        ArgumentError: pyarrow is not installed.
+    """
+    parquet(f"`{name}` of class {of}")
 
 
 def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:

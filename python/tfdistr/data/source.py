@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr._utils.describe import describe
-from tfdistr.data.arrow_tables import column_of, is_table, refuse_dataset
+from tfdistr.data.arrow_tables import array_of, from_arrow, is_column, is_table, refuse_dataset
 from tfdistr.data.batch_objects import GivenBatches, GivenDataset, is_py_dataset
 from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
@@ -99,8 +99,9 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
     """Check the data of the user and bring it into one of three forms.
 
     Args:
-        x: Arrays (nested in tuples, lists or dictionaries), a data frame, a table of Arrow, the result of
-            ``load_dataset()``, a ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function.
+        x: Arrays (nested in tuples, lists or dictionaries), a data frame, a table of Arrow (of pyarrow, or an
+            object that has it by Arrow's C interface), the result of ``load_dataset()``, a
+            ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function.
         y: Arrays of targets; None unless ``x`` is arrays.
         sample_weight: One weight for each example; None unless ``x`` is arrays.
         name: The name of ``x`` for the user.
@@ -109,7 +110,7 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
         ArgumentError: ``x`` has another form, arrays differ in length or hold no example, or there are
             separate targets or weights for data that includes them.
     """
-    x = _object(x, name)
+    x = _object(_read(x, name), name)
     if isinstance(x, Dataset) or callable(x):
         for label, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
@@ -146,8 +147,8 @@ def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
         return value.columns
     if is_table(value):
         check_names(value.schema.names, name)
-        return {column: column_of(value, column, name) for column in value.schema.names}
-    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        return {column: array_of(value.column(column), name, column) for column in value.schema.names}
+    if hasattr(value, "to_numpy") and hasattr(value, "columns"):
         names = [str(column) for column in value.columns]
         check_names(names, name)
         return {str(column): value[column].to_numpy() for column in value.columns}
@@ -188,6 +189,7 @@ def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
     Raises:
         ArgumentError: A column is missing.
     """
+    value = _read(value, name)
     columns = _columns_of(value, name)
     if columns is None:
         return value
@@ -201,6 +203,13 @@ def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
     return Columns({column: columns[column] for column in wanted})
 
 
+def _read(value: Any, name: str) -> Any:
+    """What is read of an object of Arrow, which can be a stream; other values unchanged."""
+    refuse_dataset(value, name)
+    read = from_arrow(value, name)
+    return value if read is None else read
+
+
 def _object(x: Any, name: str) -> Any:
     """The function for an object that gives batches; other values unchanged."""
     tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
@@ -211,10 +220,12 @@ def _object(x: Any, name: str) -> Any:
 
 def as_arrays(value: Any, name: str) -> Tree:
     """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
+    value = _read(value, name)
     columns = _columns_of(value, name)
     if columns is not None:
         return _from_columns(columns, name)
-    refuse_dataset(value, name)
+    if is_column(value):
+        return array_of(value, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
             raise ArgumentError(

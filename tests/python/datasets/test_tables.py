@@ -174,7 +174,7 @@ def test_columns_of_other_types(tmp_path, values, kind):
     assert refused(files=file) == [
         "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
         f"Received: column 'a' of {file}: {kind}",
-        "Fix: Leave it out of `features`, or convert it where the files are written.",
+        "Fix: Leave the column out, or convert it to one of these.",
     ]
     assert len(tfdistr.load_dataset("parquet", files=file, features="b").arrays()) == len(values)
 
@@ -404,7 +404,7 @@ def test_tables_that_are_refused(tmp_path):
     ]
     assert of(pa.table({"a": [1, None]})) == message
     assert of(pa.table({"a": pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)})) == message
-    assert of(pa.table({"a": [datetime.date(2026, 1, 1)]}))[1] == "Received: column 'a' of x: date32[day]"
+    assert of(pa.table({"a": [datetime.date(2026, 1, 1)]}))[1] == "Received: column 'a' of `x`: date32[day]"
     import pyarrow.dataset
 
     assert of(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1]))) == [

@@ -15,6 +15,7 @@ import numpy as np
 
 from tfdistr.datasets.formats.blocks import Array, Leaf
 from tfdistr.datasets.formats.forms import (
+    Form,
     Refuse,
     bytes_of,
     form_of,
@@ -89,7 +90,7 @@ class Columns:
             features = wanted.features
         self._check_names(features, target, schema, path)
         self.names = [*features, *target]
-        self._forms = {name: form_of(schema.field(name), path) for name in self.names}
+        self._forms = {name: _form_in(schema, name, path) for name in self.names}
         self._path, self._fill = path, wanted.fill
         self.images = self._images(wanted, first)
         self._leaves = {name: self._leaf(name, first) for name in self.names}
@@ -112,7 +113,7 @@ class Columns:
         """
         for name in self.names:
             _check_there(name, schema, path)
-            if form_of(schema.field(name), path) != self._forms[name]:
+            if _form_in(schema, name, path) != self._forms[name]:
                 raise ArgumentError(
                     "A column must have the same type in all files.",
                     received=f"column {name!r} of {path}: {schema.field(name).type}, "
@@ -330,6 +331,10 @@ class _Part:
     def leaves(self) -> list[str]:
         """The columns of the leaves, in their order; an empty name for a matrix."""
         return [""] if self.matrix else sorted(self.names)
+
+
+def _form_in(schema: Any, name: str, path: str) -> Form:
+    return form_of(schema.field(name).type, f"column {name!r} of {path}")
 
 
 def _check_there(name: str, schema: Any, path: str) -> None:

@@ -50,15 +50,19 @@ class Form:
         return lists + ("text" if self.is_text else self.kind.name)
 
 
-def form_of(field: Any, path: str) -> Form:
-    """Return the form of a column, a ``pyarrow.Field``.
+def form_of(column: Any, where: str) -> Form:
+    """Return the form of a column.
+
+    Args:
+        column: Its type, a ``pyarrow.DataType``.
+        where: What the column is to the user, for the error.
 
     Raises:
         ArgumentError: TensorFlow has no such type.
     """
     import pyarrow as pa
 
-    kind = type_of_values(field.type)
+    kind = type_of_values(column)
     sizes: list[int | None] = []
     while True:
         if pa.types.is_fixed_size_list(kind):
@@ -76,8 +80,8 @@ def form_of(field: Any, path: str) -> Form:
         return Form(_TEXT, is_image=True)
     raise ArgumentError(
         "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
-        received=f"column {field.name!r} of {path}: {field.type}",
-        fix="Leave it out of `features`, or convert it where the files are written.",
+        received=f"{where}: {column}",
+        fix="Leave the column out, or convert it to one of these.",
     )
 
 
@@ -99,7 +103,12 @@ def values_of(column: Any) -> Any:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        categories = column.dictionary
+        if _is_view(categories.type):  # pyarrow 26 cannot look up such values
+            as_text = categories.type == pa.string_view()
+            categories = categories.cast(pa.large_string() if as_text else pa.large_binary())
+            column = pa.DictionaryArray.from_arrays(column.indices, categories)
+        column = column.cast(categories.type)
     return column
 
 
@@ -162,7 +171,7 @@ def bytes_of(column: Any, refuse: Refuse) -> Array:
     if pa.types.is_struct(column.type):
         column = column.field("bytes")
         _check_there(column, 1, refuse)
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    large = not (pa.types.is_string(column.type) or pa.types.is_binary(column.type))
     array: Array = column.cast(pa.large_binary() if large else pa.binary()).to_numpy(zero_copy_only=False)
     return array.astype(object, copy=False)
 
@@ -194,7 +203,14 @@ def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
     tests = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
-    return any(test(kind) for test in tests)
+    return any(test(kind) for test in tests) or _is_view(kind)
+
+
+def _is_view(kind: Any) -> bool:
+    """Whether values are text or bytes in the form that polars has."""
+    import pyarrow as pa
+
+    return kind in (pa.string_view(), pa.binary_view())
 
 
 def _is_image(kind: Any) -> bool:
