@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-trackers test-debian13 test-cross check release equality chaos faults docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -41,8 +41,8 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
-test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, and R on Debian 13
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check,test-cross+lint test-alone equality,faults+chaos+test-trackers+test-site test-engines,test-debian13+test-ray
+test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, trackers, the site
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers test-engines,test-ray+test-site
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -80,8 +80,9 @@ test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an envir
 test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), without slow tests, in a chroot that its own set-up fills; needs root
 	@tools/test-debian13.sh
 
-versions: setup ## old and new TensorFlow, Keras and Python, each pair in an environment of 2 GB; T=part of its name, RECORD=1
+versions: setup ## old and new TensorFlow, Keras and Python, each pair in an environment of 2 GB, and Debian 13; T=part of its name, RECORD=1
 	@python3 tools/versions.py --only '$(T)' $(if $(RECORD),--record)
+	$(if $(T),,@tools/test-debian13.sh)
 
 test-cross: setup ## R and Python together: in one process, through rpy2, and on one cluster; SLOW=1 the slow tests too
 	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),,-m 'not slow'))
@@ -114,6 +115,9 @@ faults: setup ## all that can happen to a worker, and who sees what after how ma
 chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8, VIRTUAL=4
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
 	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
+
+chaos-elastic: ## a worker is killed, and jobs of other sizes go on with the run
+	@$(MAKE) chaos KILLS=1 SEED=3 VIRTUAL=3
 
 bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=
 	@tools/setup-bench.sh

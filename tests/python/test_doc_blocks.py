@@ -92,6 +92,8 @@ def test_differences_of_outputs():
     assert difference(shown, "noise\nEpoch 1/2  9.0 s  loss: 0.70\nx\ny\nLogs: /tmp/tfdistr-b/logs\n") is None
     assert "loss: 0.71" in difference(shown, "Epoch 1/2  1.5 s  loss: 0.91\nLogs: /tmp/tfdistr-b/logs")
     assert "Epoch 1/2" in difference(shown, "Epoch 1/3  1.5 s  loss: 0.71")
+    assert difference("worker 0 (process 6748)", "worker 0 (process 449)") is None
+    assert difference("worker 0 (process 6748)", "worker 1 (process 449)") is not None
     assert difference("a\nb", "a\nx\nb") is not None
 
 

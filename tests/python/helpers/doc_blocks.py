@@ -182,12 +182,13 @@ def _alike(wanted: str, line: str) -> bool:
     if _NUMBER.sub("#", wanted) != _NUMBER.sub("#", line):
         return False
     numbers = zip(_NUMBER.finditer(wanted), _NUMBER.finditer(line), strict=True)
-    return all(_near(one[0], other[0], wanted[one.end() :]) for one, other in numbers)
+    return all(_near(one[0], other[0], wanted[: one.start()], wanted[one.end() :]) for one, other in numbers)
 
 
-def _near(wanted: str, printed: str, rest: str) -> bool:
+def _near(wanted: str, printed: str, before: str, after: str) -> bool:
     one, other = float(wanted), float(printed)
     whole = wanted.isdigit() and printed.isdigit()
-    if rest.startswith(" s") or (whole and min(one, other) > 999):
+    is_process = before.endswith("process ")
+    if after.startswith(" s") or (whole and (is_process or min(one, other) > 999)):
         return True
     return one == other if whole else abs(one - other) <= max(0.05, 0.05 * abs(one))

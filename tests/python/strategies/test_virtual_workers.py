@@ -61,7 +61,7 @@ def of_one_worker():
 @pytest.mark.parametrize(
     ("workers", "communication"),
     mostly_slow(
-        [(workers, carrier) for workers in (2, 3, 4) for carrier in ("mpi", "ring")],
+        [(2, "ring"), (3, "mpi"), (3, "ring"), (4, "mpi")],
         quick=[(3, "mpi")],
     ),
 )
@@ -104,8 +104,8 @@ def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
 # --- Keras's own fit, evaluate and predict; `make equality VIRTUAL=4` has all cases
 
 CASES = {
-    "drop-in": ["several_normalizations", "masked_tokens", "gradient_accumulation", "ragged"],
-    "distributed_fit": ["lstm_with_dropout", "custom_train_step", "embedding"],
+    "drop-in": ["several_normalizations", "masked_tokens"],
+    "distributed_fit": ["lstm_with_dropout", "custom_train_step"],
 }
 PAIRS = [(way, case) for way, cases in CASES.items() for case in cases]
 
