@@ -39,6 +39,7 @@ core <- function(convert = FALSE) {
     if (first) import_core()
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
     if (first) {
+      core()$ignore_sigpipe()
       core()$log_in_r()
       core()$warn_by(function(message) hold_jumps(warn_user(reticulate::py_to_r(message))))
       offer_functions()

@@ -37,11 +37,11 @@ git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - | t
 packages=${KERAS3_PACKAGES:-../shared/r-packages}
 [ ! -d "$packages" ] || packages=$(cd "$packages" && pwd)
 export root packages
+# Without the slow tests: they are not about the version of R.
 # shellcheck disable=SC2016 # expanded inside
 exec unshare --mount --pid --fork --kill-child sh -euc '
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/tmp"
   [ ! -d "$packages" ] || mount --bind -o ro "$packages" "$root/r-packages"
-  # The slow tests are not about R's version.
   exec env -u TMPDIR -u RETICULATE_PYTHON -u SLOW KERAS3_PACKAGES=/r-packages chroot "$root" make -C /tfdistr test-r'

@@ -42,6 +42,7 @@ NAMES = {
     "in_r": "_utils.in_r",
     "log_in_r": "_utils.in_r",
     "hold_import_hooks": "_utils.import_hooks",
+    "ignore_sigpipe": "_utils.session",
     "lives_on": "_utils.session",
     "reload_environ": "_utils.environ",
     "run_import_hooks": "_utils.import_hooks",

@@ -37,6 +37,30 @@ test_that("core() is imported once, and converts if it is to", {
   expect_error(core()$nothing_of_the_kind, "has no attribute 'nothing_of_the_kind'")
 })
 
+test_that("a closed pipe is an error of Python, also in a thread, and does not end the session", {
+  code <- "
+import threading
+
+def write(found):
+    import os
+    read, written = os.pipe()
+    os.close(read)
+    try:
+        os.write(written, b'x')
+    except BrokenPipeError:
+        found.append('BrokenPipeError')
+    os.close(written)
+
+found = []
+write(found)
+thread = threading.Thread(target=write, args=[found])
+thread.start()
+thread.join()
+"
+  core()
+  expect_identical(reticulate::py_run_string(code, local = TRUE)$found, rep("BrokenPipeError", 2L))
+})
+
 test_that("a tfdistr of another version in this Python is an error that says what to do", {
   expect_error(
     check_core_version("0.0.1", wanted = "9.9.9"),

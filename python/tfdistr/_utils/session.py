@@ -1,7 +1,8 @@
-"""Whether this process is a script, or a session of the user, which lives on after an error."""
+"""Whether this process is a session of the user, which lives on after an error, and what its signals do."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -14,6 +15,16 @@ class _Session:
 def lives_on(session: bool) -> None:
     """Set whether this process is a session that lives on. R calls it, because there Python does not know."""
     _Session.lives_on = session
+
+
+def ignore_sigpipe() -> None:
+    """Make a write to a closed pipe or socket an error of the write, as in each process of Python.
+
+    R calls this. R's handler of SIGPIPE raises an error of R, which jumps out of Python's code and out of its
+    threads: the process ended with "stack smashing detected". Programs that Python starts have the default of
+    the signal again.
+    """
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 def is_session() -> bool:
