@@ -1,6 +1,6 @@
 # Prints the packages that DESCRIPTION names and that R does not have, or has too old.
-# reticulate and keras3 with its family are left out: they have scripts of their own. arrow and nanoarrow are, too:
-# Debian has no packages of them, and without them their tests are skipped.
+# Left out are reticulate and keras3 with its family, which have scripts of their own, and arrow and nanoarrow.
+# Debian has no packages of these two. Without them, their tests are skipped.
 fields <- read.dcf("DESCRIPTION", c("Imports", "Suggests", "Config/Needs/development"))
 wanted <- trimws(unlist(strsplit(fields, ",")))
 name <- sub("[ (].*", "", wanted)
