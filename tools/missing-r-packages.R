@@ -1,5 +1,5 @@
 # Prints the packages that DESCRIPTION names and that R does not have, or has too old.
-# Left out are reticulate and keras3 with its family, which have scripts of their own, and arrow and nanoarrow.
+# Left out: reticulate and keras3 with its family, which have scripts of their own; arrow and nanoarrow.
 # Debian has no packages of these two. Without them, their tests are skipped.
 fields <- read.dcf("DESCRIPTION", c("Imports", "Suggests", "Config/Needs/development"))
 wanted <- trimws(unlist(strsplit(fields, ",")))
