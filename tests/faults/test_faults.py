@@ -24,7 +24,7 @@ from tfdistr.launch.ports import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 HEARTBEAT = {"options": ["heartbeat_timeout"], "heartbeat_timeout": 8.0}
-STEP = {"options": ["step_timeout"], "step_timeout": 6.0}
+STEP = {"options": ["step_timeout"], "step_timeout": 15.0}  # a busy machine takes seconds for the first step
 #: The ways to start, with what carries the collectives.
 WAYS = ["ring by hand", "mpi by hand", "ring", "mpi"]
 
@@ -173,7 +173,7 @@ def test_a_worker_that_makes_no_step_is_named_with_its_stack(tmp_path, note, way
         text = said[0].text
         if way == "mpi by hand" and "StepTimeoutError" not in text:
             text = job.output()
-        assert "StepTimeoutError: Each worker must make a step within 6 s, which is `step_timeout`." in text
+        assert "StepTimeoutError: Each worker must make a step within 15 s, which is `step_timeout`." in text
         assert "Received: worker 1 on" in text
         expected = 'in hang\n    time.sleep(1.0)' if fault == "callback_hangs" else "loop.py"
         assert expected in text
