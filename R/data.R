@@ -122,7 +122,7 @@ python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE
     value
   } else if (inherits(value, "tfdistr_dataset")) {
     attr(value, "python")
-  } else if (inherits(value, arrow_classes)) {
+  } else if (is_of_arrow(value)) {
     python_arrow(value, name, call)
   } else if (is.data.frame(value)) {
     columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets)
@@ -135,10 +135,12 @@ python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE
   }
 }
 
-# Classes of the packages arrow and nanoarrow.
-arrow_classes <- c(
-  "ArrowTabular", "RecordBatchReader", "ChunkedArray", "Array", "nanoarrow_array", "nanoarrow_array_stream"
-)
+# Whether a value is a table or a column of the packages arrow or nanoarrow. Others have a class "Array", too.
+is_of_arrow <- function(value) {
+  of_arrow <- c("ArrowTabular", "RecordBatchReader", "ChunkedArray", "Array")
+  inherits(value, "ArrowObject") && inherits(value, of_arrow) ||
+    inherits(value, c("nanoarrow_array", "nanoarrow_array_stream"))
+}
 
 # A table or a column of Arrow, as pyarrow has it. Arrow's C interface copies nothing.
 python_arrow <- function(value, name, call) {

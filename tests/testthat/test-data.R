@@ -183,6 +183,7 @@ test_that("what can't be an array is an error that names the part", {
     "Convert it with arrow::as_arrow_table(), or pass load_dataset(\"parquet\", files = dataset$files)."
   )
   refused(structure(list(), class = "arrow_dplyr_query"), "Convert it with dplyr::compute().")
+  refused(structure(list(), class = "Array"), "Received: an object of class Array") # not of arrow
   refused(Sys.Date(), "`x` must hold numbers, logical values, text or a factor.")
   refused(data.frame(when = Sys.time()), "`x$when` must hold numbers")
   refused(list(1, 1i), "`x[[2]]` must hold numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_an_object_that_pyarrow_cannot_read():
 
 
 def test_without_pyarrow(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     rule, _, fix = error_of(Stream(TABLE))
     assert rule == "`x` of class test_arrow_objects.Stream needs pyarrow."
     assert fix == "Fix: pip install 'tfdistr[parquet]'"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from tfdistr.data.r_arrays import refuse_class, refuse_encoding, refuse_missing
+from tfdistr.data.r_arrays import check_pyarrow, refuse_class, refuse_encoding, refuse_missing
 from tfdistr.errors import ArgumentError
 
 
@@ -45,3 +47,12 @@ def test_text_of_unknown_encoding_is_refused():
     assert caught.value.fix == (
         'Read it with the right encoding, or convert it by iconv(x, "latin1", "UTF-8"), for example.'
     )
+
+
+def test_objects_of_arrow_need_pyarrow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ArgumentError) as caught:
+        check_pyarrow("x$a", "Table")
+    assert str(caught.value).splitlines() == [
+        "`x$a` of class Table needs pyarrow.", "Received: no pyarrow", "Fix: pip install 'tfdistr[parquet]'",
+    ]  # fmt: skip
