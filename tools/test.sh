@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with commas
 # between them run side by side, those with "+" between them one after the other beside these; what all but the
-# first of them print comes after it. What a target that failed printed last is printed again at the end.
+# first of them print comes after it. What a target that failed printed last is printed again at the end, and the
+# names of the tests that failed last of all, since some records have the last lines only.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -34,9 +35,14 @@ for group; do
   done
 done
 
-for target in $(sed -n 's/^FAILED *\([^ ]*\).*/\1/p' "$results"); do
+failed=$(sed -n 's/^FAILED *\([^ ]*\).*/\1/p' "$results")
+for target in $failed; do
   printf '\n==> the end of make %s, which failed\n' "$target"
   tail -n 80 "$TMPDIR/$target.out"
+done
+for target in $failed; do
+  printf '\n==> what failed in make %s\n' "$target"
+  grep -A 5 -E '^(FAILED|ERROR) |^(Failure|Error) \(|have left:' "$TMPDIR/$target.out" | cut -c 1-160 | tail -n 24
 done
 
 printf '\n'

@@ -310,7 +310,7 @@ def test_without_tf_config_it_is_a_strategy_for_one_worker(monkeypatch):
         ).options().experimental_distribute.auto_shard_policy == (tf.data.experimental.AutoShardPolicy.OFF)
 
 
-def test_sigterm_ends_a_worker_though_tensorflow_notes_it():
-    for worker in run_cluster("terminated.py", 2, [], timeout=120):
+def test_sigterm_ends_a_worker_though_tensorflow_notes_it(tmp_path):
+    for worker in run_cluster("terminated.py", 2, [str(tmp_path)], timeout=120):
         assert "joined" in worker.output
         assert worker.status == -signal.SIGTERM, worker.output
