@@ -42,7 +42,7 @@ for target in $failed; do
 done
 for target in $failed; do
   printf '\n==> what failed in make %s\n' "$target"
-  grep -A 5 -E '^(FAILED|ERROR) |^(Failure|Error) \(|have left:' "$TMPDIR/$target.out" | cut -c 1-160 | tail -n 24
+  grep -A 5 -E '^(FAILED|ERROR) |^(Failure|Error) \(|have left:|^! ' "$TMPDIR/$target.out" | cut -c 1-160 | tail -n 24
 done
 
 printf '\n'

@@ -30,6 +30,26 @@ test_that("without workers, this session itself has made no step", {
   expect_match(conditionMessage(error), "must make a step within 2 s, which is `step_timeout`", fixed = TRUE)
 })
 
+test_that("a trace, which holds interrupts back, is interrupted too", {
+  slow_to_trace <- function() {
+    model <- small_model()
+    code <- "
+def loss(y, predicted):
+    import keras, time
+    time.sleep(60)
+    return keras.ops.mean(predicted)
+"
+    model$compile("sgd", loss = reticulate::py_run_string(code, local = TRUE)$loss)
+    model
+  }
+  digits <- some_digits()
+  error <- expect_error(
+    distributed_fit(slow_to_trace, digits$x, digits$y, verbose = 0, step_timeout = 2),
+    class = "tfdistr_error_step_timeout"
+  )
+  expect_match(conditionMessage(error), "in loss", fixed = TRUE)
+})
+
 test_that("the timeouts are checked", {
   refused <- function(name) {
     arguments <- stats::setNames(list(0), name)

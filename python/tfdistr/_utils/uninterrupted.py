@@ -47,22 +47,23 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
     of_process, of_python = _get(signal.SIGINT), signal.getsignal(signal.SIGINT)
 
     def hold(number: int, frame: FrameType | None) -> None:
-        if once and came:
+        came.append(number)
+        if once and len(came) > 1:
+            let_come()
+
+    def let_come() -> None:
+        signal.signal(signal.SIGINT, of_python or signal.default_int_handler)
+        _set(signal.SIGINT, of_process)
+        if came:
             came.clear()
-            handler = of_python if callable(of_python) else signal.default_int_handler
-            handler(number, frame)
-        else:
-            came.append(number)
+            # Not a call of the handler in Python: that of reticulate does nothing if R has seen no signal.
+            os.kill(os.getpid(), signal.SIGINT)
 
     signal.signal(signal.SIGINT, hold)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, of_python or signal.default_int_handler)
-        _set(signal.SIGINT, of_process)
-        if came:
-            came.clear()
-            os.kill(os.getpid(), signal.SIGINT)
+        let_come()
 
 
 def import_whole(name: str) -> ModuleType:

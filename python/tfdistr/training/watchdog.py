@@ -30,7 +30,8 @@ from tfdistr.strategies.worker_strategy import OneProcess, Peer
 #: Seconds in which the main thread must raise the error after it was interrupted. On a busy machine, R has
 #: taken more than three.
 REACTION = 10.0
-_TO_SEE = 0.2  # seconds in which Python sees a signal
+# Seconds between looks whether the main thread holds the signal back.
+_TO_SEE = 0.2
 #: Seconds after which faulthandler acts if the thread cannot run.
 LAST_RESORT = 20.0
 _LOOK = 0.25
@@ -156,11 +157,8 @@ class Watchdog:
             fix="See there what it waits for; pass a larger `step_timeout` if a step, a callback or a "
             "validation takes so long.",
         )
-        interrupted = self._interrupt()
-        if interrupted and not self._ended.wait(_TO_SEE) and holds_back():
-            self._interrupt()
-        if interrupted and self._ended.wait(REACTION):
-            return  # the main thread raises the error, with R's call stack
+        if self._main_thread_ends():
+            return  # it raises the error, with R's call stack
         self._worker.report_failure(report(index, self._error))
         text = f"{type(self._error).__name__}: {self._error}"
         for listener in _listeners:
@@ -169,6 +167,18 @@ class Watchdog:
         if not is_session():
             time.sleep(_TO_HEAR)  # with MPI, the end of this process ends all
             os._exit(1)
+
+    def _main_thread_ends(self) -> bool:
+        """Interrupt the main thread, and return whether it has left the training."""
+        end = time.monotonic() + REACTION
+        if not self._interrupt():
+            return False
+        while not self._ended.wait(_TO_SEE):
+            if time.monotonic() > end:
+                return False
+            if holds_back():
+                self._interrupt()
+        return True
 
     def _interrupt(self) -> bool:
         """Interrupt the main thread, as Ctrl-C does."""
