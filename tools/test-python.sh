@@ -6,12 +6,14 @@ cd "$(dirname "$0")/.."
 
 chosen='not slow and not alone'
 folders='tests/faults tests/python'
+longest=20
 if [ -n "${SLOW:-}" ]; then
   chosen='not alone'
   folders='tests/python'
+  longest=100
 fi
 
 # In the order of their names: the files with few tests, which take longest, would come last otherwise.
 # shellcheck disable=SC2086 # several folders
 exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-4}" --dist loadfile \
-  --no-loadscope-reorder --durations=20
+  --no-loadscope-reorder --durations=$longest
