@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -41,8 +41,8 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
-test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers test-engines,test-ray+test-site,check
+test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers test-engines,test-ray+test-site,check+test-openmpi
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -72,6 +72,13 @@ test-engines: setup ## one suite for each engine that starts workers, from Pytho
 test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too
 	@tools/setup-beside.sh ray
 	@tools/test-ray.sh $(T)
+
+test-openmpi: setup ## jobs by Open MPI, here, on hosts and by Slurm with PMIx, in an environment of their own; T=name
+	@tools/setup-hosts.sh
+	@tools/setup-slurm.sh
+	@tools/setup-beside.sh openmpi
+	@python=.cache/openmpi-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
+	$$python -m pytest tests/openmpi $(if $(T),-k '$(T)')
 
 test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an environment of their own; SLOW=1 the slow tests too
 	@tools/setup-beside.sh trackers

