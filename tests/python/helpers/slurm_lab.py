@@ -75,7 +75,8 @@ class Lab:
         mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
         self._daemon(
             "unshare", "--mount", "sh", "-c", mount, "sh", f"{self._folder}/spool/{node}/pmix",
-            f"{self._folder}/pmix", shutil.which("slurmd", path=_WITH_SBIN) or "slurmd", "-D", "-N", node, name=node,
+            f"{self._folder}/pmix", shutil.which("slurmd", path=_WITH_SBIN) or "slurmd", "-D", "-N", node,
+            name=node,
         )  # fmt: skip
 
     def kill_node(self, node: str) -> None:
