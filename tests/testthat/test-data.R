@@ -244,3 +244,19 @@ test_that("Python sees the environment as R has changed it", {
   expect_null(environ$get("TFDISTR_TEST_A"))
   expect_identical(environ$get("TFDISTR_TEST_B"), "two = 2")
 })
+
+test_that("text as labels is refused, and a factor is numbers", {
+  model <- function() {
+    keras <- reticulate::import("keras")
+    made <- keras$Sequential(list(keras$layers$Dense(3L, "softmax")))
+    made$compile("adam", "sparse_categorical_crossentropy")
+    made
+  }
+  expect_error(
+    distributed_fit(model, iris[, 1:4], as.character(iris$Species), verbose = 0),
+    "The labels must be numbers",
+    class = "tfdistr_error_argument"
+  )
+  fit <- distributed_fit(model, iris[, 1:4], iris$Species, seed = 1, verbose = 0)
+  expect_lt(fit$history$loss, 5)
+})

@@ -25,6 +25,7 @@ from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
+from tfdistr.training.labels import check_labels
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reader import Reader
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
@@ -64,6 +65,7 @@ def _train(
     reader = Reader(job, strategy)
     # Keras ends an epoch of known length before the pass of its data ends, which would then be read again.
     data = _training_data(job, reader, keeper, of_known_size=keeper is not None and not runs_own_loop(model))
+    check_labels(model, data.dataset.element_spec)
     validation = None
     if job.validation is not None:
         source = _source(job.validation)

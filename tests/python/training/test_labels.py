@@ -1,0 +1,93 @@
+"""Labels that are text, and losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+from tfdistr.training.labels import check_labels
+
+X = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
+TEXT = np.array(["setosa", "virginica"] * 6)
+SPEC = (tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.string))
+
+
+class OfText(keras.losses.Loss):
+    """The length of a text is its number."""
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        numbers = tf.cast(tf.strings.length(y_true), "float32")
+        return keras.ops.mean((numbers[:, None] - y_pred) ** 2)
+
+
+def own_loss(y: Any, predicted: Any) -> Any:
+    return keras.ops.mean(predicted - y)
+
+
+def compiled(loss: Any, kind: type = keras.Sequential, outputs: int = 1) -> keras.Model:
+    made = kind([keras.layers.Dense(outputs)])
+    made.compile("sgd", loss)
+    return made
+
+
+class OwnStep(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "mse",
+        keras.losses.MeanSquaredError(),
+        keras.losses.mean_squared_error,
+        {"a": "mse"},
+        ["mse"],
+        own_loss,
+    ],
+)
+def test_a_loss_of_compile_needs_numbers(loss):
+    with pytest.raises(ArgumentError, match="The labels must be numbers"):
+        check_labels(compiled(loss), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("model", "spec"),
+    [
+        (compiled(OfText()), SPEC),
+        (compiled("mse", OwnStep), SPEC),
+        (compiled(None), SPEC),
+        (compiled("mse"), (SPEC[1], SPEC[0])),
+        (compiled("mse"), SPEC[:1]),
+        (compiled("mse"), SPEC[1]),
+    ],
+    ids=["own __call__", "own step", "no loss", "text as inputs", "no labels", "no tuple"],
+)
+def test_all_else_is_no_matter_of_labels(model, spec):
+    check_labels(model, spec)
+
+
+def test_a_file_with_text_as_its_target(tmp_path):
+    file = tmp_path / "flowers.csv"
+    rows = "\n".join(f"{a},{b},{c},{name}" for (a, b, c), name in zip(X, TEXT, strict=True))
+    file.write_text(f"a,b,c,kind\n{rows}\n")
+    data = tfdistr.load_dataset("csv", files=file, features=["a", "b", "c"], target="kind")
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: compiled("sparse_categorical_crossentropy"), data, verbose=0)
+    assert str(caught.value) == (
+        "The labels must be numbers: Keras casts them to the type of the model's outputs.\n"
+        "Received: text as labels\n"
+        "Fix: Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
+        "`pandas.factorize(y)[0]`. Files need a column of numbers as their `target`."
+    )
+
+
+def test_a_loss_that_takes_text_trains():
+    fit = tfdistr.distributed_fit(lambda: compiled(OfText()), X, TEXT, seed=1, verbose=0)
+    assert np.isfinite(fit.history["loss"][0])
