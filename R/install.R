@@ -37,6 +37,8 @@ install_tfdistr <- function(envname = "r-tfdistr", version = NULL, gpu = NULL) {
       received = rlang::expr_deparse(envname)[[1L]], fix = 'Leave it out, or pass envname = "my-env".'
     )
   }
+  # reticulate would warn, in a folder with any pyproject.toml, that the project appears to use Poetry.
+  withr::local_options(reticulate.poetry.project = "")
   wanted <- with_tensorflow(python_requirements(gpu %||% has_nvidia_card()), version)
   if (!reticulate::virtualenv_exists(envname)) {
     versions <- paste(wanted$python_version, collapse = ",")
