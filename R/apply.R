@@ -112,7 +112,7 @@ evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL,
 # Calls a function of the core, `use`, with a fit and data.
 use_fit <- function(fit, use, data, cluster, ..., name = "x", call = rlang::caller_env()) {
   reload_environ()
-  job <- new_job(list(model = model_function(fit), data = data), cluster, make_display(0)$event)
+  job <- new_job(list(model = model_function(fit), data = data), cluster, make_display(0))
   with_conditions(record = job$errors, call = call, {
     x <- job$part(data, "data", function(value) python_data(value, name, call))
     withr::with_preserve_seed(

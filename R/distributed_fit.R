@@ -205,7 +205,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   functions <- list(
     model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
   )
-  job <- new_job(functions, cluster, display$event)
+  job <- new_job(functions, cluster, display)
   if (is_r_function(placement)) {
     options$placement <- job$part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
   }

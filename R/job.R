@@ -2,9 +2,9 @@
 
 # functions: All arguments of the job that may be R functions, by the name that the core has for them.
 # cluster: The cluster that starts the workers; NULL if this process does the work.
-# on_event: Called with each event of the job.
+# display: Shows the events of the job; see make_display().
 # frame: The frame at whose end this job ends.
-new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
+new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
   functions <- Filter(is_r_function, functions)
   errors <- new.env()
   scratch <- new.env()
@@ -51,7 +51,7 @@ new_job <- function(functions, cluster, on_event, frame = rlang::caller_env()) {
     errors = errors, part = part, model = model,
     caller = function() {
       core(convert = TRUE)$Caller(
-        on_event, worker_command(),
+        shown_events(display$event, display$kinds), worker_command(),
         before_start = recorded(before_start, errors), on_seed = on_seed, build = build
       )
     }

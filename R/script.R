@@ -65,7 +65,7 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
   }
   statuses <- with_conditions({
     made <- do.call(core()$Script, options)
-    core(convert = TRUE)$run_script(made, show)
+    core(convert = TRUE)$run_script(made, shown_events(show, c(display$kinds, "restart")))
   })
   invisible(workers_frame(lapply(statuses, reticulate::import_builtins()$vars)))
 }

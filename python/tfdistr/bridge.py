@@ -39,6 +39,7 @@ NAMES = {
     "worker_index": "strategies.place",
     # The session
     "run_at_exit": "_utils.at_exit:run",
+    "events_for_r": "jobs.events_for_r",
     "in_r": "_utils.in_r",
     "log_in_r": "_utils.in_r",
     "hold_import_hooks": "_utils.import_hooks",

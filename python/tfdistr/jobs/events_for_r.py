@@ -1,0 +1,31 @@
+"""The events of a job for a display that is a function of R."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfdistr._utils.uninterrupted import uninterrupted
+
+Event = dict[str, Any]
+
+
+def events_for_r(show: Callable[[Event], object], kinds: Sequence[str]) -> Callable[[Event], None]:
+    """Return a function that calls ``show`` with each event of these kinds.
+
+    A call of R takes far longer than one of Python, so R gets only what it shows. SIGINT waits until R has
+    shown it: an interrupt of R outside of reticulate's handlers leaves Python's frames by a jump, after which
+    the process crashes ("unknown opcode").
+
+    Args:
+        show: A function of R.
+        kinds: The values of ``event["event"]`` that it shows.
+    """
+    shown = frozenset(kinds)
+
+    def pass_on(event: Event) -> None:
+        if event["event"] in shown:
+            with uninterrupted():
+                show(event)
+
+    return pass_on
