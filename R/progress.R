@@ -1,7 +1,7 @@
 # The progress of a job, shown once for all of its workers: cli for R, rich for Python (jobs/progress.py).
 
-# The display of a job's events (see launch/events.py of the core): `event` shows one event, of `kinds`, and `close`
-# ends the display.
+# The display of a job's events (see launch/events.py of the core): `event` shows one event, of `kinds`, and
+# `close` ends the display.
 #
 # verbose: 0 for warnings only; 1 for a bar with metrics while an epoch runs, and a line for each finished
 #   epoch; 2 for the lines only; "auto" for 1 if the session is interactive, else 0. Where no bar can be
