@@ -124,6 +124,8 @@ def lab() -> Iterator[slurm_lab.Lab]:
     if reason:
         pytest.skip(f"no Slurm to test with: {reason}")
     with slurm_lab.lab() as made:
+        if not made.mounts:
+            pytest.skip("two nodes of this machine need mounts of their own for PMIx")
         ended = subprocess.run(
             ["srun", "--mpi=pmix", "true"], env=os.environ | made.env, capture_output=True, text=True
         )

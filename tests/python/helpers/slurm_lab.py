@@ -39,11 +39,14 @@ class Lab:
 
     Attributes:
         env: The environment variables by which programs find this Slurm.
+        mounts: Whether each node has a folder of its own for PMIx.
     """
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: the path of a socket has a limit
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        # A container may not allow it.
+        self.mounts = subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
         # Ranks of MPI talk by memory: interfaces of the network come and go with other tests.
         self.env = {"SLURM_CONF": str(self._folder / "slurm.conf"), **BY_MEMORY}
 
@@ -71,13 +74,13 @@ class Lab:
     def start_node(self, node: str) -> None:
         """Start the daemon of a node."""
         (self._folder / "spool" / node / "pmix").mkdir(parents=True, exist_ok=True)
-        # Two nodes of one machine would make the same folder for PMIx: each sees one of its own in its place.
-        mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
-        self._daemon(
-            "unshare", "--mount", "sh", "-c", mount, "sh", f"{self._folder}/spool/{node}/pmix",
-            f"{self._folder}/pmix", shutil.which("slurmd", path=_WITH_SBIN) or "slurmd", "-D", "-N", node,
-            name=node,
-        )  # fmt: skip
+        slurmd = [shutil.which("slurmd", path=_WITH_SBIN) or "slurmd", "-D", "-N", node]
+        if self.mounts:
+            # Two nodes of one machine would make the same folder for PMIx: each sees its own in its place.
+            own, seen = self._folder / "spool" / node / "pmix", self._folder / "pmix"
+            mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+            slurmd = ["unshare", "--mount", "sh", "-c", mount, "sh", str(own), str(seen), *slurmd]
+        self._daemon(*slurmd, name=node)
 
     def kill_node(self, node: str) -> None:
         """Kill the daemon of a node, and all that runs there, as if its machine were switched off."""
