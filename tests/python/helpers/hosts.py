@@ -37,18 +37,13 @@ class Hosts:
         names: Their names, of one letter each.
         folder: Where their keys and settings are.
         hidden: Folders of this machine that a host does not see.
-        named: Whether programs on a host read its name as the name of the machine. Open MPI tells hosts apart
-            by it.
     """
 
-    def __init__(
-        self, names: str, folder: Path, hidden: Mapping[str, Path] | None = None, named: bool = False
-    ) -> None:
+    def __init__(self, names: str, folder: Path, hidden: Mapping[str, Path] | None = None) -> None:
         self._namespaces = netns.Namespaces(f"tf{os.getpid() % 100000}", NET, names)
         self._names = names
         self._folder = folder
         self._hidden = dict(hidden or {})
-        self._named = named
         self._servers: list[subprocess.Popen[bytes]] = []
         self.ssh = f"ssh -F {folder / 'ssh_config'}"
 
@@ -101,11 +96,9 @@ class Hosts:
         log = (self._folder / f"sshd_{name}.log").open("wb")
         serve = shlex.join([server, "-D", "-e", "-f", str(settings)])
         hide = f"mount -t tmpfs none {shlex.quote(str(self._hidden.get(name)))}"  # a mount of its own
-        line = f"{hide if name in self._hidden else 'true'} && exec {serve}"
-        named: list[str] = []
-        if self._named:
-            named, line = ["unshare", "--uts"], f"echo {name} > /proc/sys/kernel/hostname && {line}"
-        command = ["ip", "netns", "exec", self.namespace(name), *named, "sh", "-c", line]
+        call = f"echo {name} > /proc/sys/kernel/hostname"  # by this name Open MPI tells hosts apart
+        line = f"{call} && {hide if name in self._hidden else 'true'} && exec {serve}"
+        command = ["ip", "netns", "exec", self.namespace(name), "unshare", "--uts", "sh", "-c", line]
         self._servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def sent(self, name: str) -> int:
@@ -165,11 +158,9 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def hosts(
-    names: str, folder: Path, hidden: Mapping[str, Path] | None = None, named: bool = False
-) -> Iterator[Hosts]:
+def hosts(names: str, folder: Path, hidden: Mapping[str, Path] | None = None) -> Iterator[Hosts]:
     """Hosts as long as the block runs."""
-    made = Hosts(names, folder, hidden, named)
+    made = Hosts(names, folder, hidden)
     try:
         made.start()
         yield made
