@@ -100,7 +100,7 @@ def _has_null(expected: values.Described) -> bool:
     return any(part == values.NONE for part in expected.get("tuple", ()))
 
 
-@drawn(60, 250, values.of_r, st.booleans())
+@drawn(60, 150, values.of_r, st.booleans())
 def test_values_of_r_come_back_as_they_were(both, value, targets):
     check_of_r(both, value, targets)
 
@@ -135,7 +135,7 @@ def needs(both: Both, package: str) -> None:
         pytest.skip(f"R has no package {package}")
 
 
-@drawn(60, 250, values.arrays_of_python())
+@drawn(60, 150, values.arrays_of_python())
 def test_arrays_of_python_come_back_from_r(both, value):
     made, expected = value
     observed = ask(both, "of_python", value=made)
@@ -204,14 +204,14 @@ def test_sparse_matrices_of_scipy_are_refused(both):
 # --- In a job
 
 
-@drawn(12, 60, values.examples())
+@drawn(12, 30, values.examples())
 def test_batches_of_r_are_those_of_python(both, data):
     by_hand, of_r = ask(both, "batches", r=data.r, python=data.python)
     assert "error" not in of_r, (data, of_r)
     assert same(of_r, by_hand), (data, by_hand, of_r)
 
 
-@drawn(2, 8, values.examples(finite=True))
+@drawn(2, 5, values.examples(finite=True))
 def test_a_step_with_data_of_r_has_the_bits_of_one_with_data_of_python(both, data):
     by_hand, of_r = ask(both, "steps", r=data.r, python=data.python)
     assert "error" not in by_hand, (data, by_hand)
@@ -243,7 +243,7 @@ def check_option(both: Both, name: str, option: values.Option) -> None:
         assert same(of_r, by_hand), (name, option, by_hand, of_r)
 
 
-@drawn(25, 80, st.sampled_from(OPTIONS), st.sampled_from(values.ODD_OPTIONS))
+@drawn(25, 50, st.sampled_from(OPTIONS), st.sampled_from(values.ODD_OPTIONS))
 def test_what_r_alone_has_is_no_option(both, name, option):
     check_option(both, name, option)
 
@@ -253,6 +253,6 @@ def test_na_is_no_flag(both, name):
     check_option(both, name, values.Option("NA", words="NA"))
 
 
-@drawn(30, 150, st.sampled_from(OPTIONS), st.sampled_from(values.SAME_OPTIONS))
+@drawn(30, 80, st.sampled_from(OPTIONS), st.sampled_from(values.SAME_OPTIONS))
 def test_options_of_r_make_the_job_of_python(both, name, option):
     check_option(both, name, option)

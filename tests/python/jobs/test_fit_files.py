@@ -67,8 +67,13 @@ def train(*data: Any, **given: Any) -> tfdistr.FitResult:
     return tfdistr.distributed_fit(model, *data, **defaults | given)
 
 
-@pytest.mark.parametrize("in_memory", mostly_slow([True, False], quick=[False]))
-@pytest.mark.parametrize("name", mostly_slow(SETS, quick=["parquet with text"]))
+@pytest.mark.parametrize(
+    ("name", "in_memory"),
+    mostly_slow(
+        [*((name, False) for name in SETS), ("parquet with text", True), ("tfrecord", True)],
+        quick=[("parquet with text", False)],
+    ),
+)
 def test_training_from_files_gives_the_bits_of_arrays(name, in_memory, tmp_path, monkeypatch):
     if not in_memory:
         monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
