@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,8 @@ Take = Callable[[Array], list[Array]]
 
 # What a file that was read in TensorFlow's threads was refused for, since the last look.
 _refused: list[ArgumentError] = []
+# What decodes the last batches again whose images TensorFlow decoded in its graph. Its error names no file.
+_decoded: deque[Callable[[], Any]] = deque(maxlen=256)
 
 
 def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
@@ -39,20 +42,30 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
     source = described.open()
     leaves, structure = leaves_of(source.structure), source.structure
     in_memory = described.fits_in_memory(source)
-    take, how = _reader(source, described.name, memory, shuffle, in_memory)
+    encoded = source if in_memory else source.encoded
+    read, how = _reader(encoded, described.name, memory, shuffle, in_memory)
     log.info("load_dataset(%r): %d files, %s", described.name, len(described.files), how)
-    kinds = [tf.as_dtype(leaf.kind) for leaf in leaves]
+    kinds = [tf.as_dtype(leaf.kind) for leaf in leaves_of(encoded.structure)]
 
-    @functools.wraps(take)
+    def take(indices: Array) -> list[Array]:
+        arrays = read(indices)
+        return arrays if encoded is source else source.decoded(arrays, indices)
+
+    @functools.wraps(read)
     def noted(indices: Array) -> list[Array]:
+        if encoded is not source:
+            _decoded.append(functools.partial(take, indices))
         try:
-            return take(indices)
+            return read(indices)
         except ArgumentError as error:
             _refused.append(error)
             raise
 
     def batch(indices: tf.Tensor) -> Any:
         parts = tf.numpy_function(noted, [indices], kinds, stateful=False)
+        if encoded is not source:
+            # Here and not in NumPy: two copies of each image less.
+            parts = source.decoded_in_graph(parts)
         for part, leaf in zip(parts, leaves, strict=True):
             part.set_shape((None, *leaf.shape))
         return pack(structure, iter(parts))
@@ -71,8 +84,7 @@ def _reader(
         return Store(source, memory).take, "decoded into memory"
     if isinstance(source, Single):
         return source.take, "by index"
-    kept, how = _kept(source.encoded, name, memory, shuffle)
-    return lambda indices: source.decoded(kept(indices), indices), how
+    return _kept(source, name, memory, shuffle)
 
 
 def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple[Take, str]:
@@ -99,6 +111,7 @@ def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple
 def refused_files() -> Iterator[None]:
     """Raise the error for a file in the place of TensorFlow's error, which has it as a text only."""
     _refused.clear()
+    _decoded.clear()
     try:
         yield
     except tf.errors.OpError as error:
@@ -106,4 +119,11 @@ def refused_files() -> Iterator[None]:
         for refused in _refused:
             if str(refused) in error.message:
                 raise refused from error
+        for decode_again in list(_decoded):
+            try:
+                decode_again()
+            except ArgumentError as refused:
+                raise refused from error
         raise
+    finally:
+        _decoded.clear()

@@ -28,6 +28,7 @@ from slow import mostly_slow
 import tfdistr
 from tfdistr import datasets
 from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.training import steps
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -84,6 +85,35 @@ def test_training_from_files_gives_the_bits_of_arrays(name, in_memory, tmp_path,
     assert bits(from_files) == bits(from_arrays)
     assert from_files.evaluate(described) == from_arrays.evaluate(*files.arrays)
     np.testing.assert_array_equal(from_files.predict(described), from_arrays.predict(files.arrays[0]))
+
+
+IMAGES = ["parquet with images", "arrow with images", "image_folder"]
+
+
+@pytest.mark.parametrize("name", mostly_slow(IMAGES, quick=["image_folder"]))
+def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(name, tmp_path, monkeypatch):
+    """As those of large batches, which a pipeline reads."""
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    monkeypatch.setattr(steps, "GATHERED_BYTES", 1)
+    files = SETS[name](tmp_path)
+    described = files.described()
+    from_files = train(described, validation_data=described)
+    assert bits(from_files) == bits(train(*files.arrays, validation_data=files.arrays))
+
+
+def test_an_image_that_no_graph_can_decode_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    monkeypatch.setattr(steps, "GATHERED_BYTES", 1)
+    (tmp_path / "cat").mkdir()
+    image = tf.io.encode_png(np.zeros((20, 20, 3), np.uint8)).numpy()
+    for number in range(100):
+        (tmp_path / "cat" / f"{number:02}.png").write_bytes(image)
+    torn = tmp_path / "cat" / "50.png"  # not one of those that are looked at before a job
+    torn.write_bytes(image[:60])
+    described = tfdistr.load_dataset("image_folder", files=tmp_path)
+    with pytest.raises(ArgumentError, match="Each image must be a whole JPEG, PNG, ") as caught:
+        train(described)
+    assert caught.value.received == f"{torn}: Invalid PNG data, size 60"
 
 
 @pytest.mark.parametrize("name", mostly_slow(SETS, quick=["parquet with text"]))

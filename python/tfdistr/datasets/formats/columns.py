@@ -152,6 +152,14 @@ class Columns:
             for name, array in zip(names, arrays, strict=True)
         ]
 
+    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+        """Decode the images of rows in a graph: tensors to tensors."""
+        names = [name for part in self._parts for name in part.leaves]
+        return [
+            self.images[name].in_graph(part) if name in self.images else part
+            for name, part in zip(names, parts, strict=True)
+        ]
+
     def missing_is_error(self, name: str) -> bool:
         """Whether nothing stands for a missing value of a column."""
         return self._filling(name) is None

@@ -59,11 +59,30 @@ class ImageFolder(Single):
         for index in np.linspace(0, len(self) - 1, min(_LOOKED_AT, len(self)), dtype=int).tolist():
             self._images.one(*self._read(index))
 
+    @property
+    def encoded(self) -> Single:
+        """The images as they are in their files."""
+        return _Encoded(self)
+
     def take(self, indices: Array) -> list[Array]:
         """Decode images."""
-        numbers = indices.tolist()
-        data = [self._read(number)[0] for number in numbers]
-        return [self._images.all(data, lambda at: self._path(numbers[at])), self._labels[indices]]
+        return self.decoded(self.read_files(indices), indices)
+
+    def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
+        """Decode the contents of files."""
+        data, labels = arrays
+        return [self._images.all(data, lambda at: self._path(int(indices[at]))), labels]
+
+    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+        """Decode the contents of files in a graph."""
+        data, labels = parts
+        return [self._images.in_graph(data), labels]
+
+    def read_files(self, indices: Array) -> list[Array]:
+        """Return the contents of files, and the numbers of the classes."""
+        data = np.empty(len(indices), object)
+        data[:] = [self._read(index)[0] for index in indices.tolist()]
+        return [data, self._labels[indices]]
 
     def _path(self, index: int) -> str:
         return os.path.join(self.folder, self._names[index])
@@ -80,6 +99,15 @@ class ImageFolder(Single):
             raise _changed(f"{path}, which was written again")
         self._written[index] = written
         return data, path
+
+
+class _Encoded(Single):
+    def __init__(self, source: ImageFolder) -> None:
+        self._source = source
+        super().__init__((Leaf(np.dtype(object)), source.structure[1]), len(source))
+
+    def take(self, indices: Array) -> list[Array]:
+        return self._source.read_files(indices)
 
 
 def find_folder(files: Any) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Images:
         self._shape: tuple[int, ...] | None = (*size, self._channels) if size else None
         self._shape = self.one(first, place).shape
         self.leaf = Leaf(np.dtype(np.float32 if size else np.uint8), self._shape)
-        self._together: Callable[..., Any] | None = None
+        self._compiled: Callable[..., Any] | None = None
         self._starting = threading.Lock()
 
     def all(self, data: Sequence[bytes] | Array, place: Callable[[int], str]) -> Array:
@@ -53,10 +53,12 @@ class Images:
         import tensorflow as tf
 
         with self._starting:
-            self._together = self._together or self._compiled()
+            self._compiled = self._compiled or tf.function(
+                self.in_graph, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+            )
         try:
             with tf.device("CPU:0"):
-                images: Array = self._together(tf.constant(data, tf.string, [len(data)])).numpy()
+                images: Array = self._compiled(tf.constant(data, tf.string, [len(data)])).numpy()
         except tf.errors.OpError:  # its message does not name the image
             images = np.empty((len(data), *self.leaf.shape), self.leaf.kind)
             for number, one in enumerate(data):
@@ -86,22 +88,17 @@ class Images:
             )
         return array
 
-    def _compiled(self) -> Callable[..., Any]:
+    def in_graph(self, data: Any) -> Any:
+        """Decode a vector of images in a graph. What cannot be decoded is an error of TensorFlow."""
         import tensorflow as tf
 
         leaf = self.leaf
+        data = tf.ensure_shape(data, [None])
 
         def one(data: tf.Tensor) -> tf.Tensor:
             return tf.ensure_shape(self._decoded(data), leaf.shape)
 
-        def together(data: tf.Tensor) -> tf.Tensor:
-            spec = tf.TensorSpec(leaf.shape, leaf.kind)
-            return tf.map_fn(one, data, fn_output_signature=spec)
-
-        made: Callable[..., Any] = tf.function(
-            together, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
-        return made
+        return tf.map_fn(one, data, fn_output_signature=tf.TensorSpec(leaf.shape, leaf.kind))
 
     def _decoded(self, data: Any) -> Any:
         import tensorflow as tf

@@ -53,6 +53,10 @@ class TableBlocks(Blocks):
         """Decode the images of rows."""
         return self.columns.decoded(arrays, lambda row: self.place(int(indices[row])))
 
+    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+        """Decode the images of rows in a graph."""
+        return self.columns.decoded_in_graph(parts)
+
     def place(self, index: int) -> Where:
         """Return the place of an example."""
         block = int(np.searchsorted(self.ends, index, side="right"))
