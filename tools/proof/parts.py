@@ -25,7 +25,7 @@ PARTS = {
     "scaling": ("The all-reduce on more workers", "make scaling"),
     "launcher": ("Many workers", "make bench T=launcher ROUNDS=1"),
     "decode": ("Each worker decodes its own images", "make bench T=decode ROUNDS=1"),
-    "data": ("Files", "make bench T=data ROUNDS=3"),
+    "data": ("Files", "make bench T=data ROUNDS=1"),
     "checkpoint": ("What a checkpoint costs", "make bench T=checkpoint ROUNDS=1"),
     "start": ("From the call to the first step", "make bench T=start ROUNDS=1"),
     "languages": ("What R costs", "make bench T=languages ROUNDS=1"),
