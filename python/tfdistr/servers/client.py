@@ -104,10 +104,13 @@ def dismiss_servers(config: ClusterConfig) -> None:
 
     A server that is halted, or whose machine is lost, would never answer: the wait for it is short.
     """
-    threads = [threading.Thread(target=_dismiss, args=(task,), daemon=True) for task in servers_of(config)]
+    until = time.monotonic() + _DISMISSAL
+    threads = [
+        threading.Thread(target=_dismiss, args=(task, config.jobs[task.type][task.index], until), daemon=True)
+        for task in servers_of(config)
+    ]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + _DISMISSAL
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
@@ -116,10 +119,15 @@ def dismiss_servers(config: ClusterConfig) -> None:
         forget_servers()
 
 
-def _dismiss(task: Task) -> None:
-    # A server that is gone needs no message.
-    with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
-        _stop()()
+def _dismiss(task: Task, address: str, until: float) -> None:
+    # It fails, too, if a step broke when another server ended. A server that is gone needs no message.
+    while True:
+        with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
+            _stop()()
+            return
+        if time.monotonic() > until or not answers(address):
+            return
+        time.sleep(_LOOK)
 
 
 def servers_of(config: ClusterConfig) -> list[Task]:
