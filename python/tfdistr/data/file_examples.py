@@ -119,7 +119,8 @@ def refused_files() -> Iterator[None]:
         for refused in _refused:
             if str(refused) in error.message:
                 raise refused from error
-        for decode_again in list(_decoded):
+        # No image causes other errors, such as the one for a lost worker, and they must not wait for this.
+        for decode_again in list(_decoded) if isinstance(error, tf.errors.InvalidArgumentError) else ():
             try:
                 decode_again()
             except ArgumentError as refused:

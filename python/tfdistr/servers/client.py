@@ -94,7 +94,7 @@ def prepare_dismissal() -> None:
 def _stop() -> Any:
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def stop() -> Any:
-        return call(STOP, [], [tf.bool])
+        return call(STOP, [], [tf.bool])[0]
 
     return stop.get_concrete_function()
 
@@ -120,10 +120,11 @@ def dismiss_servers(config: ClusterConfig) -> None:
 
 
 def _dismiss(task: Task, address: str, until: float) -> None:
-    # It fails, too, if a step broke when another server ended. A server that is gone needs no message.
+    # TensorFlow calls in the background, and gives the error of one server to a call of another one. So this
+    # waits for the answer, and calls again. A server that is gone needs no message.
     while True:
         with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
-            _stop()()
+            _stop()().numpy()
             return
         if time.monotonic() > until or not answers(address):
             return

@@ -268,3 +268,19 @@ def test_other_errors_of_tensorflow_stay_as_they_are():
 
     with pytest.raises(tf.errors.InvalidArgumentError), refused_files():
         fail()
+
+
+def test_only_errors_that_images_cause_decode_them_again():
+    decoded: list[str] = []
+
+    def fail(error: tf.errors.OpError) -> None:
+        file_examples._decoded.append(lambda: decoded.append("again"))
+        raise error
+
+    with pytest.raises(tf.errors.UnavailableError), refused_files():
+        fail(tf.errors.UnavailableError(None, None, "Socket closed"))
+    assert decoded == []
+    with pytest.raises(tf.errors.InvalidArgumentError), refused_files():
+        fail(tf.errors.InvalidArgumentError(None, None, "Invalid PNG data"))
+    assert decoded == ["again"]
+    assert not file_examples._decoded
