@@ -42,7 +42,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers test-engines,test-ray+test-site,check+test-openmpi
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers,check+test-site test-engines,test-ray+test-openmpi
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -66,7 +66,7 @@ test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 test-engines: setup ## one suite for each engine that starts workers, from Python and R, and 16 and 32 workers here; T=name
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
-	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 3 $(if $(T),-k '$(T)')
+	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 2 $(if $(T),-k '$(T)')
 	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too
@@ -92,7 +92,7 @@ versions: setup ## old and new TensorFlow, Keras and Python, each pair in an env
 	$(if $(T),,@tools/test-debian13.sh)
 
 test-cross: setup ## R and Python together: in one process, through rpy2, and on one cluster; SLOW=1 the slow tests too
-	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),,-m 'not slow'))
+	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),--durations=40,-m 'not slow'))
 
 check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes
 	@tools/check-r.sh

@@ -6,6 +6,7 @@ The values are drawn (values.py). A process with R and Python (in_types.py) says
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,10 +28,11 @@ RULES = (
 
 
 def drawn(few: int, many: int, *strategies: st.SearchStrategy[Any]) -> Any:
-    """Parameters of a test: a few values in each run of the tests, and many in the slow ones."""
+    """Values of a test: a few in `make test`, and many with the slow tests."""
+    examples = many if os.environ.get("SLOW") else few
 
     def decorate(check: Any) -> Any:
-        def run(both: Both, examples: int) -> None:
+        def run(both: Both) -> None:
             @settings(
                 max_examples=examples, deadline=None, derandomize=True, database=None,
                 suppress_health_check=list(HealthCheck),
@@ -42,7 +44,7 @@ def drawn(few: int, many: int, *strategies: st.SearchStrategy[Any]) -> Any:
             each()
 
         run.__doc__ = check.__doc__
-        return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])(run)
+        return run
 
     return decorate
 
