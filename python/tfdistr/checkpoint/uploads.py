@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tfdistr._utils.store import StoreError
@@ -29,14 +29,20 @@ class Uploads:
         folder: The checkpoints on this machine.
         stored: The checkpoints in the store.
         uploaded: The position of the checkpoint that came from the store, if one did.
+        then: Called after each checkpoint that is in the store; it uploads what else there is.
     """
 
     def __init__(
-        self, folder: CheckpointFolder, stored: StoredCheckpoints, uploaded: Position | None = None
+        self,
+        folder: CheckpointFolder,
+        stored: StoredCheckpoints,
+        uploaded: Position | None = None,
+        then: Callable[[], object] = lambda: None,
     ) -> None:
         self._folder = folder
         self._stored = stored
         self._uploaded = uploaded
+        self._then = then
         self._changed = threading.Condition()
         self._wanted = self._ending = False
         self._news: list[str] = []
@@ -119,6 +125,10 @@ class Uploads:
             self._stored.prune(position)
         except StoreError as error:  # the checkpoint itself is complete
             self._note(f"Old checkpoints could not be removed from the store: {error}.")
+        try:
+            self._then()
+        except (OSError, StoreError) as error:
+            self._note(f"Logs could not be uploaded: {error}. The next checkpoint is another try.")
 
     def _note(self, message: str) -> None:
         with self._changed:

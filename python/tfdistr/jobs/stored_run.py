@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,12 +26,13 @@ from tfdistr.schemas import read
 # What a job that goes on needs. Never a pickle: what is read from a store must not run code.
 _FETCHED = (DESCRIPTION, *RESULT_FILES, RESULT)
 _OUTPUT = ("logs/*", "workers/*/events.jsonl")
+_COPY = "output.partial"
 
 
 class StoredRun:
-    """A run in a store. From `begin` on, its checkpoints are uploaded as they are written.
+    """A run in a store. From `begin` on, its checkpoints are uploaded as they are written, and its logs.
 
-    `end`, and the end of the context, upload the logs, the events and the documents, too.
+    `end`, and the end of the context, upload the whole logs, the events and the documents.
 
     Args:
         url: The URL of the run.
@@ -49,6 +52,7 @@ class StoredRun:
         self._stored = StoredCheckpoints(self._store, self._claim)
         self._uploads: Uploads | None = None
         self._begun = self._active = False
+        self._uploaded: dict[str, tuple[int, int]] = {}  # size and time of the logs that are in the store
         self._tell: Callable[[dict[str, Any]], object] = lambda event: None
         try:
             names = [name for name in self._store.names() if name != CLAIM]
@@ -90,7 +94,9 @@ class StoredRun:
         self._tell = tell
         self._begun = self._active = True
         if is_run(self.folder):
-            self._uploads = Uploads(checkpoints(self.folder), self._stored, self._fetched)
+            self._uploads = Uploads(
+                checkpoints(self.folder), self._stored, self._fetched, then=self._upload_output
+            )
 
     def on_event(self, event: dict[str, Any]) -> None:
         """Take note of an event of the job, and warn of uploads that have failed.
@@ -166,7 +172,8 @@ class StoredRun:
             if self._uploads is not None:
                 self._uploads.finish()
             self._claim.check()
-            self._upload(DESCRIPTION, JOB, *self._output())
+            self._upload_output()
+            self._upload(DESCRIPTION, JOB)
             if complete:  # the result is last: it says that the run is complete
                 self._store.remove(RESULT)
                 self._upload(*RESULT_FILES, RESULT)
@@ -176,11 +183,19 @@ class StoredRun:
             keep_run_dir(self.folder)
             raise
 
-    def _output(self) -> Iterator[str]:
-        """The names of what the processes of the job have written."""
-        for pattern in _OUTPUT:
-            for file in sorted(self.folder.glob(pattern)):
-                yield file.relative_to(self.folder).as_posix()
+    def _upload_output(self) -> None:
+        """Upload what the processes of the job have written since the last time."""
+        copy = self.folder / _COPY
+        for file in (file for pattern in _OUTPUT for file in sorted(self.folder.glob(pattern))):
+            name = file.relative_to(self.folder).as_posix()
+            with contextlib.suppress(FileNotFoundError):  # a restart renames the logs
+                now = file.stat()
+                state = (now.st_size, now.st_mtime_ns)
+                if state != self._uploaded.get(name):
+                    shutil.copyfile(file, copy)  # the libraries of stores need a file that does not grow
+                    self._store.upload(name, copy)
+                    self._uploaded[name] = state
+        copy.unlink(missing_ok=True)
 
     def _upload(self, *names: str) -> None:
         for name in names:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +39,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[stores.S3Server]:
 class Job:
     """What a job has of its checkpoints and uploads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, then: Callable[[], object] = lambda: None) -> None:
         self.folder = CheckpointFolder(folder / "checkpoints", "this")
         self.store = Store(URL)
         self.claim = Claim(self.store)
         self.stored = StoredCheckpoints(self.store, self.claim)
-        self.uploads = Uploads(self.folder, self.stored)
+        self.uploads = Uploads(self.folder, self.stored, then=then)
 
     def save(self, epoch: int) -> None:
         arrays = {"a": np.full(50_000, epoch, "float32")}
@@ -137,6 +137,19 @@ def test_old_checkpoints_that_cannot_be_removed_are_told(tmp_path, server):
         "Old checkpoints could not be removed from the store: PermissionError: Access Denied."
     ]
     assert job.stored.positions() == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_logs_that_cannot_be_uploaded_are_told(tmp_path, server):
+    def refused() -> None:
+        raise StoreError("PermissionError: Access Denied")
+
+    job = Job(tmp_path, refused)
+    job.save(1)
+    job.uploads.finish()
+    assert job.uploads.news() == [
+        "Logs could not be uploaded: PermissionError: Access Denied. The next checkpoint is another try."
+    ]
+    assert job.stored.positions() == [(1, 0)]
 
 
 def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, server):

@@ -72,6 +72,21 @@ def test_a_job_on_workers_leaves_all_in_the_store(server, monkeypatch):
     assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers)
 
 
+def waits() -> list[keras.callbacks.Callback]:
+    """So that each checkpoint is in the store before the next one."""
+    return [keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: time.sleep(1))]
+
+
+@pytest.mark.slow
+def test_each_checkpoint_brings_the_logs_so_far(server):
+    on_workers(URL, callbacks=waits, checkpoint_every="epoch", epochs=3)
+    marks = [place for place, path in enumerate(server.written) if path.endswith(".mark")]
+    for name in ("logs/worker-0.log", "workers/1/events.jsonl"):
+        assert marks[0] < server.written.index(f"/bucket/run/{name}") < marks[-1], server.written
+    events = [place for place, path in enumerate(server.written) if path.endswith("0/events.jsonl")]
+    assert marks[-1] < events[-1], "what follows the last checkpoint"
+
+
 def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
     monkeypatch.setattr(on_cluster, "run_workers", None)
     server.answer = lambda method, path: "deny" if method == "PUT" else "serve"
