@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 
+import netns
 import pytest
 import tensorflow as tf
 from clusters import PROGRAMS, run_cluster, run_commands
@@ -72,6 +74,41 @@ def test_tensorflow_39922():
         "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task"
     )
     assert float(after.split()[1]) < 10
+
+
+@pytest.fixture
+def apart() -> Iterator[netns.Namespaces]:
+    """Two machines, between which a firewall drops what they send."""
+    if why := netns.missing():
+        pytest.skip(why)
+    made = netns.Namespaces(f"tt{os.getpid() % 100000}", f"198.19.{os.getpid() % 256}", "ab")
+    try:
+        made.add()
+        for name, other in (("a", "b"), ("b", "a")):
+            netns.run("ip", "link", "set", made.outside(name), "type", "bridge_slave", "isolated", "on")
+            # Without its hardware address, the machine itself would say that there is no other one.
+            there = [made.address(other), "lladdr", "02:00:00:00:00:01", "dev", "eth0"]
+            netns.run("ip", "-n", made.of(name), "neigh", "add", *there)
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.mark.slow
+def test_tensorflow_46931(apart):
+    """Both workers are started, but cannot connect: each says in time which address does not answer."""
+    addresses = [f"{apart.address(name)}:8081" for name in "ab"]
+    start = [sys.executable, str(PROGRAMS / "start.py"), "4"]
+    commands = [["ip", "netns", "exec", apart.of(name), *start] for name in "ab"]
+    environments = [os.environ | one for one in tfdistr.tf_config(worker=addresses).environments()]
+    ended = run_commands(commands, environments, 120, start_warm=False)
+    for worker, other in ((0, 1), (1, 0)):
+        assert ended[worker].status == 0, ended[worker].output[-3000:]
+        rule, received, fix, after = ended[worker].output.splitlines()[-4:]
+        assert rule == "The workers of the cluster must find each other within 4 s."
+        assert f"waited for worker {other} ({addresses[other]}), which does not answer" in received
+        assert fix.endswith("where the others can reach its address.")
+        assert float(after.split()[1]) < 20
 
 
 @pytest.mark.slow
