@@ -62,6 +62,19 @@ def test_keras_19891(one, two):
     assert "keras_19891/evaluated" in one
 
 
+def test_keras_20611(two):
+    losses = [worker["keras_20611/loss"] for worker in two]
+    assert losses[0][1] < losses[0][0]
+    for name, value in two[0].items():
+        if name.startswith("keras_20611/"):  # what is dropped depends on the number of workers
+            np.testing.assert_array_equal(two[1][name], value, err_msg=name)
+
+
+def test_keras_21061(one, two):
+    assert_the_same(one, two, "keras_21061")
+    assert one["keras_21061/loss"] == [1.0, 1.0]
+
+
 def test_ray_47464(one, two):
     assert_the_same(one, two, "ray_47464")
 

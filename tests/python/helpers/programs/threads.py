@@ -129,6 +129,32 @@ def keras_19891(place: Place) -> Values:
     return {"evaluated": evaluated, **results(model, model.fit(data, verbose=0))}
 
 
+def keras_20611(place: Place) -> Values:
+    """A model with dropout, which is not built before it is trained."""
+
+    def build() -> keras.Model:
+        layers = [keras.layers.Dense(8, "gelu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        return model
+
+    model = place.made(build)
+    return results(model, model.fit(ROWS, TARGETS, batch_size=BATCH, epochs=2, verbose=0))
+
+
+def keras_21061(place: Place) -> Values:
+    """A model without weights."""
+
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
+        model.compile("sgd", "mse")
+        return model
+
+    model = place.made(build)
+    ones, zeros = tf.ones((SIZE, 1)), tf.zeros((SIZE, 1))
+    return results(model, model.fit(ones, zeros, batch_size=BATCH, epochs=2, verbose=0))
+
+
 def ray_47464(place: Place) -> Values:
     """The example of Ray Train: one whole number for each example."""
 
@@ -205,8 +231,8 @@ def tensorflow_38635(place: Place) -> Values:
 
 
 CASES = [
-    keras_20585, keras_20329, keras_19340, keras_19891, ray_47464, tensorflow_35878, tensorflow_36846,
-    tensorflow_42146, tensorflow_37112, tensorflow_33929, tensorflow_38635,
+    keras_20585, keras_20329, keras_19340, keras_19891, keras_20611, keras_21061, ray_47464, tensorflow_35878,
+    tensorflow_36846, tensorflow_42146, tensorflow_37112, tensorflow_33929, tensorflow_38635,
 ]  # fmt: skip
 
 
