@@ -18,6 +18,7 @@ if [ -n "$installed" ] && grep -qx "Source: $source" "$installed"; then exit 0; 
 library=$(r_library)
 say "R package tfdistr into $library"
 R CMD INSTALL --no-test-load --library="$library" .
+"$python" -m compileall -q "$library/tfdistr/python"
 printf 'Python: %s\nSource: %s\n' "$python" "$source" >"$library/tfdistr/setup.dcf"
 Rscript --no-init-file -e 'invisible(loadNamespace("tfdistr"))'
 say "tfdistr is set up: library(tfdistr) in R, import tfdistr in .venv/bin/python"

@@ -8,4 +8,6 @@ export LC_ALL=C.UTF-8
 tools/setup-r.sh
 tools/setup-reticulate.sh
 tools/setup-python.sh
+# Else each process would compile it anew where PYTHONDONTWRITEBYTECODE is set, as in many containers.
+.venv/bin/python -m compileall -q python/tfdistr
 tools/setup-package.sh
