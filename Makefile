@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all test-elsewhere lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -41,8 +41,11 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
-test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python+test-engines,test-cross+lint+equality+test-ray,test-r+check+faults+chaos+chaos-elastic+test-trackers+test-site+test-openmpi test-alone
+test-all: setup ## the slow tests too, all cases of equality, all faults, and a little chaos
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-cross+lint+equality+chaos+chaos-elastic,test-r+check+faults test-alone
+
+test-elsewhere: setup ## the suite of all engines, and what has an environment of its own: Ray, Open MPI, trackers, the site
+	@SLOW=1 tools/test.sh test-engines,test-ray+test-openmpi,test-trackers+test-site
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \

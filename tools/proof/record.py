@@ -29,7 +29,11 @@ def run(name: str) -> Record | None:
     command = PARTS[name][1]
     print(f"\n==> {name}: {command}", flush=True)
     began, lines = time.monotonic(), []
-    with subprocess.Popen(["sh", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    # Else the T of `make proof T=` would be the T of the command, too.
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "T")}
+    with subprocess.Popen(
+        ["sh", "-c", command], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
