@@ -1,6 +1,6 @@
-# testthat over the installed package, two test files side by side, or one with the slow tests, beside which others
-# run; an argument is the name of one test file, without "test-" and ".R". What the tests leave on this machine is
-# an error, too.
+# testthat over the installed package, two test files side by side, or one with the slow tests, beside which
+# others run; an argument is the name of one test file, without "test-" and ".R". What the tests leave on this
+# machine is an error, too.
 filter <- commandArgs(TRUE)
 mark <- paste0("OWNER_OF_TEST=", basename(tempfile()))
 folder <- tempfile("tests-")
