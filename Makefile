@@ -26,7 +26,7 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-elsewhere lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -41,11 +41,8 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
-test-all: setup ## the slow tests too, all cases of equality, all faults, and a little chaos
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-cross+lint+equality+chaos+chaos-elastic,test-r+check+faults test-alone
-
-test-elsewhere: setup ## the suite of all engines, and what has an environment of its own: Ray, Open MPI, trackers, the site
-	@SLOW=1 tools/test.sh test-engines,test-ray+test-openmpi,test-trackers+test-site
+test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers test-engines,test-ray+test-site,check+test-openmpi
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -69,7 +66,7 @@ test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
 test-engines: setup ## one suite for each engine that starts workers, from Python and R, and 16 and 32 workers here; T=name
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
-	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 2 $(if $(T),-k '$(T)')
+	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 3 $(if $(T),-k '$(T)')
 	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too

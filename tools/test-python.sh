@@ -6,16 +6,14 @@ cd "$(dirname "$0")/.."
 
 chosen='not slow and not alone'
 folders='tests/faults tests/python'
-side_by_side=4
 longest=20
 if [ -n "${SLOW:-}" ]; then
   chosen='not alone'
   folders='tests/python'
-  side_by_side=2 # most of the slow ones compute: more of them side by side only disturb each other
   longest=100
 fi
 
 # In the order of their names: the files with few tests, which take longest, would come last otherwise.
 # shellcheck disable=SC2086 # several folders
-exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-$side_by_side}" --dist loadfile \
+exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-4}" --dist loadfile \
   --no-loadscope-reorder --durations=$longest

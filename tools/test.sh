@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with "+"
-# between them run one after the other, and with commas between them side by side; what those after the first comma
-# print comes at the end of all these. What a target that failed printed last is printed again at the end, and the
+# Runs the make targets given, all of them also when one fails, and ends with a line for each. Targets with commas
+# between them run side by side, those with "+" between them one after the other beside these; what all but the
+# first of them print comes after it. What a target that failed printed last is printed again at the end, and the
 # names of the tests that failed last of all, since some records have the last lines only.
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ for group; do
   for lane in $others; do
     for target in $(echo "$lane" | tr + ' '); do run "$target" >"$TMPDIR/$target.out" 2>&1; done &
   done
-  for target in $(echo "$first" | tr + ' '); do run "$target" 2>&1 | tee "$TMPDIR/$target.out"; done
+  run "$first" 2>&1 | tee "$TMPDIR/$first.out"
   wait
   for target in $(echo "$others" | tr + ' '); do
     printf '\n==> %s\n' "$target"

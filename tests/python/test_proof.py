@@ -93,3 +93,11 @@ def test_a_comment_that_names_what_was_not_printed_is_an_error(folder, comment, 
     record.run("a").write()
     with pytest.raises(ValueError, match=error):
         pages.refreshed(comment)
+
+
+def test_a_part_does_not_get_the_names_of_the_parts(monkeypatch):
+    command = "printf '%s\\n' \"T=$T MAKEFLAGS=$MAKEFLAGS ROUNDS=$ROUNDS\""
+    monkeypatch.setattr(record, "PARTS", {"chaos": ("", command)})
+    for name in ("T", "MAKEFLAGS", "ROUNDS"):
+        monkeypatch.setenv(name, "chaos")
+    assert record.run("chaos").printed == "T= MAKEFLAGS= ROUNDS=chaos\n"

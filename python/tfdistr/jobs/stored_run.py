@@ -185,17 +185,23 @@ class StoredRun:
 
     def _upload_output(self) -> None:
         """Upload what the processes of the job have written since the last time."""
-        copy = self.folder / _COPY
         for file in (file for pattern in _OUTPUT for file in sorted(self.folder.glob(pattern))):
-            name = file.relative_to(self.folder).as_posix()
             with contextlib.suppress(FileNotFoundError):  # a restart renames the logs
-                now = file.stat()
-                state = (now.st_size, now.st_mtime_ns)
-                if state != self._uploaded.get(name):
-                    shutil.copyfile(file, copy)  # the libraries of stores need a file that does not grow
-                    self._store.upload(name, copy)
-                    self._uploaded[name] = state
-        copy.unlink(missing_ok=True)
+                self._upload_if_changed(file)
+
+    def _upload_if_changed(self, file: Path) -> None:
+        name = file.relative_to(self.folder).as_posix()
+        now = file.stat()
+        state = (now.st_size, now.st_mtime_ns)
+        if state == self._uploaded.get(name):
+            return
+        copy = self.folder / _COPY  # the libraries of stores need a file that does not grow
+        try:
+            shutil.copyfile(file, copy)
+            self._store.upload(name, copy)
+        finally:
+            copy.unlink(missing_ok=True)
+        self._uploaded[name] = state
 
     def _upload(self, *names: str) -> None:
         for name in names:

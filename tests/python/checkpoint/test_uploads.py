@@ -165,7 +165,7 @@ def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, serv
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kills", mostly_slow([4, 12], quick=[4]))
+@pytest.mark.parametrize("kills", mostly_slow([4, 20], quick=[4]))
 def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tmp_path, server, kills):
     server.delay, reached, drawn = 0.05, Position(0, 0), random.Random(kills)
     halves = 0

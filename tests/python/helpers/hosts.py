@@ -116,9 +116,7 @@ class Hosts:
 
     def isolate(self, name: str, isolated: bool = True) -> None:
         """Keep a host from other isolated hosts; this machine and the host still reach each other."""
-        word = "on" if isolated else "off"
-        link = self._namespaces.outside(name)
-        netns.run("ip", "link", "set", link, "type", "bridge_slave", "isolated", word)
+        self._namespaces.isolate(name, isolated)
 
     def end_all(self, name: str) -> None:
         """End what runs on a host, but for its ssh server, as if it were switched off."""

@@ -78,6 +78,11 @@ class Namespaces:
                           ["link", "set", "eth0", "up"], ["link", "set", "lo", "up"]):  # fmt: skip
                 run("ip", "-n", self.of(name), *words)
 
+    def isolate(self, name: str, isolated: bool = True) -> None:
+        """Keep a namespace from other isolated ones."""
+        word = "on" if isolated else "off"
+        run("ip", "link", "set", self.outside(name), "type", "bridge_slave", "isolated", word)
+
     def pids(self, name: str) -> list[int]:
         """The processes in a namespace."""
         listed = subprocess.run(["ip", "netns", "pids", self.of(name)], capture_output=True, text=True)

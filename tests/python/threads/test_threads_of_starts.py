@@ -85,7 +85,7 @@ def apart() -> Iterator[netns.Namespaces]:
     try:
         made.add()
         for name, other in (("a", "b"), ("b", "a")):
-            netns.run("ip", "link", "set", made.outside(name), "type", "bridge_slave", "isolated", "on")
+            made.isolate(name)
             # Without its hardware address, the machine itself would say that there is no other one.
             there = [made.address(other), "lladdr", "02:00:00:00:00:01", "dev", "eth0"]
             netns.run("ip", "-n", made.of(name), "neigh", "add", *there)
