@@ -23,6 +23,7 @@ from tfdistr._utils.function_files import (
 )
 from tfdistr._utils.python310 import add_note
 from tfdistr._utils.r_values import for_r
+from tfdistr._utils.uninterrupted import whole
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
 
@@ -237,7 +238,7 @@ _sourced: set[str] = set()  # the hashes of files
 
 def use_r(function: Any, seed: Any, error: Any) -> None:
     """Call R functions in the R that calls this; see `RSide`."""
-    _here[:] = [RSide(function, seed, error)]
+    _here[:] = [RSide(function, whole(seed), error)]
 
 
 def r_of_this_process() -> RSide:

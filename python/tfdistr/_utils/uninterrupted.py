@@ -8,8 +8,12 @@ import importlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
+from typing import ParamSpec, TypeVar
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 _get = ctypes.pythonapi.PyOS_getsig
 _get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_int]
@@ -64,6 +68,23 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
         yield
     finally:
         let_come()
+
+
+def whole(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Return a function that calls a function of R, and lets SIGINT wait until its end.
+
+    An interrupt of R outside of reticulate's handlers leaves Python's frames by a jump. After it, the next
+    call of Python crashes, or ends in "unknown opcode".
+
+    Args:
+        function: A function of the R package. Those of the user may take long, so SIGINT does not wait there.
+    """
+
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with uninterrupted():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def import_whole(name: str) -> ModuleType:

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 
+from tfdistr._utils.uninterrupted import whole
 from tfdistr.errors import TfdistrWarning
 
 #: For ``log.warning(..., extra=NOTE)``: the record only says how far something is, so it is shown as a line.
@@ -81,7 +82,7 @@ logging.getLogger("tfdistr").addHandler(WARNINGS)
 
 def warn_by(tell: Callable[[str], object]) -> None:
     """Set what warns the user of this session. R calls it."""
-    WARNINGS.tell = WARNINGS.tell_of_user = tell
+    WARNINGS.tell = WARNINGS.tell_of_user = whole(tell)
 
 
 def user_warned(message: str) -> None:

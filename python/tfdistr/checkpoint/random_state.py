@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.json_values import Array, from_plain, to_plain
 
 _foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
@@ -21,7 +22,7 @@ def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable
         get: Called without arguments; returns the state as text.
         restore: Called with this text; restores the state.
     """
-    _foreign[language] = (get, restore)
+    _foreign[language] = (whole(get), whole(restore))
 
 
 def random_state(arrays: list[Array]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfdistr._utils.uninterrupted import uninterrupted
+from tfdistr._utils.uninterrupted import whole
 
 Event = dict[str, Any]
 
@@ -14,18 +14,16 @@ def events_for_r(show: Callable[[Event], object], kinds: Sequence[str]) -> Calla
     """Return a function that calls ``show`` with each event of these kinds.
 
     A call of R takes far longer than one of Python, so R gets only what it shows. SIGINT waits until R has
-    shown it: an interrupt of R outside of reticulate's handlers leaves Python's frames by a jump, after which
-    the process crashes ("unknown opcode").
+    shown it.
 
     Args:
         show: A function of R.
         kinds: The values of ``event["event"]`` that it shows.
     """
-    shown = frozenset(kinds)
+    show, shown = whole(show), frozenset(kinds)
 
     def pass_on(event: Event) -> None:
         if event["event"] in shown:
-            with uninterrupted():
-                show(event)
+            show(event)
 
     return pass_on

@@ -15,6 +15,7 @@ import attrs
 from tfdistr._utils.r_function import begin_with_seed
 from tfdistr._utils.r_values import for_r
 from tfdistr._utils.store import is_url
+from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
 from tfdistr.data.source import form_of
@@ -69,7 +70,7 @@ def train_here(
                 job, chief = _begin_run(job, caller, run_dir, workers, ends)
             stored = chief.stored if chief else None
             job = attrs.evolve(job, seed=peers.agree(job.seed, uploads=stored is not None))
-            caller.on_seed(for_r(job.seed))
+            whole(caller.on_seed)(for_r(job.seed))
             begin_with_seed(job.functions, job.seed)
             events = _events(caller, strategy.worker_index, stored)
             trained = run_task(job, strategy, events, chief.folder if chief else None, preemption)
@@ -126,7 +127,7 @@ def train_as_chief_here(
         if job.recovery.every is not None:
             job, run = _begin_run(job, caller, run_dir, workers, ends)
         stored = run.stored if run else None
-        caller.on_seed(for_r(job.seed))
+        whole(caller.on_seed)(for_r(job.seed))
         begin_with_seed(job.functions, job.seed)
         trained = train_on_servers(
             job, config, _events(caller, 0, stored), **job.options,

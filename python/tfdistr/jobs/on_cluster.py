@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from tfdistr._utils.r_values import for_r
+from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
@@ -95,7 +96,7 @@ def fit_on_cluster(
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
     caller = caller.for_job(job)
-    cluster = _for_job(cluster, job, caller.before_start(for_r(job.seed), str(run_dir)))
+    cluster = _for_job(cluster, job, whole(caller.before_start)(for_r(job.seed), str(run_dir)))
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)

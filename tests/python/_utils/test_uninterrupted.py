@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tfdistr._utils.uninterrupted import holds_back, uninterrupted
+from tfdistr._utils.uninterrupted import holds_back, uninterrupted, whole
 
 
 def interrupted(times: int, *, once: bool) -> list[bool]:
@@ -36,3 +36,16 @@ def test_an_interrupt_comes_at_the_end(times):
 def test_one_interrupt_comes_at_the_end_and_a_second_at_once():
     assert interrupted(1, once=True) == [True]
     assert interrupted(3, once=True) == [True]
+
+
+def test_an_interrupt_waits_for_the_end_of_a_whole_call():
+    done: list[str] = []
+
+    def call(what: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(what)
+
+    with pytest.raises(KeyboardInterrupt):
+        whole(call)("done")
+    assert done == ["done"]
+    assert whole(len)([1, 2]) == 2
