@@ -1,14 +1,20 @@
-"""Connections that stay open while workers train. If one ends without a goodbye, a process is lost.
+"""Connections that stay open while workers train. They carry the message about the first failure.
+
+If a connection ends without a goodbye, a process is lost.
 
 TensorFlow tells at once only the workers that exchange data with the lost process directly. The other
 workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
 worker keeps one connection to the leader, and the leader tells the other workers. A halted process, or a
 process whose network is cut, keeps its connections: only the heartbeat finds it.
+
+A worker that fails by an error tells it here as well. Else a slow worker, which hears of the failure after
+the end of the leader, would blame the leader: the messages of TensorFlow end with the process of the leader.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import socket
@@ -19,9 +25,10 @@ from collections.abc import Callable, Mapping
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
 _KEEPALIVE = 30
-_READ = 4096
-# The messages: a goodbye, or the message that a task is lost.
-_GOODBYE, _LOST = "goodbye", "lost "
+_READ = 1 << 16
+# The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
+_GOODBYE, _FAILED = "goodbye", "failed "
+_LONGEST = 4000
 
 _all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
 
@@ -37,6 +44,8 @@ class Lifelines:
         self._connections = dict(connections)
         self._unread = dict.fromkeys(self._connections, b"")
         self._watched = self._over = False
+        self._failure: str | None = None
+        self._decided = threading.Event()
         self._closing = threading.Lock()
         for connection in self._connections.values():
             connection.setblocking(False)
@@ -45,10 +54,28 @@ class Lifelines:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE)
         _all.add(self)
 
-    def watch(self, on_loss: Callable[[str], object]) -> None:
-        """Call ``on_loss(name)`` on a separate thread, only for the first lost task."""
+    def watch(self, on_failure: Callable[[str], object], of_loss: Callable[[str], str]) -> None:
+        """Call ``on_failure(message)`` on a separate thread, only for the first failure.
+
+        Args:
+            on_failure: Is called with the message.
+            of_loss: Returns the message about a lost task, from its name.
+        """
         self._watched = True
-        threading.Thread(target=self._watch, args=(on_loss,), name="tfdistr-lifelines", daemon=True).start()
+        arguments = (on_failure, of_loss)
+        threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
+
+    def tell(self, message: str) -> None:
+        """Tell the others of a failure that this process knows."""
+        if not self._over:
+            with self._closing:
+                self._send_failure(message)
+
+    def heard(self, seconds: float) -> str | None:
+        """Return the message about the first failure. Wait at most ``seconds`` for it."""
+        if self._watched:
+            self._decided.wait(seconds)
+        return self._failure
 
     def say_goodbye(self) -> None:
         """Tell the others that a later end of this process is not a loss."""
@@ -73,53 +100,60 @@ class Lifelines:
         for connection in self._connections.values():
             connection.close()
 
-    def _watch(self, on_loss: Callable[[str], object]) -> None:
-        lost = self._first_loss()
-        if lost and not self._over:
-            for connection in self._connections.values():
-                _send(connection, _LOST + lost)
-            on_loss(lost)  # later ends are a result of this loss
+    def _watch(self, on_failure: Callable[[str], object], of_loss: Callable[[str], str]) -> None:
+        message = self._first_failure(of_loss)
+        if message and not self._over:
+            self._send_failure(message)
+            self._failure = message
+            self._decided.set()
+            on_failure(message)  # later ends are a result of this failure
+        self._decided.set()
         if self._over:
             self.close()
 
-    def _first_loss(self) -> str:
-        """Wait until a task is lost, and return its name; "" if no task can be lost any more."""
+    def _send_failure(self, message: str) -> None:
+        for connection in self._connections.values():
+            _send(connection, _FAILED + json.dumps(message[:_LONGEST]))
+
+    def _first_failure(self, of_loss: Callable[[str], str]) -> str:
+        """Wait until a task fails, and return the message; "" if no task can fail any more."""
         with selectors.DefaultSelector() as selector:
             for name, connection in self._connections.items():
                 selector.register(connection, selectors.EVENT_READ, name)
             while selector.get_map() and not self._over:
                 for key, _ in selector.select():
-                    lost, goes_on = self._hear(key.data)
-                    if lost:
-                        return lost
+                    message, goes_on = self._hear(key.data, of_loss)
+                    if message:
+                        return message
                     if not goes_on:
                         selector.unregister(key.fileobj)
         return ""
 
-    def _hear(self, name: str) -> tuple[str, bool]:
-        """Read the messages of a task.
+    def _hear(self, name: str, of_loss: Callable[[str], str]) -> tuple[str, bool]:
+        """Read the lines of a task.
 
         Returns:
-            The name of the lost task, or "", and whether more messages can come.
+            The message about a failure, or "", and whether more lines can come.
         """
         try:
             read = self._connections[name].recv(_READ)
         except BlockingIOError:
             return "", True
         except ConnectionError:  # for example, its machine has started again
-            return name, False
+            return of_loss(name), False
         except OSError:  # a cut network does not mean that the process is lost
             return "", False
         if not read:
-            return name, False
+            return of_loss(name), False
         *lines, rest = (self._unread[name] + read).split(b"\n")
         self._unread[name] = rest[-_READ:]
         for line in lines:
             text = line.decode(errors="replace")
             if text == _GOODBYE:
                 return "", False
-            if text.startswith(_LOST):
-                return text.removeprefix(_LOST), False
+            if text.startswith(_FAILED):
+                with contextlib.suppress(ValueError):
+                    return str(json.loads(text.removeprefix(_FAILED))), False
         return "", True
 
 

@@ -111,12 +111,14 @@ class Verdict:
 
     Attributes:
         failure: The failure of another process, to raise in place of the error; None if there is none.
-        news: The message to the peers; None if they know the failure.
+        news: The message about the failure to the peers.
+        known: Whether a peer has reported the failure.
         summary: A text about the failure, for later calls.
     """
 
     failure: WorkerFailedError | None
-    news: str | None
+    news: str
+    known: bool
     summary: str
 
 
@@ -125,6 +127,7 @@ def judge(
     worker: int,
     tasks: Mapping[str, str],
     find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
+    heard: Callable[[], str | None] = lambda: None,
 ) -> Verdict:
     """Find the process whose failure caused an error in worker ``worker``.
 
@@ -133,12 +136,19 @@ def judge(
         worker: The index of this worker.
         tasks: The addresses of the workers, as for ``lost_worker()``.
         find_lost: Returns the failure of another lost process if the error is about one, else None.
+        heard: Returns the message about the first failure if it has come apart from the error, else None.
     """
     failure = reported = reported_failure(error, tasks)
     if failure is None and is_peer_failure(error):
-        failure = find_lost(error) or lost_worker(error, tasks)
-    news = what_to_tell(error, worker, tasks) if reported is None else None
-    return Verdict(failure, news, str(failure or what_to_tell(error, worker, {})))
+        # The error may be about a worker that has ended because of the first failure.
+        message = heard()
+        if message is not None:
+            error = RuntimeError(message)
+            failure = reported = reported_failure(error, tasks)
+        else:
+            failure = find_lost(error) or lost_worker(error, tasks)
+    news = what_to_tell(error, worker, tasks)
+    return Verdict(failure, news, reported is not None, str(failure or what_to_tell(error, worker, {})))
 
 
 def what_to_tell(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:

@@ -32,6 +32,8 @@ _FAILED = "tfdistr/failed"
 _PLACE = "tfdistr/place"
 # Seconds in which the peers, which wait just as long, should set their numbers.
 _POSITION_TIMEOUT = 5.0
+# Seconds in which the message about the first failure comes after the errors that the failure causes.
+_HEARING = 2.0
 # Sums in order of at most this many bytes take one collective instead of two, which send fewer bytes.
 _SMALL = 1 << 14
 # TensorFlow counts the keys of its own device groups from 1 on.
@@ -162,6 +164,14 @@ class Collectives(ABC):
         """Let the current or next wait of the peers fail with ``message``."""
 
     @abstractmethod
+    def pass_on(self, message: str) -> None:
+        """Tell a failure that a peer has reported to the peers that may hear of it late."""
+
+    @abstractmethod
+    def heard_failure(self) -> str | None:
+        """Return the message about the first failure, if it comes apart from the errors."""
+
+    @abstractmethod
     def behind(self) -> list[int]:
         """Return the workers that are behind the others, which wait for them. All waiting workers call this.
 
@@ -225,15 +235,12 @@ class TensorFlowCollectives(Collectives):
         self._lifelines = lifelines
         names = list(tasks)
 
-        def on_loss(name: str) -> None:
-            if name not in names:
-                return
-            message = report_end(names.index(name), tasks[name])
+        def on_failure(message: str) -> None:
             _private.abort_collectives(message)
             if self.index == 0:  # for workers that wait for a text or at a barrier
                 self.report_failure(message)
 
-        lifelines.watch(on_loss)
+        lifelines.watch(on_failure, lambda name: report_end(names.index(name), tasks[name]))
 
     @property
     def traffic(self) -> Traffic:
@@ -271,7 +278,15 @@ class TensorFlowCollectives(Collectives):
             _private.set_key(_FAILED, message)
         with contextlib.suppress(tf.errors.OpError):
             _private.report_error(message)
+        self.pass_on(message)
         self._say_goodbye()
+
+    def pass_on(self, message: str) -> None:
+        if self._lifelines is not None:
+            self._lifelines.tell(message)
+
+    def heard_failure(self) -> str | None:
+        return self._lifelines.heard(_HEARING) if self._lifelines is not None else None
 
     def behind(self) -> list[int]:
         self.moved_on()

@@ -195,6 +195,12 @@ class MpiCollectives(Collectives):
         while not MPI.Request.Testall(sent) and time.monotonic() < end:
             os.sched_yield()
 
+    def pass_on(self, message: str) -> None:
+        pass  # a message by MPI reaches every rank
+
+    def heard_failure(self) -> str | None:
+        return None  # it is in the error
+
     def behind(self) -> list[int]:
         return [] if self._waiting else [self.index]
 

@@ -71,10 +71,13 @@ class Peers:
         if isinstance(error, JobMismatchError):  # so with this error
             return
         # Also an interrupt: the session may live on.
-        strategy = self._strategy
-        verdict = judge(error, strategy.worker_index, strategy.tasks, self._find_lost)
-        if verdict.news is not None:
+        strategy, collectives = self._strategy, self._strategy.collectives
+        heard = collectives.heard_failure if collectives is not None else lambda: None
+        verdict = judge(error, strategy.worker_index, strategy.tasks, self._find_lost, heard)
+        if not verdict.known:
             strategy.report_failure(verdict.news)
+        elif collectives is not None:
+            collectives.pass_on(verdict.news)
         JOINED.note_failure(verdict.summary)
         if verdict.failure is not None:
             raise verdict.failure from None

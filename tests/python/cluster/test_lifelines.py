@@ -103,7 +103,7 @@ def test_every_peer_hears_the_goodbye_although_the_first_leaves_at_once(monkeypa
     monkeypatch.setattr(lifelines, "_send", send_slowly)
     pairs = [socket.socketpair() for _ in range(3)]
     leader = Lifelines({f"worker {i}": own for i, (own, _) in enumerate(pairs, 1)})
-    leader.watch(lambda name: pytest.fail(f"{name} is no loss"))
+    leader.watch(lambda message: pytest.fail(f"{message} is no loss"), str)
     leader.say_goodbye()
     for _, peer in pairs:
         with peer:
@@ -140,7 +140,7 @@ def test_a_network_that_fails_is_no_end_of_a_process(error, expected):
     heard: queue.Queue[str] = queue.Queue()
     with there:
         lifelines = Lifelines({"worker 1": Failing(fileno=here.detach())})
-        lifelines.watch(heard.put)
+        lifelines.watch(heard.put, str)
         there.send(b"x")
         found = None
         with contextlib.suppress(queue.Empty):
@@ -152,9 +152,10 @@ def test_a_network_that_fails_is_no_end_of_a_process(error, expected):
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        ([b"lost worker 2\n"], "worker 2"),
-        ([b"lost wor", b"ker 2\n"], "worker 2"),
-        ([b"\xff\n\n", b"x" * 100_000, b"\nlost worker 3\n"], "worker 3"),
+        ([b'failed "worker 2"\n'], "worker 2"),
+        ([b'failed "wor', b'ker 2"\n'], "worker 2"),
+        ([b'failed "two\\nlines"\n'], "two\nlines"),
+        ([b'\xff\n\nfailed "\n', b"x" * 100_000, b'\nfailed "worker 3"\n'], "worker 3"),
         ([b"good", b"bye\n"], None),
     ],
 )
@@ -162,7 +163,7 @@ def test_what_is_sent_in_pieces_or_makes_no_sense(sent, expected):
     here, there = socket.socketpair()
     heard: queue.Queue[str] = queue.Queue()
     lifelines = Lifelines({"worker 0": here})
-    lifelines.watch(heard.put)
+    lifelines.watch(heard.put, str)
     with there:
         for part in sent:
             there.sendall(part)
@@ -188,7 +189,7 @@ def test_a_goodbye_ends_the_thread_and_closes_the_connections():
     here, there = socket.socketpair()
     with there:
         lifelines = Lifelines({"worker 0": here})
-        lifelines.watch(lambda name: None)
+        lifelines.watch(lambda message: None, str)
         assert threads()
         lifelines.say_goodbye()
         lifelines.say_goodbye()

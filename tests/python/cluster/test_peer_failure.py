@@ -11,6 +11,7 @@ from slow import mostly_slow
 
 from tfdistr.cluster.peer_failure import (
     is_peer_failure,
+    judge,
     lost_worker,
     report,
     report_end,
@@ -80,6 +81,16 @@ def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, wo
         assert " | Fix: Look at its log" in error
 
 
+def test_a_worker_that_hears_late_blames_the_worker_that_failed():
+    ended = run_cluster("hears_late.py", 3, [], timeout=150)
+    assert [one.status for one in ended] == [0, 0, 0], ended[1].output[-3000:]
+    assert [calls(one.output)[1] for one in ended] == [
+        "WorkerFailedError: Worker 2 failed: ValueError: a fault",
+        "WorkerFailedError: Worker 2 failed: ValueError: a fault",
+        "ValueError: a fault",
+    ]
+
+
 def test_a_worker_that_leaves_after_the_training_ends_nothing(tmp_path):
     ended = run_cluster("lost.py", 3, ["leaves", str(tmp_path / "ended")], timeout=150)
     assert [one.status for one in ended] == [0, 0, 0], ended[0].output[-3000:]
@@ -119,6 +130,15 @@ def test_a_lost_connection_that_a_function_reports_is_of_a_peer():
     )
     assert is_peer_failure(tf.errors.InternalError(None, None, text))
     assert not is_peer_failure(tf.errors.InternalError(None, None, "Executing op <while/body> failed"))
+
+
+def test_the_message_about_the_first_failure_counts_more_than_an_error_about_the_leader():
+    error = tf.errors.UnavailableError(None, None, "from remote target /job:chief/replica:0/task:0 while")
+    assert judge(error, 1, TASKS).summary.startswith("Worker 0 failed: 10.0.0.1:1 does not answer")
+    verdict = judge(error, 1, TASKS, heard=lambda: report(2, ValueError("a fault")))
+    assert (verdict.known, verdict.news) == (True, report(2, ValueError("a fault")))
+    assert verdict.failure is not None
+    assert (verdict.failure.worker, verdict.summary) == (2, "Worker 2 failed: ValueError: a fault")
 
 
 def test_an_error_of_its_own_is_told_as_such():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfdistr.errors import JobMismatchError, JobStoppedError
+from tfdistr.errors import JobMismatchError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.peers import Peers
 
 
@@ -17,13 +17,16 @@ class Cluster:
     def __init__(self, index: int = 0, chief: str = "") -> None:
         self.worker_index, self.num_workers, self.tasks = index, 2, {"worker 0": "a:1", "worker 1": "b:1"}
         self.told: list[str] = []
+        self.passed_on: list[str] = []
         self.texts: list[str] = []
 
         def text_of_chief(text: str) -> str:
             self.texts.append(text)
             return chief if index else text
 
-        self.collectives = SimpleNamespace(text_of_chief=text_of_chief)
+        self.collectives = SimpleNamespace(
+            text_of_chief=text_of_chief, heard_failure=lambda: None, pass_on=self.passed_on.append
+        )
 
     def report_failure(self, message: str) -> None:
         self.told.append(message)
@@ -70,3 +73,11 @@ def test_a_failure_is_told_before_anything_is_uploaded(error: Any, waits: bool, 
     assert cluster.told == told
     peers.wait_for_uploads()
     assert len(cluster.texts) == 1 + waits
+
+
+def test_a_failure_that_a_peer_has_reported_is_passed_on():
+    cluster = Cluster()
+    report = "tfdistr: failure of worker 1: ValueError: a fault"
+    with pytest.raises(WorkerFailedError, match="Worker 1 failed: ValueError: a fault"), Peers(cluster):
+        raise RuntimeError(f"aborted by: Error reported from /job:worker/task:1: {report}")
+    assert (cluster.told, cluster.passed_on) == ([], [report])

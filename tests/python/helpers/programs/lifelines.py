@@ -19,7 +19,7 @@ lifelines = meet(given["tasks"], given["own"], {}, 30)
 server = bind("127.0.0.1", int(given["tasks"][given["own"]].rpartition(":")[2]))
 server.listen()
 said: queue.Queue[str] = queue.Queue()
-lifelines.watch(lambda name: said.put(f"lost {name}"))
+lifelines.watch(said.put, lambda name: f"lost {name}")
 
 
 def listen() -> None:
