@@ -170,3 +170,13 @@ def test_ctrl_c(sessions: Callable[[str, str], Session], language: str, place: s
     assert not list(leftovers.listening(session.process.pid))
     assert not [*run_dir.glob("tmp"), *run_dir.glob("workers/*/tmp")]
     assert session.says(TO_REACH) == "next 2"
+
+
+@pytest.mark.parametrize("language", ["python", "r"])
+def test_no_interrupt_is_lost_that_comes_while_interrupts_are_held_back(language):
+    program = PROGRAMS / "many_interrupts.py"
+    command = [sys.executable, str(program)]
+    if language == "r":
+        command = ["Rscript", "--no-init-file", "-e", f"reticulate::py_run_file({json.dumps(str(program))})"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert (ran.returncode, ran.stdout) == (0, "MISSED: 0\n"), ran.stdout + ran.stderr

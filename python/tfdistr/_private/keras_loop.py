@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
-from keras.src.utils.python_utils import pythonify_logs as _pythonify_logs
 
 _CALLS = {
     inspect.unwrap(getattr(keras.Model, name)).__code__: name for name in ("fit", "evaluate", "predict")
@@ -111,7 +110,7 @@ def pass_epochs(call: KerasCall, epochs: int) -> None:
 
 def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:
     """Return what ``fit`` logs for an epoch: the metrics, or the last logs of a step with other logs."""
-    return dict(_pythonify_logs(model._get_metrics_result_or_logs(logs)))
+    return dict(model._get_metrics_result_or_logs(logs))
 
 
 def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:

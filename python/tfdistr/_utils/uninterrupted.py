@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -21,6 +21,8 @@ _set = ctypes.pythonapi.PyOS_setsig
 _set.restype, _set.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
 
 
+_Hold = Callable[[], None]
+
 # What is held back in this moment, and comes at once if it comes again.
 _held: list[int] = []
 
@@ -28,6 +30,62 @@ _held: list[int] = []
 def holds_back() -> bool:
     """Return whether a SIGINT has come that is held back until another comes."""
     return bool(_held)
+
+
+class _Handler:
+    """The handler of SIGINT in Python while something holds it back.
+
+    A session of R has a handler in C beside the one in Python, and ``signal.signal()`` always replaces both.
+    A signal between this call and the return of R's handler would be lost: reticulate's handler in Python
+    does nothing if R's has seen no signal. So this handler stays installed in a session of R, and passes on
+    what is not held back; only the handlers in C are exchanged, which takes no time.
+    """
+
+    def __init__(self) -> None:
+        self._holds: list[_Hold] = []
+        self._before: Any = None
+        self._of_python: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._holds:
+            self._holds[-1]()
+        elif callable(self._before):
+            self._before(number, frame)
+
+    def begin(self, hold: _Hold) -> int | None:
+        """Call ``hold`` in place of the handlers; return the handler in C to give to ``end()``."""
+        of_process: int | None = _get(signal.SIGINT)
+        self._holds.append(hold)
+        try:
+            installed: object = signal.getsignal(signal.SIGINT)
+            if installed is self:
+                _set(signal.SIGINT, self._of_python)
+            else:
+                self._before = signal.signal(signal.SIGINT, self)
+                self._of_python = _get(signal.SIGINT)
+            _take_what_came()
+        except BaseException:  # an interrupt just before this handler is there
+            self._holds.remove(hold)
+            raise
+        return of_process
+
+    def end(self, hold: _Hold, of_process: int | None) -> None:
+        """End what ``begin()`` began."""
+        _set(signal.SIGINT, of_process)
+        _take_what_came()
+        self._holds.remove(hold)
+        stays = of_process != self._of_python and callable(self._before)
+        if not self._holds and not stays:
+            before = signal.default_int_handler if self._before is None else self._before
+            signal.signal(signal.SIGINT, before)
+            _set(signal.SIGINT, of_process)
+
+
+def _take_what_came() -> None:
+    """Python calls the handler for the signals until now when a function begins."""
+
+
+_handler = _Handler()
 
 
 @contextlib.contextmanager
@@ -47,23 +105,33 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
         yield
         return
     came = _held if once else []
-    # R has a handler of its own beside that of Python.
-    of_process, of_python = _get(signal.SIGINT), signal.getsignal(signal.SIGINT)
+    of_process: int | None = None
+    holds = False
 
-    def hold(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def begin() -> None:
+        nonlocal of_process, holds
+        holds = True
+        of_process = _handler.begin(hold)
+
+    def hold() -> None:
+        came.append(signal.SIGINT)
         if once and len(came) > 1:
             let_come()
 
     def let_come() -> None:
-        signal.signal(signal.SIGINT, of_python or signal.default_int_handler)
-        _set(signal.SIGINT, of_process)
+        nonlocal holds
+        if holds:
+            holds = False
+            _handler.end(hold, of_process)
         if came:
             came.clear()
             # Not a call of the handler in Python: that of reticulate does nothing if R has seen no signal.
             os.kill(os.getpid(), signal.SIGINT)
 
-    signal.signal(signal.SIGINT, hold)
+    begin()
+    while came:  # in the moment before, so that R knows of it
+        let_come()
+        begin()
     try:
         yield
     finally:

@@ -37,6 +37,7 @@ from tfdistr.servers.lost import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.training.callback_list import CallbackList, numbers_of
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import run_epochs
 from tfdistr.training.job import Job
@@ -183,11 +184,10 @@ class _Chief:
         """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
-        listed = keras.callbacks.CallbackList(
+        listed = CallbackList(
             [*self._callbacks, reporter, self._report, StepsReporter(self._tell)], add_history=True,
             epochs=job.epochs, steps=data.steps, verbose=0, model=model,
         )  # fmt: skip
-        _private.call_on_this_thread(listed)
 
         def on_steps(done: int, logs: Any) -> None:
             reporter.on_steps(done, logs)
@@ -275,7 +275,7 @@ class _Phase:
         kind: str,
         updates: OneByOne | Together,
         data: WorkerData | None,
-        callbacks: keras.callbacks.CallbackList,
+        callbacks: CallbackList,
         on_steps: Callable[[int, Any], None] = lambda done, logs: None,
         keeper: Keeper | None = None,
     ) -> None:
@@ -358,4 +358,4 @@ class _Phase:
     def _logs(self) -> dict[str, Any]:
         for variable, value in zip(self._model.metrics_variables, self._sums, strict=True):
             variable.assign(value)
-        return _private.metrics_or_logs(self._model, self._last)
+        return numbers_of(_private.metrics_or_logs(self._model, self._last))

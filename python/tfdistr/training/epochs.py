@@ -8,6 +8,7 @@ import keras
 
 from tfdistr import _private
 from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.training.callback_list import CallbackList
 from tfdistr.training.epoch_range import EpochRange
 
 
@@ -36,7 +37,7 @@ class Phase(Protocol):
 def run_epochs(
     model: keras.Model,
     epochs: EpochRange,
-    callbacks: keras.callbacks.CallbackList,
+    callbacks: CallbackList,
     train: Phase,
     test: Phase | None = None,
     keeper: Keeper | None = None,

@@ -19,6 +19,7 @@ from tfdistr.data.pipeline import WorkerData
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.xla import turn_off
+from tfdistr.training.callback_list import CallbackList, numbers_of
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.epochs import run_epochs
 from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
@@ -89,7 +90,7 @@ def _prepare(
     *,
     epochs: int | None = None,
     found: bool = False,
-) -> keras.callbacks.CallbackList:
+) -> CallbackList:
     """Build the model, and make all workers ready for its steps.
 
     Args:
@@ -109,7 +110,7 @@ def _prepare(
         turn_off(model, "with virtual workers")
     if extended or found:  # the checkpoint says for which variables optimizers are built
         build(model, data.dataset, optimizer=extended is not None)
-    listed = keras.callbacks.CallbackList(
+    listed = CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
     if calls:
@@ -144,7 +145,7 @@ class _Phase:
         model: keras.Model,
         kind: str,
         data: WorkerData,
-        callbacks: keras.callbacks.CallbackList,
+        callbacks: CallbackList,
         weigh: Step | None = None,
         keeper: Keeper | None = None,
         on_steps: OnSteps = lambda done, logs: None,
@@ -214,9 +215,9 @@ class _Phase:
         self.done = done
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:
-            return _private.metrics_or_logs(self._model, logs)
+            return numbers_of(_private.metrics_or_logs(self._model, logs))
         with extended.knowing(extended.read_together(self._model.metrics_variables)):
-            return _private.metrics_or_logs(self._model, logs)
+            return numbers_of(_private.metrics_or_logs(self._model, logs))
 
 
 def _how_read(data: WorkerData) -> str:

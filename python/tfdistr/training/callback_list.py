@@ -1,0 +1,72 @@
+"""The callbacks of a training, as its loop calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+_Logs = Mapping[str, Any] | None
+
+
+class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
+    """Keras's list, whose hooks run on the thread of the training loop and never drop an interrupt.
+
+    The hooks of Keras 3.15 ignore every exception while they turn logs into numbers of Python. So an
+    interrupt in this moment would be lost.
+    """
+
+    def on_train_begin(self, logs: _Logs = None) -> None:
+        self._call("on_train_begin", logs)
+
+    def on_train_end(self, logs: _Logs = None) -> None:
+        self._call("on_train_end", logs)
+
+    def on_epoch_begin(self, epoch: int, logs: _Logs = None) -> None:
+        self._call("on_epoch_begin", logs, epoch)
+
+    def on_epoch_end(self, epoch: int, logs: _Logs = None) -> None:
+        self._call("on_epoch_end", logs, epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: _Logs = None) -> None:
+        self._call("on_train_batch_begin", logs, batch)
+
+    def on_train_batch_end(self, batch: int, logs: _Logs = None) -> None:
+        self._call("on_train_batch_end", logs, batch)
+
+    def on_test_begin(self, logs: _Logs = None) -> None:
+        self._call("on_test_begin", logs)
+
+    def on_test_end(self, logs: _Logs = None) -> None:
+        self._call("on_test_end", logs)
+
+    def on_test_batch_begin(self, batch: int, logs: _Logs = None) -> None:
+        self._call("on_test_batch_begin", logs, batch)
+
+    def on_test_batch_end(self, batch: int, logs: _Logs = None) -> None:
+        self._call("on_test_batch_end", logs, batch)
+
+    def _call(self, hook: str, logs: _Logs, *position: int) -> None:
+        numbers = numbers_of(logs)
+        for callback in self.callbacks:
+            getattr(callback, hook)(*position, numbers)
+
+
+def numbers_of(logs: _Logs) -> dict[str, Any]:
+    """Return logs as Keras gives them to callbacks: sorted, and with numbers of Python."""
+    numbers: dict[str, Any] = {}
+    for name, value in sorted((logs or {}).items()):
+        if isinstance(value, dict):
+            numbers |= numbers_of(value)
+        else:
+            numbers[name] = value if type(value) is float else _number(value)
+    return numbers
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(keras.ops.convert_to_numpy(value) if tf.is_tensor(value) else value)
+    except Exception:  # it is no number
+        return value
