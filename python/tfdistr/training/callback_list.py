@@ -19,39 +19,43 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
     """
 
     def on_train_begin(self, logs: _Logs = None) -> None:
-        self._call("on_train_begin", logs)
+        self._call("on_train_begin", numbers_of(logs))
 
     def on_train_end(self, logs: _Logs = None) -> None:
-        self._call("on_train_end", logs)
+        self._call("on_train_end", numbers_of(logs))
 
     def on_epoch_begin(self, epoch: int, logs: _Logs = None) -> None:
-        self._call("on_epoch_begin", logs, epoch)
+        self._call("on_epoch_begin", epoch, numbers_of(logs))
 
     def on_epoch_end(self, epoch: int, logs: _Logs = None) -> None:
-        self._call("on_epoch_end", logs, epoch)
+        self._call("on_epoch_end", epoch, numbers_of(logs))
 
     def on_train_batch_begin(self, batch: int, logs: _Logs = None) -> None:
-        self._call("on_train_batch_begin", logs, batch)
+        self._call_of_batch("on_train_batch_begin", batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: _Logs = None) -> None:
-        self._call("on_train_batch_end", logs, batch)
+        self._call_of_batch("on_train_batch_end", batch, logs)
 
     def on_test_begin(self, logs: _Logs = None) -> None:
-        self._call("on_test_begin", logs)
+        self._call("on_test_begin", numbers_of(logs))
 
     def on_test_end(self, logs: _Logs = None) -> None:
-        self._call("on_test_end", logs)
+        self._call("on_test_end", numbers_of(logs))
 
     def on_test_batch_begin(self, batch: int, logs: _Logs = None) -> None:
-        self._call("on_test_batch_begin", logs, batch)
+        self._call_of_batch("on_test_batch_begin", batch, logs)
 
     def on_test_batch_end(self, batch: int, logs: _Logs = None) -> None:
-        self._call("on_test_batch_end", logs, batch)
+        self._call_of_batch("on_test_batch_end", batch, logs)
 
-    def _call(self, hook: str, logs: _Logs, *position: int) -> None:
+    def _call(self, hook: str, *arguments: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, hook)(*arguments)
+
+    def _call_of_batch(self, hook: str, batch: int, logs: _Logs) -> None:
         numbers = numbers_of(logs)
         for callback in self.callbacks:
-            getattr(callback, hook)(*position, numbers)
+            getattr(callback, hook)(batch, logs=numbers)  # by name, as Keras does
 
 
 def numbers_of(logs: _Logs) -> dict[str, Any]:
