@@ -52,9 +52,8 @@ class _Handler:
         elif callable(self._before):
             self._before(number, frame)
 
-    def begin(self, hold: _Hold) -> int | None:
-        """Call ``hold`` in place of the handlers; return the handler in C to give to ``end()``."""
-        of_process: int | None = _get(signal.SIGINT)
+    def begin(self, hold: _Hold) -> None:
+        """Call ``hold`` in place of the handlers."""
         self._holds.append(hold)
         try:
             installed: object = signal.getsignal(signal.SIGINT)
@@ -65,20 +64,23 @@ class _Handler:
                 self._of_python = _get(signal.SIGINT)
             _take_what_came()
         except BaseException:  # an interrupt just before this handler is there
-            self._holds.remove(hold)
+            self._forget(hold)
             raise
-        return of_process
 
     def end(self, hold: _Hold, of_process: int | None) -> None:
-        """End what ``begin()`` began."""
+        """End what ``begin()`` began; ``of_process`` is the handler in C of the time before."""
         _set(signal.SIGINT, of_process)
         _take_what_came()
-        self._holds.remove(hold)
+        self._forget(hold)
         stays = of_process != self._of_python and callable(self._before)
         if not self._holds and not stays:
             before = signal.default_int_handler if self._before is None else self._before
             signal.signal(signal.SIGINT, before)
             _set(signal.SIGINT, of_process)
+
+    def _forget(self, hold: _Hold) -> None:
+        if hold in self._holds:
+            self._holds.remove(hold)
 
 
 def _take_what_came() -> None:
@@ -110,8 +112,8 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
 
     def begin() -> None:
         nonlocal of_process, holds
-        holds = True
-        of_process = _handler.begin(hold)
+        holds, of_process = True, _get(signal.SIGINT)
+        _handler.begin(hold)
 
     def hold() -> None:
         came.append(signal.SIGINT)
