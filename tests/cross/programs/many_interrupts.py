@@ -4,12 +4,14 @@ In R: reticulate::py_run_file("many_interrupts.py").
 """
 
 import os
+import select
 import subprocess
 import sys
 
 from tfdistr._utils.uninterrupted import uninterrupted
 
 COUNT = 300
+# Each interrupt follows the answer to the one before. The end of its output says that all were sent.
 SENDER = """
 import os, random, select, signal, sys, time
 
@@ -21,20 +23,26 @@ for _ in range(int(sys.argv[2])):
         os.read(0, 1)
     else:
         missed += 1
-print("MISSED:", missed, flush=True)
+print("MISSED:", missed)
 """
 
 
 def main() -> None:
-    reads, writes = os.pipe()
+    answered, answers = os.pipe()
+    said, says = os.pipe()
     arguments = [sys.executable, "-c", SENDER, str(os.getpid()), str(COUNT)]
-    sender = subprocess.Popen(arguments, stdin=reads, start_new_session=True)
-    inside, times = False, 0
+    subprocess.Popen(arguments, stdin=answered, stdout=says, start_new_session=True)
+    os.close(says)
+    inside, came, times = False, False, 0
     while True:
         try:
             while True:
+                if came:
+                    came = False
+                    os.write(answers, b"x")
                 times += 1
-                if times % 1000 == 0 and sender.poll() is not None:
+                if times % 1000 == 0 and select.select([said], [], [], 0)[0]:
+                    print(os.read(said, 100).decode(), end="", flush=True)
                     return
                 with uninterrupted():
                     inside = True
@@ -42,7 +50,7 @@ def main() -> None:
         except KeyboardInterrupt:
             if inside:
                 print("INSIDE", flush=True)
-            os.write(writes, b"x")
+            came = True
 
 
 main()
