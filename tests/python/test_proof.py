@@ -100,4 +100,9 @@ def test_a_part_does_not_get_the_names_of_the_parts(monkeypatch):
     monkeypatch.setattr(record, "PARTS", {"chaos": ("", command)})
     for name in ("T", "MAKEFLAGS", "ROUNDS"):
         monkeypatch.setenv(name, "chaos")
-    assert record.run("chaos").printed == "T= MAKEFLAGS= ROUNDS=chaos\n"
+    assert record.run("chaos").printed == "T= MAKEFLAGS=s ROUNDS=chaos\n"
+
+
+def test_what_is_kept_names_no_folder_of_the_machine(monkeypatch):
+    monkeypatch.setattr(record, "PARTS", {"faults": ("", "printf '%s\n' \"rootdir: $PWD\"")})
+    assert record.run("faults").printed == "rootdir: .\n"

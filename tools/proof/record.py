@@ -29,15 +29,15 @@ def run(name: str) -> Record | None:
     command = PARTS[name][1]
     print(f"\n==> {name}: {command}", flush=True)
     began, lines = time.monotonic(), []
-    # Else the T of `make proof T=` would be the T of the command, too.
-    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "T")}
+    # Else the T of `make proof T=` would be the T of the command, too. "s": make prints no lines of its own.
+    env = {name: value for name, value in os.environ.items() if name != "T"} | {"MAKEFLAGS": "s"}
     with subprocess.Popen(
         ["sh", "-c", command], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            lines.append(line)
+            lines.append(line.replace(str(ROOT), "."))
     if process.returncode:
         return None
     date = datetime.datetime.now(datetime.UTC).date()
