@@ -26,6 +26,8 @@ from tfdistr.launch.slurm_programs import names
 _LAST_LINES = 10
 # The line in which srun names a node that Slurm has lost.
 _LOST_NODE = re.compile(r"\s*srun: error: Node failure on (\S+)")
+# The line in which srun names a task that has ended badly; the first one has made it end the others.
+_LOST_TASK = re.compile(r"\s*srun: error: \S+: task (\d+): (.+)")
 # What MPICH and Slurm say of ranks that are ended, which says nothing of the reason.
 _NOISE = (
     "srun: Job step aborted",
@@ -179,11 +181,17 @@ def lost_error(
     if silent.silent_for > 3 * rank_guard.SIGN_OF_LIFE:
         nodes.append(silent.host)
     there = [rank for rank in lost if rank.host in nodes]
-    first = there[0] if there else None
+    # Where Slurm has ended the whole job, the end of a task is no reason.
+    tasks = [match for line in lines if what.startswith("srun ") and (match := _LOST_TASK.match(line))]
+    task = tasks[0] if tasks and not there else None
+    ended = [rank for rank in lost if task and rank.index == int(task[1])]
+    first = next(iter(there or ended), None)
     who = f"Worker{'s' * (len(lost) > 1)} {', '.join(f'{rank.index} on {rank.host}' for rank in lost)}"
-    node = f", after the loss of node {names(nodes)}" if there else ""
+    reason = f", after the loss of node {names(nodes)}" if there else ""
+    if task and ended:
+        reason = f", after the end of worker {task[1]} ({task[2].strip()})"
     return WorkerFailedError(
-        f"{who} {'were' if len(lost) > 1 else 'was'} lost: {what}{node}.\n\nIts last lines:\n{said}",
+        f"{who} {'were' if len(lost) > 1 else 'was'} lost: {what}{reason}.\n\nIts last lines:\n{said}",
         worker=first.index if first else None,
         host=first.host if first else "unknown",
         pid=first.pid if first else None,

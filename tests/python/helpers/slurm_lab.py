@@ -87,9 +87,12 @@ class Lab:
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait()
-        for pid in self._pids_of(node):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # All of them at one moment: else the last ones would tell of the end of the first ones.
+        pids = self._pids_of(node)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def kill_daemon(self, node: str) -> None:
         """Kill the daemon of a node alone: what runs there runs on."""

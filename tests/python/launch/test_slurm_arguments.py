@@ -304,6 +304,18 @@ def test_a_lost_node_is_named(tmp_path: Path) -> None:
     assert (error.worker, error.host, error.pid) == (1, "n10", 12)
 
 
+def test_a_worker_whose_guard_was_killed_is_named(tmp_path: Path) -> None:
+    made = ranks(tmp_path, 11, 12)
+    lines = ["srun: error: n10: task 1: Killed", "srun: error: n9: task 0: Terminated"]
+    error = lost_error("srun ended with status 137", lines, made, made)
+    assert str(error).splitlines()[0] == (
+        "Workers 0 on n9, 1 on n10 were lost: srun ended with status 137, after the end of worker 1 (Killed)."
+    )
+    assert (error.worker, error.host) == (1, "n10")
+    assert lost_error("srun ended with status 137", lines[:1], made, made[:1]).worker is None
+    assert lost_error("Slurm job 7 ended: TIMEOUT", lines, made, made).worker is None
+
+
 def test_workers_that_never_started_are_named(tmp_path: Path) -> None:
     made = ranks(tmp_path, 11, 0)
     error = lost_error("srun ended with status 1", [], made, made)
