@@ -178,5 +178,8 @@ def test_no_interrupt_is_lost_that_comes_while_interrupts_are_held_back(language
     command = [sys.executable, str(program)]
     if language == "r":
         command = ["Rscript", "--no-init-file", "-e", f"reticulate::py_run_file({json.dumps(str(program))})"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    env = {**os.environ, "RETICULATE_PYTHON": sys.executable}
+    ran = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=120, start_new_session=True
+    )
     assert (ran.returncode, ran.stdout) == (0, "MISSED: 0\n"), ran.stdout + ran.stderr
