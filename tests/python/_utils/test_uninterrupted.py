@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tfdistr._utils import uninterrupted as module
 from tfdistr._utils.uninterrupted import holds_back, uninterrupted, whole
 
 
@@ -49,3 +50,23 @@ def test_an_interrupt_waits_for_the_end_of_a_whole_call():
         whole(call)("done")
     assert done == ["done"]
     assert whole(len)([1, 2]) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("once", [False, True])
+def test_an_interrupt_of_the_first_moment_comes_before_the_code(monkeypatch, times, once):
+    sends, done = [signal.SIGINT] * times, []
+
+    def take() -> None:
+        while sends:
+            os.kill(os.getpid(), sends.pop())
+
+    monkeypatch.setattr(module, "_take_what_came", take)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), uninterrupted(once=once):
+        done.append("the code")
+    assert (done, sends, holds_back()) == ([], [], False)
+    assert signal.getsignal(signal.SIGINT) is before
+    with uninterrupted(once=once):
+        done.append("the code")
+    assert done == ["the code"]
