@@ -40,7 +40,7 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
 
     def begin(epoch: int, logs: object) -> None:
         index = tfdistr.worker_index()
-        (folder / f"began-{index}").write_text(str(os.getpid()))
+        (folder / f"began-{index}").write_text(f"{os.getpid()}\n")
         first = not (folder / "killed").exists()
         if index == 1 and epoch == 2 and first and what in ("kill", "restart", "stored"):
             (folder / "killed").touch()

@@ -95,6 +95,10 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     assert not left, "The job has left:\n" + "\n".join(left)
 
 
+def read(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
 class Job:
     """A job of a caller's program, and what it has said."""
 
@@ -123,7 +127,7 @@ class Job:
 
     def began(self) -> bool:
         """Whether both workers train."""
-        return all((self.folder / f"began-{index}").exists() for index in (0, 1))
+        return all(read(self.folder / f"began-{index}").endswith("\n") for index in (0, 1))
 
     @property
     def result(self) -> dict[str, Any]:
