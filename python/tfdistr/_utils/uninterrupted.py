@@ -20,7 +20,6 @@ _get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_int]
 _set = ctypes.pythonapi.PyOS_setsig
 _set.restype, _set.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
 
-
 _Hold = Callable[[], None]
 
 # What is held back in this moment, and comes at once if it comes again.
