@@ -42,7 +42,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone equality,faults+chaos+chaos-elastic+test-trackers test-engines,test-ray+test-site,check+test-openmpi
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r,test-cross+lint test-alone faults,equality-drop-in,chaos+chaos-elastic+test-trackers+test-site test-engines,test-ray+test-openmpi,check,equality-distributed_fit
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -103,6 +103,9 @@ release: setup ## dist/: wheel, sdist and R package, each checked and tried in a
 equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
 	  $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
+
+equality-%: # the cases of one way
+	@$(MAKE) equality WAYS=$*
 
 docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -20,10 +21,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So start shells what they run in the background, and all that this starts inherits it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Keras imports pandas and matplotlib where they are installed; python -X importtime -c 'import keras' shows
-# for how long. Tests start many processes, and all but a few need neither.
+# Tests start many processes, which are to start and end fast. Keras imports pandas and matplotlib where they
+# are installed; python -X importtime -c 'import keras' shows for how long. All but a few tests need neither.
 WITHOUT = str(Path(__file__).parent / "without")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT, os.environ.get("PYTHONPATH")]))
+STARTUP = str(Path(__file__).parent / "startup")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT, STARTUP, os.environ.get("PYTHONPATH")]))
+os.environ["R_NSIZE"] = "4M"  # cells before the collector of R runs, which looks at all that is loaded
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,11 @@ def _what_a_killed_mpiexec_leaves() -> Iterator[None]:
     yield
     for file in files() - before:
         file.unlink(missing_ok=True)
+
+
+def pytest_collection_finish() -> None:
+    """The collector need not look at what all tests share again and again."""
+    gc.freeze()
 
 
 # --- What is not run is said: with tests side by side, pytest itself does not

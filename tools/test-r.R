@@ -8,7 +8,9 @@ Sys.setenv(
   NOT_CRAN = "true", # or snapshots would be skipped
   TESTTHAT_CPUS = "2",
   R_COVR = "true", # testthat waits 30 s for the end of its processes, instead of 3, before it kills them
-  PYTHONPATH = normalizePath("tests/without"), # as in tests/conftest.py
+  # As in tests/conftest.py.
+  PYTHONPATH = paste(normalizePath(c("tests/without", "tests/startup")), collapse = .Platform$path.sep),
+  R_NSIZE = "4M",
   KERAS3_LIBRARY = file.path(getwd(), ".cache", "keras3"), # made by tools/setup-keras3.sh
   OWNER_OF_TEST = sub(".*=", "", mark),
   TMPDIR = folder

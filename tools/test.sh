@@ -16,7 +16,7 @@ results=$TMPDIR/results
 run() {
   start=$(date +%s)
   if make "$1"; then result=passed; else result=FAILED; fi
-  printf '%-8s %-12s %5d s\n' "$result" "$1" $(($(date +%s) - start)) >>"$results"
+  printf '%-8s %-24s %5d s\n' "$result" "$1" $(($(date +%s) - start)) >>"$results"
 }
 
 begin=$(date +%s)

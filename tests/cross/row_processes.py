@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters import MPIEXEC, NO_GPU, run_commands
-from warm import ENVIRONMENT
+from warm import ENVIRONMENT, rank
 
 import tfdistr
 from tfdistr._utils.r_function import rscript
@@ -37,6 +37,7 @@ class Session:
         self._output = folder / "observed.json"
         program = [rscript(), "--no-init-file"] if language == "r" else [sys.executable]
         script = str(HERE / "programs" / ("row.R" if language == "r" else "row.py"))
+        self.language = language
         self.command = [*program, script, str(folder / "row.json"), str(self._output), *pretends]
         # What is killed leaves its temporary files behind.
         (folder / "tmp").mkdir()
@@ -73,5 +74,9 @@ def _ring(sessions: Sequence[Session]) -> tuple[list[list[str]], list[dict[str, 
 
 
 def _mpi(sessions: Sequence[Session]) -> tuple[list[list[str]], list[dict[str, str]]]:
-    ranks = [word for one in sessions for word in (":", "-n", "1", *one.command)]
+    commands = [
+        # A fork of R skips its end, in which a rank leaves MPI.
+        one.command if one.language == "r" else rank(one.command, one.environment) for one in sessions
+    ]
+    ranks = [word for command in commands for word in (":", "-n", "1", *command)]
     return [[str(MPIEXEC), *ranks[1:]]], [sessions[0].environment | {"TMPDIR": tempfile.gettempdir()}]

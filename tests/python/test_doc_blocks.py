@@ -94,6 +94,8 @@ def test_differences_of_outputs():
     assert "Epoch 1/2" in difference(shown, "Epoch 1/3  1.5 s  loss: 0.71")
     assert difference("worker 0 (process 6748)", "worker 0 (process 449)") is None
     assert difference("worker 0 (process 6748)", "worker 1 (process 449)") is not None
+    assert difference("worker 0 16441 done", "worker 0   902 done") is None
+    assert difference("worker 0 902 done", "worker 0 903 done") is not None
     assert difference("a\nb", "a\nx\nb") is not None
 
 

@@ -17,7 +17,7 @@ from tfdistr.communication.sum_tree import SumTree
 
 pytestmark = pytest.mark.timeout(300)
 
-NUMBERS = 2_000_003
+NUMBERS = 600_003
 
 
 def found(folder: Path, workers: int) -> list[dict[str, Any]]:

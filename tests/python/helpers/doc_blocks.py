@@ -189,6 +189,6 @@ def _near(wanted: str, printed: str, before: str, after: str) -> bool:
     one, other = float(wanted), float(printed)
     whole = wanted.isdigit() and printed.isdigit()
     is_process = before.endswith("process ")
-    if after.startswith(" s") or (whole and (is_process or min(one, other) > 999)):
+    if after.startswith(" s") or (whole and (is_process or one > 999)):
         return True
     return one == other if whole else abs(one - other) <= max(0.05, 0.05 * abs(one))

@@ -17,26 +17,11 @@ import numpy as np
 import pytest
 from clusters import PROGRAMS, Ended, Processes, run_cluster
 from launched import processes_of, wait_for
-from paths import ROOT
 from slow import mostly_slow
 from warm import Process
 
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.launch.events import EventReader
-
-CHAOS = ROOT / "tests" / "chaos" / "chaos.py"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_little_chaos_changes_no_bit():
-    chaos = runpy.run_path(str(CHAOS))
-    said: list[str] = []
-    faults = ["kill the chief", "kill during a save"]
-    found = chaos["run"](faults, workers=2, communication="ring", seed=1, say=said.append)
-    assert found is None, said
-    assert len([line for line in said if line.endswith(".partial")]) == 1
-
 
 # --- Told to end
 
