@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # others have names 
 SHARED = Path("/dev/shm")
 PROGRAM = [sys.executable, str(PROGRAMS / "mpi_start.py"), "stay", "60"]
 # How often something is killed when the memory is there, and at a moment by chance within so many seconds.
-WHEN_SHARED, ANY_TIME, SECONDS = 2, 4, 0.8
+WHEN_SHARED, ANY_TIME, SECONDS = 2, 2, 0.8
 
 
 def shared() -> set[Path]:
