@@ -4,6 +4,7 @@
 # Serves in this process. Each fork continues here, and runs the program of its client.
 fork_server <- function(args = commandArgs(TRUE)) {
   core()$preload(args[[1L]])
+  end_at_quit() # here and not in each fork, as trace() collects garbage
   unlink(tempdir(), recursive = TRUE) # each fork makes a new one in its TMPDIR
   program <- as.character(reticulate::py_to_r(core()$serve(args[[1L]], as.integer(args[[2L]]))))
   tempdir(check = TRUE)
@@ -16,7 +17,6 @@ run_forked <- function(program) {
   is_code <- identical(program[[1L]], "-e")
   rest <- program[-seq_len(1L + is_code)]
   core()$set_command_line_of_r(as.list(c("R", "--args", rest)))
-  end_at_quit()
   status <- 1L
   tryCatch(
     {
@@ -31,8 +31,8 @@ run_forked <- function(program) {
   end_process(status)
 }
 
-# Makes quit() end this process at once, as the end of its program does. The normal end of R would run
-# finalizers of the server, and destructors of TensorFlow, which abort as long as Python has not ended.
+# Makes quit() end a fork at once, as the end of its program does. The normal end of R would run finalizers of
+# the server, and destructors of TensorFlow, which abort as long as Python has not ended.
 end_at_quit <- function() {
   end <- bquote(.(end_process)(as.integer(status))) # evaluated in quit(), which has `status`
   for (name in c("quit", "q")) {
