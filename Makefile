@@ -126,8 +126,8 @@ chaos: setup ## workers are killed, halted and robbed while they train; every bi
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
 	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
-chaos-elastic: ## a worker is killed, and jobs of other sizes go on with the run
-	@$(MAKE) chaos KILLS=1 SEED=3 VIRTUAL=3
+chaos-elastic: ## a worker is killed, and jobs of other sizes go on with the run, by the ring
+	@$(MAKE) chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
 
 bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=
 	@tools/setup-bench.sh

@@ -1,7 +1,7 @@
 """What Python does at the start of each process of the tests, whose PYTHONPATH has this folder.
 
-The import of TensorFlow makes millions of objects, and no garbage. By default the collector looks at them
-many times, and again at the end of the process; that is a third of the processor time of a short process.
+The import of TensorFlow makes many objects, and no garbage. By default the collector looks at them many times
+meanwhile, and again at the end of the process.
 """
 
 import atexit

@@ -42,6 +42,8 @@ _ANY_PLACE = re.compile(
 #: What TensorFlow says of the machine, at any moment.
 _OF_TENSORFLOW = re.compile(r"(\[worker \d+\] )?(WARNING: All log messages|[IWE]\d{4} \d\d:\d\d:)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
+#: What comes before the process id in the table of a fit's tasks.
+_TASK = re.compile(r"\b(chief|ps|worker) \d+ $")
 _MARK = re.compile(r"(run|not run|run by)(?: with (\w+))?(?:: (.+))?")
 
 
@@ -188,7 +190,7 @@ def _alike(wanted: str, line: str) -> bool:
 def _near(wanted: str, printed: str, before: str, after: str) -> bool:
     one, other = float(wanted), float(printed)
     whole = wanted.isdigit() and printed.isdigit()
-    is_process = before.endswith("process ")
-    if after.startswith(" s") or (whole and (is_process or one > 999)):
+    is_process = before.endswith("process ") or (_TASK.search(before) and after.startswith(" done"))
+    if after.startswith(" s") or (whole and (is_process or min(one, other) > 999)):
         return True
     return one == other if whole else abs(one - other) <= max(0.05, 0.05 * abs(one))
