@@ -154,13 +154,15 @@ class LocalCluster(EqualWorkers):
     def warm_up(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start the fork server of the workers in the background, if they start warm.
 
+        A worker starts none: the modules that it imports may describe the cluster of their session.
+
         Args:
             command: The program of a worker and its arguments.
             env: Environment variables of workers of this language; the variables of the user override them.
         """
         whole = {**os.environ, **(env or {}), **self.environment(0)}
         with contextlib.suppress(TfdistrError):  # the job raises the error later
-            if self.warm:
+            if self.warm and PARENT not in os.environ:
                 warm_start(command, whole, keep_to_loopback(whole))
 
 

@@ -115,6 +115,28 @@ def test_modules_of_the_user_are_read_anew(tmp_path: Path, monkeypatch: pytest.M
         assert event["seconds"] == number
 
 
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_worker_that_imports_the_description_of_a_cluster_starts_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("import tfdistr\nCLUSTER = tfdistr.local_cluster(2)\n")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, mine\nfrom tfdistr.launch.events import EventWriter\n"
+        "from tfdistr.launch.warm import servers\n"
+        "EventWriter(sys.argv[1], 0).write('done', seconds=len(servers.pids()))\n"
+    )
+    run_workers(local_cluster(1, warm=warm), [sys.executable, str(program)], tmp_path / "run")
+    (event,) = EventReader(tmp_path / "run", 1).poll()
+    assert event["seconds"] == 0
+    ran = subprocess.run(
+        [sys.executable, "-c", "import mine\nfrom tfdistr.launch.warm import servers\nprint(len(servers.pids()))"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.stdout == "1\n", ran.stderr
+
+
 @pytest.mark.slow
 def test_a_warm_worker_trains_to_the_bits_of_a_cold_one(tmp_path: Path) -> None:
     weights = {}
