@@ -82,7 +82,8 @@ cluster_from_env <- function() {
 #'   By default the workers fairly share all cores that this process can use; where there are fewer cores
 #'   than workers, several workers share one core.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
-#'   process.
+#'   process. Workers that share a GPU have `TF_FORCE_GPU_ALLOW_GROWTH = "true"`, so that each takes the
+#'   memory that it needs.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`". The
 #'   output is in a file for each worker in any case.
 #' @param start_timeout Seconds until every worker must have joined the cluster.

@@ -52,7 +52,8 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
 
     Raises:
         ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi". Or
-            it is an `SshCluster` or a `RayCluster`, and ``communication`` is "mpi".
+            it is an `SshCluster` or a `RayCluster`, and ``communication`` is "mpi". Or ``communication`` is
+            "nccl", and local workers share a GPU.
         ClusterStartError: MPI is needed, and is not there, or Ray; or the allocation of Slurm is too small.
     """
     if isinstance(cluster, SlurmCluster):
@@ -75,6 +76,12 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
         except ClusterStartError as error:
             return Backend("auto", cluster, f"MPI cannot be used here: {error.received}")
     else:
+        if communication == "nccl" and (shared := cluster.shared_gpus()):
+            raise ArgumentError(
+                'communication="nccl" needs a GPU for each worker.',
+                received=f"{cluster.workers} workers, which all see GPU {', '.join(shared)}",
+                fix='Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
+            )
         return Backend(communication, cluster, "the caller asked for it")
     asked = communication == "mpi"
     reason = "the caller asked for it" if asked else "MPI is here, and the workers see no GPU"

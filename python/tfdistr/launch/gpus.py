@@ -14,6 +14,8 @@ from tfdistr.errors import ArgumentError
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+"""With it a process takes memory of a GPU as it needs it. Without it the first process takes all."""
 
 
 def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tfdistr.cluster.config import ClusterConfig, split_address, tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import check_cores, share_of
-from tfdistr.launch.gpus import one_gpu_each
+from tfdistr.launch.gpus import GROWTH, one_gpu_each, visible_gpus
 from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.ports import free_ports
 from tfdistr.launch.process import WorkerProcess, stop
@@ -138,7 +138,12 @@ class LocalCluster(EqualWorkers):
         """The environment variables of worker ``index`` that are added to the variables of this process."""
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
-        return {**self.common_environment(), **share, **own}
+        shared = _unset(GROWTH) if self.shared_gpus() else {}
+        return {**shared, **self.common_environment(), **share, **own}
+
+    def shared_gpus(self) -> tuple[str, ...]:
+        """The GPUs that several workers see."""
+        return visible_gpus(self.env or {}) if self.workers > 1 and not self.gpus else ()
 
     def without(self, worker: int, min_workers: int) -> LocalCluster | None:
         """This cluster without a lost worker; None if fewer than ``min_workers`` workers would be left."""
@@ -194,6 +199,8 @@ def local_cluster(
             default the workers share all cores that this process can use, fairly; with fewer cores than
             workers, several workers share a core.
         env: Environment variables for the workers, text to text, added to the variables of this process.
+            Workers that share a GPU have TF_FORCE_GPU_ALLOW_GROWTH=true, so that each takes the memory that
+            it needs.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ". A file for
             each worker has the output in any case.
         start_timeout: Seconds until every worker must have joined the cluster.
@@ -257,8 +264,12 @@ def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProc
 
 def worker_defaults() -> dict[str, str]:
     """Environment variables of every worker; the variables of the user override them."""
-    quiet = {name: value for name, value in _QUIET.items() if name not in os.environ}
-    return {**quiet, "PYTHONUNBUFFERED": "1"}
+    return {**_unset(_QUIET), "PYTHONUNBUFFERED": "1"}
+
+
+def _unset(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that this process does not have."""
+    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def _kind(value: object) -> str:

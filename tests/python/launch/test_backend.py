@@ -84,6 +84,34 @@ def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
 
 
+def test_workers_that_share_a_gpu_take_its_memory_as_they_need_it(
+    gpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "TF_FORCE_GPU_ALLOW_GROWTH"
+    monkeypatch.delenv(name, raising=False)
+    assert name not in local_cluster(2).environment(0)
+    (gpu / "0000:01:00.0").mkdir(parents=True)
+    assert [local_cluster(2).environment(index)[name] for index in range(2)] == ["true"] * 2
+    assert local_cluster(2, env={name: "false"}).environment(0)[name] == "false"
+    for alone in (local_cluster(1), local_cluster("gpus"), local_cluster(2, env=NO_GPU)):
+        assert name not in alone.environment(0)
+    monkeypatch.setenv(name, "false")
+    assert name not in local_cluster(2).environment(0)
+
+
+def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
+    (gpu / "0000:01:00.0").mkdir(parents=True)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=local_cluster(2), communication="nccl")
+    assert str(caught.value).splitlines() == [
+        'communication="nccl" needs a GPU for each worker.',
+        "Received: 2 workers, which all see GPU 0",
+        'Fix: Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
+    ]
+    for each in (local_cluster("gpus"), local_cluster(2, env=NO_GPU), local_cluster(1)):
+        assert choose_backend(each, "nccl").communication == "nccl"
+
+
 def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         local_cluster("gpus")

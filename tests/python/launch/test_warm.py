@@ -130,10 +130,8 @@ def test_a_worker_that_imports_the_description_of_a_cluster_starts_no_server(
     run_workers(local_cluster(1, warm=warm), [sys.executable, str(program)], tmp_path / "run")
     (event,) = EventReader(tmp_path / "run", 1).poll()
     assert event["seconds"] == 0
-    ran = subprocess.run(
-        [sys.executable, "-c", "import mine\nfrom tfdistr.launch.warm import servers\nprint(len(servers.pids()))"],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    session = "import mine\nfrom tfdistr.launch.warm import servers\nprint(len(servers.pids()))"
+    ran = subprocess.run([sys.executable, "-c", session], capture_output=True, text=True, timeout=60)
     assert ran.stdout == "1\n", ran.stderr
 
 
