@@ -86,27 +86,6 @@ def assert_same_fit(
         ... except AssertionError as error:
         ...     print(str(error).splitlines()[-1])
         Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2.
-        >>> _ = assert_same_fit(lambda: model(keras.layers.BatchNormalization(synchronized=True)), digits)
-
-        A loss that is a sum over the rows:
-
-        >>> class Sparse(keras.layers.Layer):
-        ...     def call(self, inputs):
-        ...         self.add_loss(0.001 * keras.ops.sum(inputs**2))
-        ...         return inputs
-        >>> try:
-        ...     assert_same_fit(lambda: model(keras.layers.Dense(8), Sparse()), digits)
-        ... except AssertionError as error:
-        ...     print(str(error).splitlines()[-1])
-        Fix: Add a mean over the rows in add_loss().
-
-        Rounding that a long training enlarges (here, the tolerance is too small for one step):
-
-        >>> try:
-        ...     assert_same_fit(model, digits, tolerance=1e-12)
-        ... except AssertionError as error:
-        ...     print(str(error).splitlines()[-2])
-        Likely reason: the order of a sum changes its rounding, and the training enlarges this.
     """
     plan = plan_same_fit(model, workers, tolerance, arguments)
     model = copies(model)

@@ -223,6 +223,11 @@ class TensorFlowCollectives(Collectives):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
         # NCCL operations must start in the same order on all workers; a shared resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
+        self._reduce = self._operation(
+            tf.raw_ops.CollectiveReduceV2, merge_op="Add", final_op="Id", max_subdivs_per_device=-1
+        )
+        self._gather_equal = self._operation(tf.raw_ops.CollectiveGatherV2)
+        self._all_to_all = self._operation(tf.raw_ops.CollectiveAllToAllV2)
         self._lifelines: Lifelines | None = None
 
     def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
@@ -337,9 +342,7 @@ class TensorFlowCollectives(Collectives):
                 to_be_said *= 2
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        return self._call(
-            tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id", max_subdivs_per_device=-1
-        )
+        return self._call(self._reduce, tensor)
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
         nodes = tree.all_nodes
@@ -353,7 +356,7 @@ class TensorFlowCollectives(Collectives):
         # Each worker sums its part of the numbers, and then all workers get the sums of all parts.
         part = -(-size // workers)
         values = tf.reshape(tf.pad(values, [[0, 0], [0, part * workers - size]]), [rows, workers, part])
-        given = self._call(tf.raw_ops.CollectiveAllToAllV2, _carried(tf.transpose(values, [1, 0, 2])))
+        given = self._call(self._all_to_all, _carried(tf.transpose(values, [1, 0, 2])))
         each = _carried(tf.ensure_shape(given, [workers, rows, None]), values.dtype)
         sums = self._gather(_carried(self._total(tree, each)))
         return tf.reshape(_carried(sums, values.dtype), [-1])[:size]
@@ -365,14 +368,11 @@ class TensorFlowCollectives(Collectives):
         return total
 
     def _gather(self, tensor: tf.Tensor) -> tf.Tensor:
-        gathered = self._call(tf.raw_ops.CollectiveGatherV2, tensor)
+        gathered = self._call(self._gather_equal, tensor)
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
-    def _call(self, operation: Callable[..., tf.Tensor], tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:
-        # Count only when the tensor is ready, so that the count shows the progress of this worker.
-        with tf.control_dependencies([tensor]), tf.device("CPU:0"):
-            sent = tf.size(tensor, tf.int64) * tensor.dtype.size
-            key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
+    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: Any) -> Any:
+        """A `tf.function` of a tensor and a key, so that all tensors of one shape share a trace."""
 
         def collective(tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
             return operation(
@@ -385,6 +385,13 @@ class TensorFlowCollectives(Collectives):
                 **attributes,
             )
 
+        return tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
+
+    def _call(self, collective: Any, tensor: tf.Tensor) -> tf.Tensor:
+        # Count only when the tensor is ready, so that the count shows the progress of this worker.
+        with tf.control_dependencies([tensor]), tf.device("CPU:0"):
+            sent = tf.size(tensor, tf.int64) * tensor.dtype.size
+            key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
         return _outside_of_loops(collective, tensor, key)
 
 
@@ -397,16 +404,16 @@ def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
-def _outside_of_loops(collective: Callable[..., tf.Tensor], tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """Return ``collective(tensor, key)``, called so that TensorFlow identifies it only by its key.
 
-    In a loop TensorFlow adds the iteration to the key. Each worker chooses how many steps a call of its
-    training loop makes. So workers in different iterations would wait for each other for ever.
+    ``collective`` is a `tf.function`. In a loop TensorFlow adds the iteration to the key. Each worker chooses
+    how many steps a call of its training loop makes. So workers in different iterations would wait for each
+    other for ever.
     """
     if tf.executing_eagerly():
-        return collective(tensor, key)
-    function = tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
-    traced = function.get_concrete_function(tensor, key)
+        return collective.python_function(tensor, key)
+    traced = collective.get_concrete_function(tensor, key)
     traced.add_to_graph(tf.compat.v1.get_default_graph())
     arguments = [tensor, key, *traced.captured_inputs]
     # The usual call is stateful: it would wait for the previous collective.
