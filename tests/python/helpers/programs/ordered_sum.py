@@ -53,9 +53,9 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
             leaves_of_kind = [value(leaf, size, kind).numpy() for leaf in range(leaves)]
             expected = add_leaves(tree, leaves_of_kind)
             found["same"][f"{name} {kind}"] = total.numpy().tobytes() == expected.tobytes()
-        before = sent(collectives)
         strategy.barrier(f"begin {name}", 60)
         before = sent(collectives)
+        strategy.barrier(f"counted {name}", 60)  # until then no worker sends
         summed(size, "float32")
         strategy.barrier(f"end {name}", 60)
         found["bytes"][name] = sent(collectives) - before
