@@ -6,14 +6,16 @@ cd "$(dirname "$0")/.."
 
 chosen='not slow and not alone'
 folders='tests/faults tests/python'
+processes=4
 longest=20
 if [ -n "${SLOW:-}" ]; then
   chosen='not alone'
   folders='tests/python'
+  processes=3 # slow tests wait less, and more processes than cores slow each other down
   longest=100
 fi
 
 # In the order of their names: the files with few tests, which take longest, would come last otherwise.
 # shellcheck disable=SC2086 # several folders
-exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-4}" --dist loadfile \
+exec .venv/bin/python -m pytest $folders -m "$chosen" -n "${SIDE_BY_SIDE:-$processes}" --dist loadfile \
   --no-loadscope-reorder --durations=$longest
