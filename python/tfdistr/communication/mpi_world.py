@@ -15,6 +15,7 @@ from tfdistr._utils.mpi_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr._utils.processes import PARENT
 from tfdistr.cluster.config import cluster_from_env
 from tfdistr.communication.mpi_init_timeout import limit
+from tfdistr.communication.mpi_meeting import meet
 from tfdistr.errors import ClusterStartError
 
 #: A program that prints the version text of the MPI library. The calling process need not load the library
@@ -64,6 +65,7 @@ def world(start_timeout: float = 300.0) -> Any:
             raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
         watched = ranks() > 1 and PARENT not in os.environ  # if PARENT is set, a launcher of tfdistr watches
         with limit(start_timeout) if watched else contextlib.nullcontext():
+            meet()
             MPI.Init_thread()
     size = MPI.COMM_WORLD.Get_size()
     if size != ranks() > 1:
