@@ -14,10 +14,11 @@ if [ $# = 1 ]; then cp "$1" .cache/check/; else tools/build-r.sh .cache/check; f
 # train, so they may take their time. No network is asked for: neither the clock nor repositories of packages.
 NOT_CRAN=true
 [ ! -d .cache/keras3 ] || R_LIBS=$PWD/.cache/keras3${R_LIBS:+:$R_LIBS}
-# Many short processes: the collectors of R and Python run less often, as in tests/conftest.py.
+# Many short processes, which start and end fast as in tests/conftest.py.
+OPENBLAS_NUM_THREADS=1
 R_NSIZE=4M
-PYTHONPATH=$PWD/tests/startup
-export NOT_CRAN R_NSIZE PYTHONPATH ${R_LIBS:+R_LIBS}
+PYTHONPATH=$PWD/tests/without:$PWD/tests/startup
+export NOT_CRAN OPENBLAS_NUM_THREADS R_NSIZE PYTHONPATH ${R_LIBS:+R_LIBS}
 cd .cache/check
 # Of suggested packages that are not here, R asks CRAN whether they have a maintainer: this table has no package.
 mkdir -p web/packages

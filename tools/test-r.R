@@ -10,6 +10,7 @@ Sys.setenv(
   R_COVR = "true", # testthat waits 30 s for the end of its processes, instead of 3, before it kills them
   # As in tests/conftest.py.
   PYTHONPATH = paste(normalizePath(c("tests/without", "tests/startup")), collapse = .Platform$path.sep),
+  OPENBLAS_NUM_THREADS = "1",
   R_NSIZE = "4M",
   KERAS3_LIBRARY = file.path(getwd(), ".cache", "keras3"), # made by tools/setup-keras3.sh
   OWNER_OF_TEST = sub(".*=", "", mark),

@@ -1,0 +1,1 @@
+raise ImportError("tests do without IPython: see tests/conftest.py")
