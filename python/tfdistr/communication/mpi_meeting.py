@@ -17,7 +17,7 @@ _LOOK = 0.01
 # Ranks with network namespaces of their own cannot see each other here: they go on, and meet in MPI_Init.
 _LONGEST = 20.0
 
-# Peers may look for this rank until all have called MPI_Init, and Python closes a socket that nothing refers to.
+# Peers may look for this rank until all have called MPI_Init. Python closes a socket that nothing refers to.
 _shown: list[socket.socket] = []
 
 
