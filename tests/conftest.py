@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests start many processes, which are to start and end fast. Keras imports pandas, matplotlib and IPython
-# where they are installed; python -X importtime -c 'import keras' shows for how long. Few tests need one of them.
+# where they are installed; python -X importtime -c 'import keras' shows for how long. Few tests need one.
 WITHOUT = str(Path(__file__).parent / "without")
 STARTUP = str(Path(__file__).parent / "startup")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT, STARTUP, os.environ.get("PYTHONPATH")]))
