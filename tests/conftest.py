@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -30,12 +31,25 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the threads of NumPy spin 
 os.environ["R_NSIZE"] = "4M"  # cells before the collector of R runs, which looks at all that is loaded
 
 
-@pytest.fixture(scope="module")
-def with_pandas() -> Iterator[None]:
-    """The processes that a module starts have pandas and matplotlib."""
+@contextlib.contextmanager
+def _with_pandas() -> Iterator[None]:
     paths = os.environ["PYTHONPATH"].split(os.pathsep)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path != WITHOUT))
+        yield
+
+
+@pytest.fixture(scope="module")
+def with_pandas() -> Iterator[None]:
+    """The processes that a module starts have pandas, matplotlib and IPython."""
+    with _with_pandas():
+        yield
+
+
+@pytest.fixture
+def with_pandas_once() -> Iterator[None]:
+    """The processes that a test starts have pandas, matplotlib and IPython."""
+    with _with_pandas():
         yield
 
 

@@ -101,12 +101,13 @@ def test_differences_of_outputs():
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("block", RUN, ids=str)
-def test_it_prints_what_the_page_shows(block: Block):
+def test_it_prints_what_the_page_shows(block: Block, request: pytest.FixtureRequest):
     lacking = doc_blocks.lacks(block)
     if lacking:
         pytest.skip(f"it needs {lacking}")
+    if "import datasets" in block.code:  # of Hugging Face, which imports pandas
+        request.getfixturevalue("with_pandas_once")
     with tempfile.TemporaryDirectory(prefix="doc-") as folder:  # short, for the paths of sockets
         printed = doc_blocks.run(block, Path(folder))
     if block.output is None:

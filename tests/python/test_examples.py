@@ -16,7 +16,7 @@ from slow import mostly_slow
 import tfdistr
 from tfdistr.launch.ports import free_ports
 
-pytestmark = [pytest.mark.timeout(500), pytest.mark.usefixtures("with_pandas")]
+pytestmark = pytest.mark.timeout(500)
 
 ALONE = {"TF_CONFIG": "{}"}
 
@@ -104,6 +104,7 @@ def check_writers(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("with_pandas_once")
 def test_sentences_by_fit_and_by_a_loop_on_one_worker_and_on_two(tmp_path):
     def task(way: str, folder: str, env: dict[str, str], *strategy: str) -> Task:
         return "sentences.py", [way, str(tmp_path / folder), *strategy], env
