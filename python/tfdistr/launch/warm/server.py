@@ -41,6 +41,7 @@ _STDIN = 0
 _MODULES = (
     "tensorflow", "keras", "tfdistr.training.train", "tfdistr.strategies.registry",
     "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result",
+    "tfdistr.jobs.kinds", "tfdistr.jobs.worker", "cloudpickle",
 )  # fmt: skip
 
 
