@@ -56,4 +56,4 @@ def _show(name: str) -> bool:
 
 
 def _name(job: str, rank: int) -> str:
-    return f"\0tfdistr-{job}-{rank}"
+    return f"\0tfdistr-{job[:80]}-{rank}"  # a name has at most 108 bytes
