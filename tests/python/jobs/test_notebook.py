@@ -37,6 +37,7 @@ class Client(NotebookClient):
         return super().output(outs, msg, display_id, cell_index)
 
 
+@pytest.mark.usefixtures("with_pandas_once")  # a kernel needs IPython
 @pytest.mark.timeout(120)
 def test_the_display_is_live_and_short(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])

@@ -20,6 +20,7 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("with_pandas_once")  # a kernel needs IPython
 @pytest.mark.timeout(300)
 def test_the_notebook_prints_what_it_shows(tmp_path):
     shown = nbformat.read(EXAMPLES / "tutorial/tutorial.ipynb", as_version=4)
