@@ -39,7 +39,7 @@ def meet() -> None:
         while missing and time.monotonic() < until:
             time.sleep(_LOOK)
             for peer in sorted(missing):
-                with contextlib.suppress(ConnectionRefusedError):
+                with contextlib.suppress(OSError):  # it has not come, or may not be looked for
                     look.connect(_name(job, peer))
                     missing.remove(peer)
 
@@ -48,7 +48,7 @@ def _show(name: str) -> bool:
     own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         own.bind(name)
-    except OSError:  # not on Linux
+    except OSError:  # not on Linux, or the name is taken
         own.close()
         return False
     _shown.append(own)
