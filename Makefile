@@ -25,6 +25,10 @@ export SLOW
 # R uses the Python of this checkout, also where its working directory is another.
 export RETICULATE_PYTHON := $(PYTHON)
 
+# In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
+# a small worker. These targets look at other things than numbers, or at numbers side by side.
+test-r test-cross test-engines test-ray test-openmpi test-trackers check faults: export TF_ENABLE_ONEDNN_OPTS := 0
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 

@@ -74,10 +74,5 @@ def _ring(sessions: Sequence[Session]) -> tuple[list[list[str]], list[dict[str, 
 
 
 def _mpi(sessions: Sequence[Session]) -> tuple[list[list[str]], list[dict[str, str]]]:
-    ranks = [word for one in sessions for word in (":", "-n", "1", *_rank(one))]
+    ranks = [word for one in sessions for word in (":", "-n", "1", *rank(one.command, one.environment))]
     return [[str(MPIEXEC), *ranks[1:]]], [sessions[0].environment | {"TMPDIR": tempfile.gettempdir()}]
-
-
-def _rank(session: Session) -> list[str]:
-    """A rank in R starts cold: a fork of R skips the end of R, in which a rank leaves MPI."""
-    return session.command if session.language == "r" else rank(session.command, session.environment)

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers" / "programs"))
+
+from borrowed import borrow_server
 
 import tfdistr
 
@@ -100,7 +103,10 @@ def main() -> dict[str, Any]:
         import tensorflow as tf
 
         tf.__version__ = "2.20.0"
-    cluster = tfdistr.local_cluster(GIVEN["cluster"], start_timeout=120) if GIVEN.get("cluster") else None
+    cluster = None
+    if GIVEN.get("cluster"):
+        borrow_server()
+        cluster = tfdistr.local_cluster(GIVEN["cluster"], start_timeout=120)
     options |= {name: GIVEN[name] for name in GIVEN.get("options", ())}
     if cluster:
         options["communication"] = GIVEN["communication"]

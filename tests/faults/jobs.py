@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,23 @@ class Job:
         self.results: list[Path] = []
         self.began = time.time()
 
-    def start(self, given: dict[str, Any], env: dict[str, str], command: tuple[str, ...] = ()) -> None:
+    def start(
+        self,
+        given: dict[str, Any],
+        env: dict[str, str],
+        launch: tuple[str, ...] = (),
+        rank: Callable[[Sequence[str], Mapping[str, str]], list[str]] | None = None,
+    ) -> None:
+        """Start faulty.py; if by the command ``launch``, as what ``rank`` makes of its command."""
         index = len(self.processes)
         result = self.folder / f"result-{index}.json"
+        env = os.environ | {"TF_CONFIG": ""} | env
+        command = [sys.executable, str(PROGRAM), json.dumps(given), str(result)]
+        if rank:
+            env = warm.ENVIRONMENT | env
+            command = rank(command, env)
         with (self.folder / f"output-{index}.txt").open("wb") as output:
-            process = warm.start(
-                [*command, sys.executable, str(PROGRAM), json.dumps(given), str(result)],
-                os.environ | {"TF_CONFIG": ""} | env, output=output,
-            )  # fmt: skip
+            process = warm.start([*launch, *command], env, output=output)
         self.processes.append(process)
         self.results.append(result)
 
@@ -124,11 +133,15 @@ def by_hand(
 
 @contextlib.contextmanager
 def by_mpiexec(folder: Path, fault: str | None, workers: int = 2, **given: Any) -> Iterator[Job]:
-    """The script itself as the ranks of one mpiexec; each writes a result of its own."""
+    """The script itself as the ranks of one mpiexec; each writes a result of its own.
+
+    Ranks are warm, unless the fault ends or halts one: that has to be a process that mpiexec started.
+    """
     job = Job(folder)
+    rank = None if fault in (None, "ends_before_mpi") else warm.rank
     try:
         launch = (str(MPIEXEC), "-n", str(workers))
-        job.start({**job.started(fault), **given}, {}, launch)
+        job.start({**job.started(fault), **given}, {}, launch, rank)
         yield job
     finally:
         job.end()

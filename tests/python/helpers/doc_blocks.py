@@ -19,12 +19,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+import pytest
+import warm
 from paths import ROOT
 
 PAGES = sorted(
@@ -147,11 +148,11 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
     (folder / block.file).write_text(script(block))
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        block.command, cwd=folder, env=os.environ | environment() | {"TMPDIR": str(temporary)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    env = os.environ | environment() | {"TMPDIR": str(temporary)}
+    shows_stack = "  File " in (block.output or "")  # that of a fork begins in its server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        process = warm.start(block.command, env, warm=block.language == "python" and not shows_stack)
     try:
         return process.communicate(timeout=timeout)[0].replace(str(ROOT), "/home/me")
     finally:

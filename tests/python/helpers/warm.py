@@ -95,4 +95,7 @@ def start(
 def rank(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """What mpiexec, which has the environment ``env``, is to start for the program ``command`` as a rank."""
     how = warm_start(command, env, keep_to_loopback(env))
-    return [sys.executable, "-I", "-S", str(_RANK), how.server, *command] if how else list(command)
+    if how is None:
+        return list(command)
+    words = len(command) - len(how.argv)
+    return [sys.executable, "-I", "-S", str(_RANK), how.server, str(words), *command]

@@ -1,6 +1,6 @@
 """A rank that mpiexec starts: has a fork server fork the program, and stands for it. Of the standard library.
 
-Usage: warm_rank.py SERVER PYTHON PROGRAM ARGUMENT...
+Usage: warm_rank.py SERVER WORDS COMMAND   (WORDS of the command are the interpreter and its options)
 """
 
 import os
@@ -12,12 +12,11 @@ from pathlib import Path
 CLIENT = Path(__file__).parents[3] / "python" / "tfdistr" / "launch" / "warm" / "client.py"
 
 
-def main(server: str, *command: str) -> None:
+def main(server: str, words: str, *command: str) -> None:
     client = runpy.run_path(str(CLIENT))
+    program, files = command[int(words) :], {"PMI_FD": int(os.environ["PMI_FD"])}
     try:
-        forked = client["Forked"](
-            server, command[1:], env=os.environ, output=1, files={"PMI_FD": int(os.environ["PMI_FD"])}
-        )
+        forked = client["Forked"](server, program, env=os.environ, output=1, files=files)
     except client["Refused"]:
         os.execv(command[0], command)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -98,7 +98,7 @@ def main() -> None:
     if is_module:
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
-        runpy.run_path(program[0], run_name="__main__")
+        runpy.run_path(os.path.abspath(program[0]), run_name="__main__")
 
 
 class _Server:
