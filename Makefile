@@ -46,7 +46,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint test-alone faults,equality-drop-in test-engines,test-ray,equality-distributed_fit
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint+equality-drop-in test-alone faults,equality-distributed_fit test-engines,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
