@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,15 @@ class Job:
         given: dict[str, Any],
         env: dict[str, str],
         launch: tuple[str, ...] = (),
-        rank: Callable[[Sequence[str], Mapping[str, str]], list[str]] | None = None,
+        warm_ranks: bool = False,
     ) -> None:
-        """Start faulty.py; if by the command ``launch``, as what ``rank`` makes of its command."""
+        """Start faulty.py: by itself, or by the command ``launch``, as cold or warm ranks."""
         index = len(self.processes)
         result = self.folder / f"result-{index}.json"
-        env = os.environ | {"TF_CONFIG": ""} | env
+        env = warm.ENVIRONMENT | os.environ | {"TF_CONFIG": ""} | env
         command = [sys.executable, str(PROGRAM), json.dumps(given), str(result)]
-        if rank:
-            env = warm.ENVIRONMENT | env
-            command = rank(command, env)
+        if warm_ranks:
+            command = warm.rank(command, env)
         with (self.folder / f"output-{index}.txt").open("wb") as output:
             process = warm.start([*launch, *command], env, output=output)
         self.processes.append(process)
@@ -138,10 +137,10 @@ def by_mpiexec(folder: Path, fault: str | None, workers: int = 2, **given: Any) 
     Ranks are warm, unless the fault ends or halts one: that has to be a process that mpiexec started.
     """
     job = Job(folder)
-    rank = None if fault in (None, "ends_before_mpi") else warm.rank
+    warm_ranks = fault not in (None, "ends_before_mpi")
     try:
         launch = (str(MPIEXEC), "-n", str(workers))
-        job.start({**job.started(fault), **given}, {}, launch, rank)
+        job.start({**job.started(fault), **given}, {}, launch, warm_ranks)
         yield job
     finally:
         job.end()
