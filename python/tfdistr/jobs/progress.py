@@ -137,6 +137,8 @@ class Bar(Lines):
             TextColumn("{task.fields[metrics]}", markup=False),
             console=console,
             transient=True,
+            # In a notebook, the bar takes what is printed while it is drawn, and a thread draws at any time.
+            auto_refresh=not console.is_jupyter,
         )
         self._task: TaskID | None = None
 
@@ -164,6 +166,7 @@ class Bar(Lines):
                 completed=step,
                 count=f"{step}/{'?' if steps is None else steps}",
                 metrics=_metrics(event["metrics"]),
+                refresh=not self._progress.live.auto_refresh,
             )
 
     def _begin(self, title: str, steps: int | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import re
+import threading
 import warnings
 from collections.abc import Iterable
 from io import StringIO
@@ -150,6 +151,23 @@ def test_in_a_notebook_auto_shows_a_bar_or_lines(widgets: bool, monkeypatch: pyt
     monkeypatch.setattr(progress, "find_spec", lambda name: object() if widgets else None)
     display = make_display("auto", Console(file=StringIO(), force_jupyter=True))
     assert type(display) is (progress.Bar if widgets else progress.Lines)
+
+
+def test_in_a_notebook_no_thread_draws_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The widget of the bar takes what is printed while it is drawn: the line of an epoch could vanish."""
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+    monkeypatch.setattr("rich.jupyter.display", lambda segments, text: None)
+    display = make_display(1, Console(file=StringIO(), force_jupyter=True))
+    assert isinstance(display, progress.Bar)
+    drawn: list[str] = []
+    monkeypatch.setattr(display._progress.live, "refresh", lambda: drawn.append("drawn"))
+    threads = threading.enumerate()
+    for one in training(epochs=1):
+        before = len(drawn)
+        display.event(one)
+        assert len(drawn) > before or one["event"] not in ("epoch_begin", "batch"), one
+    assert threading.enumerate() == threads
+    display.close()
 
 
 def test_steps_may_be_unknown() -> None:
