@@ -7,6 +7,7 @@ test_that("several devices of one process train as one does, but not with R func
   found <- readRDS(output)
   expect_lt(found$mirrored, 1e-6)
   expect_identical(found$strategy, "mirrored")
+  expect_identical(found$predictions, c(50L, 2L))
   expect_identical(found$one_device, 0)
   expect_identical(found$epochs, 2)
   expect_match(found$loss, "Received: the R function loss", fixed = TRUE)

@@ -27,6 +27,8 @@ from tfdistr.training.model_values import map_inputs
 from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
 
 if TYPE_CHECKING:
+    import keras
+
     from tfdistr.jobs.result import FitResult
     from tfdistr.training.model_state import ModelState
 
@@ -69,6 +71,7 @@ def predict(
             received="no `output`",
             fix='Pass output="predictions", for example.',
         )
+    # The model of a joined cluster would predict on all of its workers.
     here = cluster is None and not JOINED.settings
     model = result.model if here else None
     state = result.trained.state()
@@ -83,13 +86,19 @@ def predict(
     from tfdistr.training.predict import write_predictions
     from tfdistr.training.user_code import build_model
 
-    if model is None:
-        model = build_model(job)  # the model of a joined cluster would predict on all of its workers
+    if model is None or _splits(model):
+        model = build_model(job)  # without a strategy
     beside = folder.parent if folder is not None and folder.parent.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
         context = job.context(training=False)
         write_predictions(model, job.source, context, job.steps_per_epoch, Path(scratch))
         return _collect(Path(scratch), folder, as_parquet)
+
+
+def _splits(model: keras.Model) -> bool:
+    """Whether the strategy of a model has several replicas, which would not predict a batch as one does."""
+    strategy = model.distribute_strategy
+    return strategy.num_replicas_in_sync > 1 or getattr(strategy, "virtual_workers", None) is not None
 
 
 def _empty_folder(output: Any) -> Path:

@@ -44,6 +44,10 @@ def test_two_devices_train_as_one_does(found):
     assert max(found["drop-in"]) < 1e-6
 
 
+def test_what_two_devices_have_trained_predicts_each_example_once(found):
+    assert max(found["applied"]) < 1e-6
+
+
 def test_each_device_counts_as_a_worker_for_batch_and_learning_rate(found):
     assert found["per worker"] == [16, 2.0]
 

@@ -33,6 +33,7 @@ saveRDS(
   list(
     mirrored = max(abs(unlist(mirrored$history) - unlist(alone$history))),
     strategy = mirrored$params$strategy,
+    predictions = dim(predict(mirrored, x)),
     one_device = max(abs(unlist(counted$history) - unlist(alone$history))),
     epochs = seen$epochs,
     loss = refused(function() model(own_loss)),

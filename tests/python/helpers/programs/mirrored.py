@@ -85,6 +85,14 @@ def apart(one, other) -> float:
     return max(numbers + [float(np.abs(np.subtract(a, b)).max()) for a, b in histories])
 
 
+def applied(result) -> list[float]:
+    """How far its own predictions and loss are from those of Keras."""
+    predicted = result.predict(X), result.model.predict(X, verbose=0)
+    assert predicted[0].shape == predicted[1].shape == (45, 3)
+    losses = result.evaluate(X, Y)["loss"], result.model.evaluate(X, Y, verbose=0)[0]
+    return [float(np.abs(np.subtract(*pair)).max()) for pair in (predicted, losses)]
+
+
 alone = fit()
 on_device = fit(strategy="one_device", device="cpu:1")
 mirrored = two(validation_data=(X[:7], Y[:7]))
@@ -94,6 +102,7 @@ found = {
     "one device": apart(alone, on_device),
     "device": on_device.model.variables[0].value.device,
     "devices": apart(fit(validation_data=(X[:7], Y[:7])), mirrored),
+    "applied": applied(mirrored),
     "params": [mirrored.params[name] for name in ("strategy", "workers")],
     "per worker": [growing.params[name] for name in ("batch_size", "learning_rate_factor")],
     "jit_compile": apart(alone, compiled),
