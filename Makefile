@@ -29,6 +29,10 @@ export RETICULATE_PYTHON := $(PYTHON)
 # a small worker. These targets look at other things than numbers, or at numbers side by side.
 test-r test-cross test-engines test-ray test-openmpi test-trackers check faults: export TF_ENABLE_ONEDNN_OPTS := 0
 
+# As tests/conftest.py has it for the targets that run pytest.
+equality chaos: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
+equality chaos: export OPENBLAS_NUM_THREADS := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 

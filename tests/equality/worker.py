@@ -31,6 +31,8 @@ import tfdistr
 
 SEED = 7
 
+Results = dict[str, np.ndarray]
+
 
 def pipeline(data: Data, *, shuffle: bool = False) -> tf.data.Dataset:
     """An ordinary pipeline of global batches. It shuffles without a seed: the strategy gives all one."""
@@ -40,8 +42,8 @@ def pipeline(data: Data, *, shuffle: bool = False) -> tf.data.Dataset:
     return (dataset.shuffle(1000) if shuffle else dataset).batch(BATCH)
 
 
-def drop_in(case: Case, strategy: tf.distribute.Strategy) -> tuple[keras.Model, dict[str, Any]]:
-    """Keras's own ``fit`` under the strategy."""
+def drop_in(case: Case, strategy: tf.distribute.Strategy) -> Results:
+    """Keras's own methods under the strategy."""
     keras.utils.set_random_seed(SEED)  # as distributed_fit() does by itself
     with strategy.scope():
         model = case.model()
@@ -54,17 +56,39 @@ def drop_in(case: Case, strategy: tf.distribute.Strategy) -> tuple[keras.Model, 
         data["validation_data"] = pipeline(case.validation)
     callbacks = case.callbacks() if case.callbacks else None
     history = model.fit(**data, **case.fit, callbacks=callbacks, verbose=0)
-    return model, history.history
+    held_out = held_out_of(case)
+    if callable(held_out):
+        predicted = model.predict(held_out().map(lambda x, *_: x), verbose=0)
+    else:
+        predicted = model.predict(held_out[0], batch_size=BATCH, verbose=0)
+    evaluated = model.evaluate(pipeline(held_out), return_dict=True, verbose=0)
+    return results(model, history.history, evaluated, predicted)
 
 
-def distributed_fit(case: Case, how: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
-    """``distributed_fit()``, which joins the cluster by itself."""
-    x, y, weight = (case.data, None, None) if callable(case.data) else (*case.data, None)[:3]
+def distributed_fit(case: Case, how: dict[str, Any]) -> Results:
+    """``distributed_fit()``, which joins the cluster by itself, and the methods of what it returns."""
     fit = tfdistr.distributed_fit(
-        case.model, x, y, sample_weight=weight, batch_size=None if callable(x) else BATCH,
-        validation_data=case.validation, callbacks=case.callbacks, seed=SEED, verbose=0, **how, **case.fit,
+        case.model, **arguments(case.data), validation_data=case.validation, callbacks=case.callbacks,
+        seed=SEED, verbose=0, **how, **case.fit,
     )  # fmt: skip
-    return fit.model, fit.history
+    held_out = arguments(held_out_of(case))
+    evaluated = fit.evaluate(**held_out)
+    predicted = fit.predict(held_out["x"], batch_size=held_out["batch_size"])
+    return results(fit.model, fit.history, evaluated, predicted)
+
+
+def arguments(data: Data) -> dict[str, Any]:
+    """The data, as ``distributed_fit()`` takes it."""
+    x, y, weight = (data, None, None) if callable(data) else (*data, None)[:3]
+    return {"x": x, "y": y, "sample_weight": weight, "batch_size": None if callable(data) else BATCH}
+
+
+def held_out_of(case: Case) -> Data:
+    """What is evaluated and predicted."""
+    data = case.held_out or case.data
+    if callable(data):
+        return lambda: data().take(2)
+    return tf.nest.map_structure(lambda array: array[:50], data)
 
 
 def logical_devices(count: int) -> list[str]:
@@ -74,21 +98,15 @@ def logical_devices(count: int) -> list[str]:
     return [f"cpu:{number}" for number in range(count)]
 
 
-def results(case: Case, model: keras.Model, history: dict[str, Any]) -> dict[str, np.ndarray]:
+def results(
+    model: keras.Model, history: dict[str, Any], evaluated: dict[str, Any], predicted: Any
+) -> Results:
     """All that is compared, by name."""
-    data = case.held_out or case.data
-    if callable(data):
-        evaluated = data().take(2)
-        predicted = model.predict(data().map(lambda x, *_: x).take(2), verbose=0)
-    else:
-        first = tf.nest.map_structure(lambda array: array[:50], data)
-        evaluated = pipeline(first)
-        predicted = model.predict(first[0], batch_size=BATCH, verbose=0)
     values = {f"weights {number}": value for number, value in enumerate(model.get_weights())}
     state = model.optimizer.variables
     values |= {f"weights of the optimizer {number}": v.numpy() for number, v in enumerate(state)}
     values |= {f"history {name}": value for name, value in history.items()}
-    values |= {f"evaluate {k}": v for k, v in model.evaluate(evaluated, return_dict=True, verbose=0).items()}
+    values |= {f"evaluate {name}": value for name, value in evaluated.items()}
     values |= {f"predict {number}": value for number, value in enumerate(tf.nest.flatten(predicted))}
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
@@ -113,8 +131,7 @@ def main(folder: Path, communication: str, limit: float, virtual: int, pairs: li
             # Also where Python itself does not come to its turn any more.
             faulthandler.dump_traceback_later(case.limit or limit, exit=True, file=error)
             try:
-                trained = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, how)
-                values = results(case, *trained)
+                values = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, how)
             except Exception:
                 traceback.print_exc(file=error)
                 raise
