@@ -63,7 +63,8 @@ if __name__ == "__main__":
     )  # fmt: skip
     if tfdistr.is_chief():
         found = {
-            "weights": [weight.ravel().tolist() for weight in fit.model.get_weights()],
+            # Not `fit.model`: the caller would import TensorFlow for it.
+            "weights": [weight.ravel().tolist() for weight in fit.trained.state().weights],
             "history": fit.history,
             "workers": fit.params["workers"],
             "hosts": [worker["host"] for worker in fit.workers],

@@ -39,9 +39,9 @@ _STDIN = 0
 # The imports of a worker before its first step. None of them sets up devices. mpi4py is not among them: its
 # import would start MPI here, or, without that, would not start MPI in programs that rely on it.
 _MODULES = (
-    "tensorflow", "keras", "tfdistr.training.train", "tfdistr.strategies.registry",
+    "tensorflow", "keras", "tfdistr.training.tasks", "tfdistr.strategies.registry",
     "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result",
-    "tfdistr.jobs.kinds", "tfdistr.jobs.worker", "cloudpickle",
+    "tfdistr.jobs.kinds", "tfdistr.jobs.worker", "cloudpickle", "jsonschema",
 )  # fmt: skip
 
 
