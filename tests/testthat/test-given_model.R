@@ -2,16 +2,16 @@ test_that("a compiled model goes to the workers, and has the result afterwards",
   digits <- some_digits()
   model <- small_model()
   train <- function(model, cluster = NULL) {
-    distributed_fit(model, digits$x, digits$y, cluster = cluster, batch_size = 40, epochs = 2, seed = 1)
+    distributed_fit(model, digits$x, digits$y, cluster = cluster, batch_size = 64, epochs = 2, seed = 1)
   }
   expected <- train(core()$copies(model))
   fit <- train(model, local_cluster(2, env = no_gpus()))
   expect_identical(reticulate::py_id(fit$model), reticulate::py_id(model))
   expect_lt(difference(model, expected$model), 1e-6)
   expect_equal(fit$history, expected$history, tolerance = 1e-5)
-  expect_identical(as.integer(model$optimizer$iterations$numpy()), 6L)
+  expect_identical(as.integer(model$optimizer$iterations$numpy()), 4L)
   again <- train(fit)
-  expect_identical(as.integer(again$model$optimizer$iterations$numpy()), 12L)
+  expect_identical(as.integer(again$model$optimizer$iterations$numpy()), 8L)
   expect_lt(tail(again$history$loss, 1L), tail(fit$history$loss, 1L))
 })
 

@@ -30,7 +30,7 @@ test_that("workers that distributed_fit() starts communicate by MPI, and train a
   fit <- function(workers) {
     distributed_fit(
       small_model, digits$x, digits$y,
-      cluster = local_cluster(workers, env = no_gpus()), batch_size = 50, epochs = 2,
+      cluster = local_cluster(workers, env = no_gpus()), batch_size = 64, epochs = 2,
       seed = 1, communication = "mpi", callbacks = function() {
         writeLines(paste0("rank [", Sys.getenv("PMI_RANK"), "]"), stderr())
         list()

@@ -7,7 +7,7 @@ python_file <- function(..., frame = parent.frame()) {
     "def build():",
     "    print('R is here:', 'rpytools' in sys.modules)",
     "    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, 'softmax')])",
-    "    model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])",
+    "    model.compile('sgd', 'sparse_categorical_crossentropy')",
     "    return model", ...
   ), file)
   file
@@ -100,7 +100,7 @@ test_that("data and callbacks may be functions of Python files, too", {
   expect_identical(has_r(fit), c(FALSE, FALSE))
   expect_true(any(grepl("counted 0", readLines(fit$workers$log[[1L]]))))
   metrics <- evaluate(fit, of("data"), cluster = local_cluster(1))
-  expect_named(metrics, c("accuracy", "loss"), ignore.order = TRUE)
+  expect_named(metrics, "loss")
 })
 
 test_that("parsing says what a function of an R file is", {

@@ -37,7 +37,7 @@ test_that("the core reads the documents of a job again that R has written", {
   job <- jsonlite::fromJSON(documents$job)
   expect_identical(job$arguments$validation_freq$epochs, 1:2)
   expect_identical(job$arguments$class_weight, list("0" = 1, "1" = 2))
-  expect_identical(job$data, 120L)
+  expect_identical(job$data, 128L)
   expect_equal(fit$history, schemas$read("result", documents$result)$history, tolerance = 1e-14)
 })
 

@@ -29,7 +29,7 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
   results <- two_tasks("joined.R", cluster_env(tf_config(worker = free_addresses())))
   digits <- some_digits()
   seed <- results[[1L]]$seed
-  here <- distributed_fit(small_model, digits$x, digits$y, batch_size = 50, epochs = 2, seed = seed)
+  here <- distributed_fit(small_model, digits$x, digits$y, batch_size = 64, epochs = 2, seed = seed)
   expect_identical(here$params$communication, "none")
   set.seed(seed)
   drawn <- runif(1)

@@ -31,13 +31,14 @@ import tfdistr
 def model():
     import keras
     made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    made.compile("sgd", "sparse_categorical_crossentropy")
     return made
 
 if __name__ == "__main__":
     options = eval(sys.argv[2])
     fit = tfdistr.distributed_fit(
-        model, tfdistr.load_dataset("digits"), batch_size=64, epochs=2, seed=1, verbose=0, **options
+        model, tfdistr.load_dataset("digits"), batch_size=64, steps_per_epoch=22, epochs=2, seed=1, verbose=0,
+        **options,
     )
     if tfdistr.is_chief():
         weights = [weight.tolist() for weight in fit.model.get_weights()]
@@ -162,11 +163,11 @@ R_SCRIPT = """
     model <- function() {
       keras <- reticulate::import("keras")
       made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-      made$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+      made$compile("sgd", "sparse_categorical_crossentropy")
       made
     }
-    fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, epochs = 2, seed = 1, verbose = 0,
-                           cluster = {cluster})
+    fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, steps_per_epoch = 22, epochs = 2,
+                           seed = 1, verbose = 0, cluster = {cluster})
     cat("losses", sprintf("%.9g", fit$history$loss), {nodes}, "\\n")
 """
 

@@ -15,7 +15,7 @@ model <- function() {
   build()
 }
 # Without a seed: all have the chief's.
-fit <- distributed_fit(model, digits$x, digits$y, batch_size = 50, epochs = 2)
+fit <- distributed_fit(model, digits$x, digits$y, batch_size = 64, epochs = 2)
 saveRDS(list(
   seed = fit$params$seed, drawn = seen$drawn, history = fit$history, weights = fit$model$get_weights(),
   workers = fit$workers, communication = fit$params$communication, place = list(before, seen$place),

@@ -28,14 +28,15 @@ def model() -> Any:
     import keras
 
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile("sgd", "sparse_categorical_crossentropy")
     return model
 
 
 def fit(build: Callable[[], Any], cluster: Any, **options: Any) -> tfdistr.FitResult:
     digits = tfdistr.load_dataset("digits")
     return tfdistr.distributed_fit(
-        build, digits, cluster=cluster, **{"batch_size": 64, "epochs": 2, "seed": 1, "verbose": 0, **options}
+        build, digits, cluster=cluster,
+        **{"batch_size": 64, "steps_per_epoch": 22, "epochs": 2, "seed": 1, "verbose": 0, **options},
     )
 
 
@@ -162,7 +163,9 @@ model <- function() {
   model
 }
 fit <- function(cluster) {
-  distributed_fit(model, digits, cluster = cluster, batch_size = 64, epochs = 2, seed = 1, verbose = 0)
+  distributed_fit(
+    model, digits, cluster = cluster, batch_size = 64, steps_per_epoch = 22, epochs = 2, seed = 1, verbose = 0
+  )
 }
 args <- commandArgs(TRUE)
 many <- fit(ssh_cluster(args[-(1:2)], ssh = args[[1]], warm = args[[2]] == "warm"))
