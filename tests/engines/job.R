@@ -11,7 +11,7 @@ model <- function() {
   cat("the model of worker", worker_index(), "\n")
   if (what == "error") stop("this model has no layers")
   made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-  made$compile("sgd", "sparse_categorical_crossentropy")
+  made$compile(keras$optimizers$SGD(0.001, momentum = 0.9), "sparse_categorical_crossentropy")
   made
 }
 

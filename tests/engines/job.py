@@ -26,7 +26,7 @@ def model(what: str = WHAT):
     if what == "error":
         raise ValueError("this model has no layers")
     made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile("sgd", "sparse_categorical_crossentropy")
+    made.compile(keras.optimizers.SGD(0.001, momentum=0.9), "sparse_categorical_crossentropy")
     return made
 
 

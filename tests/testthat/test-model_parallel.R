@@ -14,7 +14,7 @@ two_halves <- function() {
 test_that("the two halves of an R model on two workers train as in one process", {
   digits <- some_digits()
   fit <- function(...) {
-    distributed_fit(two_halves, digits$x, digits$y, batch_size = 64, epochs = 2, seed = 1, ...)
+    distributed_fit(two_halves, digits$x, digits$y, batch_size = 50, epochs = 2, seed = 1, ...)
   }
   alone <- fit()
   halves <- c(first = "worker 0", second = "worker 1")

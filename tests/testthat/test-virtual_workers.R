@@ -17,7 +17,7 @@ test_that("virtual workers give identical results on one worker and on two, with
   fit <- function(workers) {
     distributed_fit(
       model, digits$x, digits$y,
-      validation_data = unname(digits), cluster = local_cluster(workers, env = no_gpus()), batch_size = 64,
+      validation_data = unname(digits), cluster = local_cluster(workers, env = no_gpus()), batch_size = 50,
       epochs = 2, seed = 1, virtual_workers = 4
     )
   }

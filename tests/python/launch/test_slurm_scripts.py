@@ -31,7 +31,7 @@ import tfdistr
 def model():
     import keras
     made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile("sgd", "sparse_categorical_crossentropy")
+    made.compile(keras.optimizers.SGD(0.001, momentum=0.9), "sparse_categorical_crossentropy")
     return made
 
 if __name__ == "__main__":
@@ -163,7 +163,7 @@ R_SCRIPT = """
     model <- function() {
       keras <- reticulate::import("keras")
       made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-      made$compile("sgd", "sparse_categorical_crossentropy")
+      made$compile(keras$optimizers$SGD(0.001, momentum = 0.9), "sparse_categorical_crossentropy")
       made
     }
     fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, steps_per_epoch = 22, epochs = 2,

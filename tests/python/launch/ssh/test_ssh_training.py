@@ -28,7 +28,7 @@ def model() -> Any:
     import keras
 
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.compile(keras.optimizers.SGD(0.001, momentum=0.9), "sparse_categorical_crossentropy")
     return model
 
 
