@@ -24,13 +24,12 @@ from tfdistr.errors import PEER_MARK
 _AT_ONCE = 1 << 20
 # Tensors of at least this many bytes are not copied into a pack with others.
 _LARGE = 1 << 18
-# Tests of a running collective between two looks for the message of a failed rank.
-_TESTS = 256
-# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for a
-# part of the time that it has waited, at most for _NAP seconds. Only tests let MPI send messages.
-_SPIN, _PART, _NAP = 0.01, 1 / 32, 0.0002
-# Seconds between two checks for halted ranks.
-_LOOK = 1.0
+# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for _NAP
+# seconds, or for a part of the time that it has waited, at most for _LONG_NAP seconds. Only tests let MPI send
+# messages.
+_SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
+# Seconds between two looks for the message of a failed rank, and between two checks for halted ranks.
+_LISTEN, _LOOK = 0.05, 1.0
 # MPI has no sums of these types.
 _HALF = (tf.float16, tf.bfloat16)
 _WIDER = {tf.bool: tf.int32}
@@ -264,18 +263,18 @@ class MpiCollectives(Collectives):
             self._waiting = False
 
     def _wait(self, done: Callable[[], bool], end: float, timeout: float) -> None:
-        tests, began = 0, time.monotonic()
+        began = listened = time.monotonic()
         while not done():
-            tests += 1
-            waited = time.monotonic() - began
+            now = time.monotonic()
+            waited = now - began
             if waited < _SPIN:
                 os.sched_yield()  # ranks may share a core
             else:
-                time.sleep(min(waited * _PART, _NAP))
-            if tests % _TESTS == 0:
+                time.sleep(min(max(_NAP, waited * _PART), _LONG_NAP))
+            if now - listened > _LISTEN:
+                listened = now
                 if self._failures.Iprobe():
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
-                now = time.monotonic()
                 if now - self._looked > _LOOK:
                     self._looked = now
                     self._look_for_halted(now)
