@@ -39,7 +39,11 @@ if (what == "restart") {
 }
 fit <- do.call(distributed_fit, arguments)
 if (is_chief()) {
-  weights <- lapply(fit$model$get_weights(), function(weight) as.vector(aperm(as.array(weight))))
+  # Not `fit$model`: the caller would import TensorFlow for it.
+  weights <- lapply(
+    attr(fit, "session")$result$trained$state()$weights,
+    function(weight) as.vector(aperm(as.array(weight)))
+  )
   found <- list(
     weights = weights, history = lapply(fit$history, as.list),
     workers = fit$params$workers, hosts = as.list(fit$workers$host)

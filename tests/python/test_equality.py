@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,7 @@ def rows() -> dict[tuple[str, str], matrix.Row]:
     return {(row.way, row.case): row for row in matrix.run_matrix(ON_WORKERS, (2,))}
 
 
+@pytest.mark.skipif(bool(os.environ.get("SLOW")), reason="make test-all has all cases of make equality")
 @pytest.mark.parametrize(("way", "case"), ON_WORKERS)
 def test_workers_equal_one_worker(rows, way, case):
     row = rows[way, case]
