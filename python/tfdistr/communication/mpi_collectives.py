@@ -24,9 +24,9 @@ from tfdistr.errors import PEER_MARK
 _AT_ONCE = 1 << 20
 # Tensors of at least this many bytes are not copied into a pack with others.
 _LARGE = 1 << 18
-# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for _NAP
-# seconds, or for a part of the time that it has waited, at most for _LONG_NAP seconds. Only tests let MPI send
-# messages.
+# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for
+# _NAP seconds, or for a part of the time that it has waited, at most for _LONG_NAP seconds. Only tests let
+# MPI send messages.
 _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
 # Seconds between two looks for the message of a failed rank, and between two checks for halted ranks.
 _LISTEN, _LOOK = 0.05, 1.0
