@@ -132,13 +132,15 @@ server.main()
 
 
 @contextlib.contextmanager
-def small_server(folder: Path, idle: float = 60.0) -> Iterator[subprocess.Popen[bytes]]:
+def small_server(
+    folder: Path, idle: float = 60.0, program: str = SERVER
+) -> Iterator[subprocess.Popen[bytes]]:
     folder.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "socket"))
         listener.listen()
         process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(folder), str(listener.fileno()), str(idle)],
+            [sys.executable, "-c", program, str(folder), str(listener.fileno()), str(idle)],
             stdin=subprocess.PIPE, pass_fds=[listener.fileno()],
         )  # fmt: skip
     try:
@@ -152,6 +154,27 @@ def test_a_server_that_nobody_asks_ends(tmp_path: Path) -> None:
     with small_server(tmp_path / "s", idle=1.0) as process:
         assert process.wait(60) == 0
     assert not (tmp_path / "s").exists()
+
+
+def test_a_fork_that_is_told_to_end_at_once_ends_alone(tmp_path: Path) -> None:
+    forks_slowly = "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(0.5))\n"
+    (tmp_path / "wait.py").write_text("import time\ntime.sleep(60)\n")
+    with (
+        small_server(tmp_path / "s", program=forks_slowly + SERVER) as server,
+        open(os.devnull, "wb") as output,
+    ):
+        first, second = (
+            Forked(
+                str(tmp_path / "s" / "socket"), [str(tmp_path / "wait.py")], env=dict(os.environ),
+                output=output.fileno(),
+            )
+            for _ in range(2)
+        )  # fmt: skip
+        os.kill(second.pid, signal.SIGTERM)
+        assert list(second.changes()) == [-signal.SIGTERM]
+        assert first.poll() is None
+        assert server.poll() is None
+        assert (tmp_path / "s" / "socket").exists()
 
 
 def test_only_its_user_gets_forks(tmp_path: Path) -> None:

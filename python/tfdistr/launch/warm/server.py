@@ -171,6 +171,8 @@ class _Server:
             client.close()
             return None
         reason = "the fork server is ending" if self._ending else why_unsafe(self._threads)
+        # A fork has the server's function for SIGTERM, which ends all forks, until `become` resets it.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             child = os.fork() if reason is None else -1
         except OSError as error:  # no memory, or too many processes
@@ -178,6 +180,7 @@ class _Server:
         if child == 0:
             self._leave(client)
             return become(request, files, self.pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for file in files:
             os.close(file)
         with contextlib.suppress(OSError):  # a client that is gone is noticed by its connection
