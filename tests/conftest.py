@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import os
 import signal
@@ -80,7 +81,28 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# --- What is not run is said: with tests side by side, pytest itself does not
+# --- What is not run, and where a test hung, is said: with tests side by side, pytest itself does not
+
+
+_TERMINAL = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        config.stash[_TERMINAL] = os.dup(2)  # before each test's output is captured
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    if (terminal := item.config.stash.get(_TERMINAL, None)) is not None:
+        # The timeout ends the process.
+        faulthandler.dump_traceback_later(max(0.1, settings.timeout - 1), file=terminal)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    if _TERMINAL in item.config.stash:
+        faulthandler.cancel_dump_traceback_later()
 
 
 _deselected: dict[str, int] = {}

@@ -50,15 +50,16 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+# The language that begins takes turns.
 @pytest.mark.parametrize("name", mostly_slow(CASES, quick=["devices"]))
 def test_a_run_that_has_ended_goes_on(both: Both, tmp_path: Path, name: str) -> None:
     given = CASES[name]
-    full = both.ask(job(**given, run_dir=str(tmp_path / "full")), "python")
-    for begins, resumes in PAIRS:
-        run_dir = str(tmp_path / begins)
-        begun = both.ask(job(**given | {"epochs": 1}, run_dir=run_dir), begins)
-        assert "value" in begun, begun
-        check_same(full, both.ask(job(**given, run_dir=run_dir, resume=True), resumes))
+    begins, resumes = PAIRS[list(CASES).index(name) % 2]
+    full = both.ask(job(**given, run_dir=str(tmp_path / "full")), begins)
+    run_dir = str(tmp_path / "run")
+    begun = both.ask(job(**given | {"epochs": 1}, run_dir=run_dir), begins)
+    assert "value" in begun, begun
+    check_same(full, both.ask(job(**given, run_dir=run_dir, resume=True), resumes))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import warm
 from clusters import MPIEXEC, run_commands
 from paths import EXAMPLES
 from slow import mostly_slow
@@ -26,8 +27,9 @@ Task = tuple[str, list[str], dict[str, str]]
 
 def outputs(*tasks: Task) -> list[str]:
     """What processes that are started together print."""
-    commands = [[sys.executable, str(EXAMPLES / script), *arguments] for script, arguments, _ in tasks]
-    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 240, start_warm=False)
+    scripts = [[str(EXAMPLES / script), *arguments] for script, arguments, _ in tasks]
+    commands = [[sys.executable, warm.BORROWING, *script] for script in scripts]
+    ended = run_commands(commands, [os.environ | env for *_, env in tasks], 240)
     for task in ended:
         assert task.status == 0, task.output[-3000:]
     return [task.output for task in ended]

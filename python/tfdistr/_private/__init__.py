@@ -32,7 +32,7 @@ from tfdistr._private.keras_loop import (
     all_layers,
     build,
     call_on_this_thread,
-    changes_keras_loop,
+    changes_of_keras_loop,
     given_metrics,
     global_seed_generator,
     initial_epoch,
@@ -41,7 +41,6 @@ from tfdistr._private.keras_loop import (
     layers_with_generators,
     metrics_or_logs,
     pass_epochs,
-    replaces_fit,
     seed_generators,
 )
 from tfdistr._private.keras_step import (
@@ -91,7 +90,7 @@ __all__ = [
     "all_layers",
     "build",
     "call_on_this_thread",
-    "changes_keras_loop",
+    "changes_of_keras_loop",
     "collected_gradients",
     "configure_coordination",
     "context_initialized",
@@ -130,7 +129,6 @@ __all__ = [
     "pass_epochs",
     "python_ops",
     "random_record_reader",
-    "replaces_fit",
     "report_error",
     "reshuffles",
     "seed_generators",

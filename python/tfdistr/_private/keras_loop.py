@@ -77,16 +77,13 @@ def build(model: keras.Model, batch: Any) -> None:
 _LOOP = ("fit", "evaluate", "make_train_function", "make_test_function")
 
 
-def changes_keras_loop(model: keras.Model) -> bool:
-    """Return whether the class or the object of a model replaces a part of Keras's training loop."""
-    return any(
-        name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name) for name in _LOOP
-    )
-
-
-def replaces_fit(model: keras.Model) -> bool:
-    """Return whether the class or the object of a model replaces ``fit``."""
-    return "fit" in vars(model) or type(model).fit is not keras.Model.fit
+def changes_of_keras_loop(model: keras.Model) -> list[str]:
+    """Return the methods of Keras's training loop that the class or the object of a model replaces."""
+    return [
+        name
+        for name in _LOOP
+        if name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
 
 
 def initial_epoch(model: keras.Model) -> int:

@@ -152,6 +152,7 @@ class _Chief:
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():
             self._model = build_model(job)
+            refuse_loop_of_model(self._model, validates=job.validation is not None)
             warm_up = scale_learning_rate(self._model.optimizer, job.learning_rate_factor, job.warmup_epochs)
             self._callbacks = [*warm_up, *make_callbacks(job)]
         self._data = look_at(job, TRAINING)
@@ -239,6 +240,23 @@ class _Chief:
         if now - self._reported >= interval:
             self._reported = now
             self._on_event("worker_steps", **self._report.numbers())
+
+
+def refuse_loop_of_model(model: keras.Model, *, validates: bool) -> None:
+    """Refuse a model that replaces a part of Keras's training loop, which nobody would call.
+
+    Raises:
+        ArgumentError: The model replaces a part that is for its training, or for its validation.
+    """
+    needed = {"fit", "make_train_function", *(["evaluate", "make_test_function"] if validates else [])}
+    replaced = [name for name in _private.changes_of_keras_loop(model) if name in needed]
+    if replaced:
+        raise ArgumentError(
+            "With parameter servers, a model cannot have a training loop of its own, only a train_step and a "
+            "test_step.",
+            received=" and ".join(f"{type(model).__name__}.{name}()" for name in replaced),
+            fix='Move the code into train_step() and test_step(), or use strategy="multi_worker_mirrored".',
+        )
 
 
 def note_batch_normalization(model: keras.Model) -> None:

@@ -60,7 +60,11 @@ def _check_model(model: Any) -> Any:
 
 
 def _check_callbacks(callbacks: Any) -> Any:
-    if callbacks is None or callable(callbacks) or isinstance(callbacks, Named | list | tuple):
+    if callbacks is None or callable(callbacks) or isinstance(callbacks, Named):
+        return callbacks
+    if isinstance(callbacks, list | tuple):
+        for callback in callbacks:
+            _check_callback(callback)
         return callbacks
     if hasattr(callbacks, "on_epoch_end"):
         return [callbacks]
@@ -68,6 +72,20 @@ def _check_callbacks(callbacks: Any) -> Any:
         "`callbacks` must be a list of Keras callbacks, or a function that returns one.",
         received=describe(callbacks),
         fix="Pass callbacks=[keras.callbacks.EarlyStopping()], for example.",
+    )
+
+
+def _check_callback(callback: Any) -> None:
+    if isinstance(callback, type):
+        fix = f"Pass callbacks=[{callback.__name__}()], for example."
+    elif not hasattr(callback, "on_epoch_end"):
+        fix = "Pass a list of keras.callbacks.Callback objects."
+    else:
+        return
+    raise ArgumentError(
+        "`callbacks` must be Keras callbacks, or a function that returns them.",
+        received=describe(callback),
+        fix=fix,
     )
 
 

@@ -31,7 +31,7 @@ def runs_own_loop(model: keras.Model) -> bool:
     """Whether ``fit`` can train a model: its author did not change Keras's loop, and it has one replica."""
     extended = extended_of(model)
     one = extended.one_replica if extended else model.distribute_strategy.num_replicas_in_sync == 1
-    return one and not _private.changes_keras_loop(model)
+    return one and not _private.changes_of_keras_loop(model)
 
 
 def fit(

@@ -116,7 +116,7 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
     received = None
     if strategy.collectives is None and strategy.num_workers > 1:
         received = "workers with several devices each"
-    elif _private.replaces_fit(model) and not job.recovery.asked:
+    elif "fit" in _private.changes_of_keras_loop(model) and not job.recovery.asked:
         received = "a model with a fit() of its own"  # which may do anything
     elif every != "epoch" and not runs_own_loop(model):
         received = f"checkpoint_every={every}, and a model that Keras's own loop trains"

@@ -188,5 +188,5 @@ def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tm
         assert fetched >= reached
         assert job.folder.newest().arrays["a"].tolist() == [fetched.epoch] * 50_000
         reached = fetched
-    assert reached.epoch > kills
+    assert reached.epoch >= kills  # four writes are a claim and one complete checkpoint, or more
     assert halves or kills < 10  # some were killed between the file and its mark

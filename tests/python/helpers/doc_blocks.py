@@ -150,9 +150,13 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
     temporary.mkdir(exist_ok=True)
     env = os.environ | environment() | {"TMPDIR": str(temporary)}
     shows_stack = "  File " in (block.output or "")  # that of a fork begins in its server
+    is_warm = block.language == "python" and not shows_stack
+    command = block.command
+    if is_warm and command[1] == block.file:
+        command.insert(1, warm.BORROWING)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        process = warm.start(block.command, env, warm=block.language == "python" and not shows_stack)
+        process = warm.start(command, env, warm=is_warm)
     try:
         return process.communicate(timeout=timeout)[0].replace(str(ROOT), "/home/me")
     finally:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from paths import PROGRAMS
+
 from tfdistr.launch.local import BY_MEMORY
 from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.warm.client import Forked, Refused
@@ -21,6 +23,8 @@ ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "PYTHONUN
 _RANK = Path(__file__).with_name("warm_rank.py")
 #: Where a fork finds the socket of the server that has forked it; see programs/borrowed.py.
 SERVER = "SERVER_OF_TESTS"
+#: The first argument of a Python script, before its path, whose workers need no server of its own.
+BORROWING = str(PROGRAMS / "borrowing.py")
 
 
 class WarmProcess(Forked):

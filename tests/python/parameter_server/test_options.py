@@ -15,7 +15,7 @@ from tfdistr._utils.foreign import Named
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.kinds import KINDS
 from tfdistr.parameter_server import feed
-from tfdistr.parameter_server.coordinator import note_batch_normalization
+from tfdistr.parameter_server.coordinator import note_batch_normalization, refuse_loop_of_model
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.step import Step
 from tfdistr.strategies.build import build
@@ -79,6 +79,25 @@ def test_a_step_that_applies_gradients_twice_is_refused():
     batch = SimpleNamespace(data=(X[:2], Y[:2]), rows=rows, all_rows=rows, worker=tf.constant(0))
     with pytest.raises(ArgumentError, match=r"AppliesTwice\.train_step\(\), which calls it 2 times"):
         Step(model, "train")(batch, tf.constant(0))
+
+
+class FitsAndEvaluates(keras.Sequential):
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        return super().fit(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        return super().evaluate(*args, **kwargs)
+
+
+def test_a_model_with_a_loop_of_its_own_is_refused():
+    rule = "With parameter servers, a model cannot have a training loop of its own"
+    with pytest.raises(ArgumentError, match=rule) as caught:
+        refuse_loop_of_model(FitsAndEvaluates(), validates=False)
+    assert caught.value.received == "FitsAndEvaluates.fit()"
+    with pytest.raises(ArgumentError, match=rule) as caught:
+        refuse_loop_of_model(FitsAndEvaluates(), validates=True)
+    assert caught.value.received == "FitsAndEvaluates.fit() and FitsAndEvaluates.evaluate()"
+    refuse_loop_of_model(AppliesTwice(), validates=True)
 
 
 @pytest.mark.parametrize(("split", "said"), [(True, 1), (False, 0)])
