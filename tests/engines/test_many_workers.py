@@ -1,4 +1,4 @@
-"""Sixteen and 32 small workers on this machine: they equal one worker, name a killed one, and end clean."""
+"""Sixteen and 32 small workers on this machine equal one worker; a killed one of 32 is named, and all end."""
 
 from __future__ import annotations
 

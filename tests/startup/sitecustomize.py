@@ -12,4 +12,4 @@ import typing
 
 gc.set_threshold(10_000, 10, 10)
 atexit.register(gc.freeze)  # before all others, so it runs after them
-typing.compile = functools.lru_cache(compile)  # a global of the module, in the place of the builtin
+typing.compile = functools.cache(compile)  # a global of the module, in the place of the builtin

@@ -152,7 +152,7 @@ class _Chief:
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():
             self._model = build_model(job)
-            refuse_loop_of_model(self._model, validates=job.validation is not None)
+            _refuse_loop(self._model, validates=job.validation is not None)
             warm_up = scale_learning_rate(self._model.optimizer, job.learning_rate_factor, job.warmup_epochs)
             self._callbacks = [*warm_up, *make_callbacks(job)]
         self._data = look_at(job, TRAINING)
@@ -242,7 +242,7 @@ class _Chief:
             self._on_event("worker_steps", **self._report.numbers())
 
 
-def refuse_loop_of_model(model: keras.Model, *, validates: bool) -> None:
+def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
     """Refuse a model that replaces a part of Keras's training loop, which nobody would call.
 
     Raises:

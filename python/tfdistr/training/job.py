@@ -63,8 +63,9 @@ def _check_callbacks(callbacks: Any) -> Any:
     if callbacks is None or callable(callbacks) or isinstance(callbacks, Named):
         return callbacks
     if isinstance(callbacks, list | tuple):
-        for callback in callbacks:
-            _check_callback(callback)
+        for callback in callbacks:  # this process need not import Keras
+            if isinstance(callback, type) or not hasattr(callback, "on_epoch_end"):
+                raise not_a_callback(callback)
         return callbacks
     if hasattr(callbacks, "on_epoch_end"):
         return [callbacks]
@@ -75,16 +76,14 @@ def _check_callbacks(callbacks: Any) -> Any:
     )
 
 
-def _check_callback(callback: Any) -> None:
-    if isinstance(callback, type):
-        fix = f"Pass callbacks=[{callback.__name__}()], for example."
-    elif not hasattr(callback, "on_epoch_end"):
-        fix = "Pass a list of keras.callbacks.Callback objects."
-    else:
-        return
-    raise ArgumentError(
+def not_a_callback(received: Any) -> ArgumentError:
+    """The error if a list of callbacks has something else in it."""
+    fix = "Pass a list of keras.callbacks.Callback objects."
+    if isinstance(received, type):
+        fix = f"Pass callbacks=[{received.__name__}()], for example."
+    return ArgumentError(
         "`callbacks` must be Keras callbacks, or a function that returns them.",
-        received=describe(callback),
+        received=describe(received),
         fix=fix,
     )
 

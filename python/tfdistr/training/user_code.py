@@ -7,7 +7,7 @@ import keras
 from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import check_backups
-from tfdistr.training.job import Job
+from tfdistr.training.job import Job, not_a_callback
 
 
 def build_model(job: Job) -> keras.Model:
@@ -42,10 +42,6 @@ def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
-            raise ArgumentError(
-                "`callbacks` must be Keras callbacks, or a function that returns them.",
-                received=describe(callback),
-                fix="Pass a list of keras.callbacks.Callback objects.",
-            )
+            raise not_a_callback(callback)
     check_backups(callbacks)
     return callbacks

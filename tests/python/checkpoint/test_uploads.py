@@ -175,7 +175,8 @@ def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tm
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout.readline() == f"begins at {reached.epoch}\n"
-                until(lambda before=before: len(server.written) > before + 3, 60)
+                # A claim, and two checkpoints of a file and a mark.
+                until(lambda before=before: len(server.written) > before + 5, 60)
                 time.sleep(drawn.random() / 2)
             finally:
                 os.kill(process.pid, signal.SIGKILL)
@@ -188,5 +189,5 @@ def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tm
         assert fetched >= reached
         assert job.folder.newest().arrays["a"].tolist() == [fetched.epoch] * 50_000
         reached = fetched
-    assert reached.epoch >= kills  # four writes are a claim and one complete checkpoint, or more
+    assert reached.epoch > kills
     assert halves or kills < 10  # some were killed between the file and its mark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from tfdistr._utils.foreign import Named
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.kinds import KINDS
 from tfdistr.parameter_server import feed
-from tfdistr.parameter_server.coordinator import note_batch_normalization, refuse_loop_of_model
+from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.step import Step
 from tfdistr.strategies.build import build
@@ -89,15 +90,28 @@ class FitsAndEvaluates(keras.Sequential):
         return super().evaluate(*args, **kwargs)
 
 
-def test_a_model_with_a_loop_of_its_own_is_refused():
-    rule = "With parameter servers, a model cannot have a training loop of its own"
-    with pytest.raises(ArgumentError, match=rule) as caught:
-        refuse_loop_of_model(FitsAndEvaluates(), validates=False)
-    assert caught.value.received == "FitsAndEvaluates.fit()"
-    with pytest.raises(ArgumentError, match=rule) as caught:
-        refuse_loop_of_model(FitsAndEvaluates(), validates=True)
-    assert caught.value.received == "FitsAndEvaluates.fit() and FitsAndEvaluates.evaluate()"
-    refuse_loop_of_model(AppliesTwice(), validates=True)
+@pytest.mark.parametrize(
+    ("validation", "received"),
+    [(None, "FitsAndEvaluates.fit()"), ((X, Y), "FitsAndEvaluates.fit() and FitsAndEvaluates.evaluate()")],
+)
+def test_a_model_with_a_loop_of_its_own_is_refused(validation, received):
+    def model() -> keras.Model:
+        made = FitsAndEvaluates([keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    job = make_job(model, X, Y, validation_data=validation, num_workers=2, strategy="parameter_server")
+    config, strategy = SimpleNamespace(num_workers=2), SimpleNamespace(scope=contextlib.nullcontext)
+    with pytest.raises(ArgumentError) as caught:
+        _Chief(job, config, strategy, ServerOptions(), lambda *event: None, None)
+    assert caught.value.message == (
+        "With parameter servers, a model cannot have a training loop of its own, only a train_step and a "
+        "test_step."
+    )
+    assert caught.value.received == received
+    assert caught.value.fix == (
+        'Move the code into train_step() and test_step(), or use strategy="multi_worker_mirrored".'
+    )
 
 
 @pytest.mark.parametrize(("split", "said"), [(True, 1), (False, 0)])
