@@ -168,7 +168,8 @@ test_that("arguments are checked before anything is started", {
   expect_match(conditionMessage(fit(verbose = 3)), "`verbose` must be")
   expect_identical(as.character(fit(epochs = 0)$call[[1L]]), "distributed_fit")
   expect_match(conditionMessage(fit(epoch = 1)), "Received: 'epoch'")
-  unpicklable <- reticulate::r_to_py(function(x) x)
+  keras <- reticulate::import("keras")
+  unpicklable <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) NULL)
   expect_match(
     conditionMessage(fit(cluster = local_cluster(), callbacks = list(unpicklable))),
     "pass `callbacks` as a function"

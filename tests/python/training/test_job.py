@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -144,9 +145,11 @@ def test_only_the_user_can_read_or_change_the_files(tmp_path):
 def test_named_parts_are_put_in_by_the_worker(tmp_path):
     names = {"model": Named("r_model"), "data": Named("r_data"), "callbacks": Named("r_callbacks")}
     job(**names).save(tmp_path)
-    put_in = {"r_model": len, "r_data": max, "r_callbacks": [1], "more": 0}
+    callbacks = [SimpleNamespace(on_epoch_end=print)]
+    put_in = {"r_model": len, "r_data": max, "r_callbacks": callbacks, "more": 0}
     received = Job.load(tmp_path, put_in)
-    assert (received.model, received.data, received.callbacks, received.validation) == (len, max, [1], None)
+    assert (received.model, received.data, received.validation) == (len, max, None)
+    assert received.callbacks == callbacks
 
 
 class Refuses:
