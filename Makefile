@@ -26,15 +26,16 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 # In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
-# a small worker. These targets look at other things than numbers, or at numbers side by side.
-test-r test-cross test-engines test-ray test-openmpi test-trackers check faults: export TF_ENABLE_ONEDNN_OPTS := 0
+# a small worker. These targets do without it; `make equality` and `make chaos` have the kernels of users.
+test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers check faults: \
+  export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
 equality chaos: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
 equality chaos: export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality equality-drop-in equality-distributed_fit chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -50,7 +51,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint+equality-drop-in test-alone faults,equality-distributed_fit test-engines,test-ray
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint test-alone faults,equality-distributed_fit+equality-drop-in test-engines,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -112,8 +113,12 @@ equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS=
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
 	  $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
-equality-%: # the cases of one way
-	@$(MAKE) equality WAYS=$*
+# What make test-all has of `make equality`: each case both ways, and on both numbers of workers.
+equality-drop-in:
+	@$(MAKE) equality WAYS=drop-in WORKERS=3
+
+equality-distributed_fit:
+	@$(MAKE) equality WAYS=distributed_fit WORKERS=2
 
 docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh

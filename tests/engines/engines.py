@@ -25,7 +25,7 @@ def kubernetes_options(what: str, folder: Path) -> list[str]:
 
 
 def _restarts(what: str) -> list[str]:
-    return ["--max-restarts", "1"] if what in ("restart", "stored") else []
+    return ["--max-restarts", "1"] if what == "restart" else []
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-# The job of job.py, in R: Rscript job.R CLUSTER WHAT FOLDER
+# The job of job.py, in R: Rscript job.R CLUSTER train|error FOLDER
 library(tfdistr)
 
 words <- commandArgs(trailingOnly = TRUE)
@@ -18,25 +18,14 @@ model <- function() {
 callbacks <- function() {
   begin <- function(epoch, logs) {
     writeLines(as.character(Sys.getpid()), file.path(folder, paste0("began-", worker_index())))
-    killed <- file.path(folder, "killed")
-    if (worker_index() == 1 && epoch == 2 && !file.exists(killed) && what %in% c("kill", "restart")) {
-      file.create(killed)
-      tools::pskill(Sys.getpid(), tools::SIGKILL)
-    }
   }
   list(reticulate::import("keras")$callbacks$LambdaCallback(on_epoch_begin = begin))
 }
 
 arguments <- list(model, load_dataset("digits", "test"),
-  batch_size = 72, seed = 1, verbose = 0,
-  callbacks = callbacks, epochs = if (what == "wait") 100000 else 4
+  batch_size = 72, seed = 1, verbose = 0, callbacks = callbacks, epochs = 4
 )
 if (!is.null(cluster)) arguments <- c(arguments, list(cluster = cluster, run_dir = file.path(folder, "run")))
-if (what == "restart") {
-  again <- list(checkpoint_every = "epoch", resume = TRUE)
-  if (is.null(cluster)) again$run_dir <- file.path(folder, "checkpoints") else again$max_restarts <- 1
-  arguments <- c(arguments, again)
-}
 fit <- do.call(distributed_fit, arguments)
 if (is_chief()) {
   # Not `fit$model`: the caller would import TensorFlow for it.

@@ -1,8 +1,8 @@
 """The job that every engine runs: python job.py CLUSTER WHAT FOLDER.
 
 CLUSTER is an expression of Python, "None" for a script that an engine starts as its workers. WHAT is "train",
-"error" (in the model), "kill" (of worker 1), "restart" (after that), "stored" (the same, with the run in the
-store $STORE) or "wait" (until somebody ends it).
+"error" (in the model), "kill" (of worker 1), "restart" (after that; the run is in the store $STORE, if set)
+or "wait" (until somebody ends it).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
         index = tfdistr.worker_index()
         (folder / f"began-{index}").write_text(f"{os.getpid()}\n")
         first = not (folder / "killed").exists()
-        if index == 1 and epoch == 2 and first and what in ("kill", "restart", "stored"):
+        if index == 1 and epoch == 2 and first and what in ("kill", "restart"):
             (folder / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -52,7 +52,7 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
 if __name__ == "__main__":
     cluster = eval(CLUSTER)
     options = {"cluster": cluster, "run_dir": str(FOLDER / "run")} if cluster else {}
-    if WHAT in ("restart", "stored"):
+    if WHAT == "restart":
         folder = str(FOLDER / ("run" if cluster else "checkpoints"))
         run_dir = os.environ.get("STORE", folder)
         options |= {"run_dir": run_dir, "checkpoint_every": "epoch", "resume": True}

@@ -184,6 +184,7 @@ def test_a_killed_worker_is_named(engine, tmp_path):
     assert "was killed by SIGKILL" in said
 
 
+@pytest.mark.parametrize("engine", ["ssh_hosts", "slurm_batch", "run"], indirect=True)
 def test_a_killed_worker_is_replaced(engine, alone, tmp_path):
     job = Job(engine, "python", "restart", tmp_path)
     status, said = job.end()
@@ -195,7 +196,7 @@ def test_a_killed_worker_is_replaced(engine, alone, tmp_path):
 def test_a_killed_worker_is_replaced_and_the_run_is_in_a_store(engine, alone, tmp_path, monkeypatch):
     monkeypatch.setenv("STORE", "s3://bucket/run")
     with stores.s3_server(*engine.store) as server:
-        job = Job(engine, "python", "stored", tmp_path)
+        job = Job(engine, "python", "restart", tmp_path)
         status, said = job.end()
     assert status == 0, said
     assert (tmp_path / "killed").exists()

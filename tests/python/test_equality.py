@@ -18,17 +18,14 @@ from cases import CASES  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 
-# On two workers. `make equality`, which `make test-all` runs, has all cases on two and three; with
-# COMMUNICATION=mirrored it has all cases on devices.
+# On two workers. `make equality` has all cases on two and three, with COMMUNICATION=mirrored on devices.
 ON_WORKERS = [
     ("drop-in", "masked_tokens"), ("drop-in", "last_batch_smaller_than_workers"),
     ("distributed_fit", "custom_train_step"),
 ]  # fmt: skip
 ON_DEVICES = {
-    "drop-in": [
-        "compiled_train_step", "masked_tokens", "synchronized_batch_normalization", "loss_scale"],
-    "distributed_fit": [
-        "custom_train_step", "class_weight", "mixed_bfloat16", "early_stopping_restores"],
+    "drop-in": ["compiled_train_step", "synchronized_batch_normalization", "loss_scale"],
+    "distributed_fit": ["custom_train_step", "mixed_bfloat16"],
 }  # fmt: skip
 
 
@@ -37,7 +34,7 @@ def rows() -> dict[tuple[str, str], matrix.Row]:
     return {(row.way, row.case): row for row in matrix.run_matrix(ON_WORKERS, (2,))}
 
 
-@pytest.mark.skipif(bool(os.environ.get("SLOW")), reason="make test-all has all cases of make equality")
+@pytest.mark.skipif(bool(os.environ.get("SLOW")), reason="make test-all has all cases")
 @pytest.mark.parametrize(("way", "case"), ON_WORKERS)
 def test_workers_equal_one_worker(rows, way, case):
     row = rows[way, case]

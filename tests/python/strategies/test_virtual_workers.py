@@ -60,10 +60,7 @@ def of_one_worker():
 
 @pytest.mark.parametrize(
     ("workers", "communication"),
-    mostly_slow(
-        [(2, "ring"), (3, "mpi"), (3, "ring"), (4, "mpi")],
-        quick=[(3, "mpi")],
-    ),
+    mostly_slow([(2, "ring"), (3, "mpi"), (4, "mpi")], quick=[(3, "mpi")]),
 )
 def test_a_job_has_the_same_bits_on_any_number_of_workers(of_one_worker, workers, communication):
     assert bits(workers, communication=communication) == of_one_worker
@@ -88,8 +85,8 @@ def test_gradients_of_16_bits_are_rounded_alike_everywhere(dtype):
 
 @pytest.mark.slow
 def test_a_run_goes_on_with_any_number_of_workers(tmp_path):
-    plain = bits(2, epochs=4)
-    for workers, epochs in ((2, 1), (3, 2), (1, 3), (4, 4)):
+    plain = bits(1, epochs=3)
+    for workers, epochs in ((3, 1), (1, 2), (2, 3)):
         found = bits(workers, epochs=epochs, run_dir=tmp_path, checkpoint_every=3, resume=True)
     assert found == plain
 
@@ -104,7 +101,7 @@ def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
 # --- Keras's own fit, evaluate and predict; `make equality VIRTUAL=4` has all cases
 
 CASES = {
-    "drop-in": ["several_normalizations", "masked_tokens"],
+    "drop-in": ["several_normalizations"],
     "distributed_fit": ["lstm_with_dropout", "custom_train_step"],
 }
 PAIRS = [(way, case) for way, cases in CASES.items() for case in cases]

@@ -33,7 +33,7 @@ def model(width: int = 8) -> keras.Model:
     network = keras.Sequential([
         keras.layers.Dense(width, activation="relu"), keras.layers.Dense(3, activation="softmax"),
     ])  # fmt: skip
-    network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    network.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
     return network
 
 
