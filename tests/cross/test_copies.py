@@ -20,56 +20,59 @@ pytestmark = [
     pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no count of memory here"),
 ]
 PROGRAM = Path(__file__).parent / "programs" / "copies.R"
+Counted = dict[tuple[str, str], dict[str, float]]
 NOISE = 0.4  # of the size of the array: what else a session needs
 
 
-def counted(what: str, kind: str, folder: Path) -> dict[str, float]:
+@pytest.fixture(scope="module")
+def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Counted:
+    """What one session of R has measured: all that these tests ask for."""
+    chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = [params["measured"] for params in chosen if "measured" in params]
     rscript = shutil.which("Rscript")
     assert rscript
     ended = subprocess.run(
-        [rscript, "--no-init-file", str(PROGRAM), what, kind, str(folder)],
-        capture_output=True, text=True, timeout=300, check=False,
+        [rscript, "--no-init-file", str(PROGRAM), str(tmp_path_factory.mktemp("copies")), *sum(asked, ())],
+        capture_output=True, text=True, timeout=500, check=False,
         env={**os.environ, "RETICULATE_PYTHON": str(Path(sys.executable).absolute())},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
-    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    found = json.loads(ended.stdout.splitlines()[-1])
+    return dict(zip(asked, found, strict=True))
 
 
-def slow_but(kinds: list[str], quick: str) -> list[object]:
-    return [pytest.param(kind, marks=() if kind == quick else pytest.mark.slow) for kind in kinds]
+def kinds(what: str, *kinds: str, quick: str = "") -> pytest.MarkDecorator:
+    """The parameter ``measured``: what is done with an array, and its kind."""
+    marks = {kind: () if kind == quick else pytest.mark.slow for kind in kinds}
+    made = [pytest.param((what, kind), id=kind, marks=marks[kind]) for kind in kinds]
+    return pytest.mark.parametrize("measured", made)
 
 
-@pytest.mark.parametrize("kind", slow_but(["double", "integer", "vector"], quick="double"))
-def test_a_process_that_reads_an_array_copies_it_once(kind, tmp_path):
-    found = counted("read", kind, tmp_path)
-    assert 1 - NOISE < found["here"] < 1 + NOISE
+@kinds("read", "double", "integer", "vector", quick="double")
+def test_a_process_that_reads_an_array_copies_it_once(counted, measured):
+    assert 1 - NOISE < counted[measured]["here"] < 1 + NOISE
 
 
-@pytest.mark.slow
-def test_an_array_of_numpy_is_not_copied_again(tmp_path):
-    assert counted("read", "float32", tmp_path)["here"] < NOISE
-    found = counted("write", "float32", tmp_path)
+@kinds("read", "float32")
+def test_an_array_of_numpy_is_not_copied_again(counted, measured):
+    assert counted[measured]["here"] < NOISE
+
+
+@kinds("write", "double", "integer", "float32", quick="double")
+def test_the_file_of_the_workers_is_the_only_copy(counted, measured):
+    found = counted[measured]
     assert found["here"] < NOISE
     assert 1 <= found["written"] < 1.01
 
 
-@pytest.mark.parametrize("kind", slow_but(["double", "integer"], quick="double"))
-def test_the_file_of_the_workers_is_the_only_copy(kind, tmp_path):
-    found = counted("write", kind, tmp_path)
-    assert found["here"] < NOISE
-    assert 1 <= found["written"] < 1.01
-
-
-@pytest.mark.slow
-def test_a_job_in_this_process_copies_its_data_once(tmp_path):
-    found = counted("here", "double", tmp_path)
-    assert 1 - NOISE < found["here"] < 1 + NOISE
-
-
-@pytest.mark.slow
-def test_a_job_on_workers_copies_its_data_once(tmp_path):
-    found = counted("workers", "double", tmp_path)
+@kinds("workers", "double")
+def test_a_job_on_workers_copies_its_data_once(counted, measured):
+    found = counted[measured]
     assert found["here"] < NOISE
     assert 1 <= found["written"] < 1.05  # the targets are in it, too
     assert found["worker"] < NOISE
+
+
+@kinds("here", "double")
+def test_a_job_in_this_process_copies_its_data_once(counted, measured):
+    assert 1 - NOISE < counted[measured]["here"] < 1 + NOISE

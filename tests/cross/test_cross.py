@@ -13,12 +13,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.mark.parametrize(
     ("program", "last_line"),
-    [
-        ("objects.py", "same objects"), ("errors.py", "same errors"), ("same_weights.py", "same weights"),
-        pytest.param("same_bits.py", "same bits", marks=pytest.mark.slow),
-        pytest.param("same_functions.py", "same functions", marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
+    [("objects.py", "same objects"), ("errors.py", "same errors"), ("same_weights.py", "same weights")],
+)
 def test_both_languages_agree(program: str, last_line: str, tmp_path: Path) -> None:
     # By absolute path: embedded in a static Python, R could not load its modules otherwise.
     ended = subprocess.run(

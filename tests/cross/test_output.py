@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow import mostly_slow
 
 PROGRAMS = Path(__file__).parent / "programs"
 lines: Callable[[int], list[str]] = runpy.run_path(str(PROGRAMS / "talks.py"))["lines"]
 
 pytestmark = pytest.mark.timeout(200)
 
-CASES = [
-    pytest.param(language, start, marks=() if (language, start) == ("python", "warm") else pytest.mark.slow)
-    for language in ("python", "r")
-    for start in ("warm", "cold")
-]
+CASES = [("python", "warm"), ("r", "warm"), ("r", "cold")]
 
 
-@pytest.mark.parametrize(("language", "start"), CASES)
+@pytest.mark.parametrize(("language", "start"), mostly_slow(CASES, quick=CASES[:1]))
 def test_the_order_is_kept(tmp_path: Path, language: str, start: str) -> None:
     interpreter = [sys.executable] if language == "python" else ["Rscript", "--no-init-file"]
     program = [*interpreter, "talks.py" if language == "python" else "talks.R"]

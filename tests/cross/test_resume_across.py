@@ -35,19 +35,19 @@ def check_same(expected: Any, observed: Any) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "arrays": {"validation_split": 0.25, "validation_freq": [1, 3], "class_weight": {"0": 1, "1": 2}},
-    "a function": {"x": {"named": "pipeline"}, "y": None},
-    "a data set": {"x": {"call": "load_dataset", "arguments": {"name": "digits"}}, "y": None},
-    "own loss": {"model": {"named": "own_loss"}},
-    "one device": {"strategy": "one_device", "device": "cpu:0"},
+    "own loss of a function": {"model": {"named": "own_loss"}, "x": {"named": "pipeline"}, "y": None},
+    "a data set on one device": {
+        "x": {"call": "load_dataset", "arguments": {"name": "digits"}}, "y": None,
+        "strategy": "one_device", "device": "cpu:0",
+    },
     "devices": {"strategy": "mirrored", "devices": ["cpu:0"]},
-    "callbacks": {"callbacks": {"named": "callbacks"}},
-    "whole epochs": {"checkpoint_every": "epoch"},
+    "callbacks after whole epochs": {"callbacks": {"named": "callbacks"}, "checkpoint_every": "epoch"},
     # With its own process: this one uses more threads for an operation.
     "virtual workers": {
         "virtual_workers": 2,
         "cluster": {"call": "local_cluster", "arguments": {"workers": 1}},
     },
-}
+}  # fmt: skip
 
 
 # The language that begins takes turns.
@@ -85,6 +85,8 @@ def newest(run_dir: str) -> tuple[int, int]:
 # --- On two workers
 
 STOPPED = ["after an epoch", "a worker was killed", "the session was killed"]
+#: By the ring a function of data, of which each worker has its share.
+DATA: dict[str, dict[str, Any]] = {"ring": {"x": {"named": "sharded"}, "y": None}, "mpi": {}}
 
 
 @pytest.fixture(scope="module")
@@ -95,27 +97,24 @@ def on_workers(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Any:
     def full(carrier: str) -> Any:
         if carrier not in known:
             folder = tmp_path_factory.mktemp("full")
-            row = job(cluster=WORKERS, communication=carrier, run_dir=str(folder / "run"))
+            row = job(cluster=WORKERS, communication=carrier, run_dir=str(folder / "run"), **DATA[carrier])
             known[carrier] = both.ask(row, "python")
         return known[carrier]
 
     return full
 
 
-# Each way to stop with each carrier, and with each language that begins.
+# The carrier, the data and the language that begins take turns. In one language: tests/python/jobs.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("carrier", "stopped", "begins", "resumes"),
-    [
-        (carrier, stopped, *PAIRS[(row + column) % 2])
-        for row, carrier in enumerate(["ring", "mpi"]) for column, stopped in enumerate(STOPPED)
-    ],
-)  # fmt: skip
+    [("ring", STOPPED[0], *PAIRS[0]), ("mpi", STOPPED[1], *PAIRS[1]), ("mpi", STOPPED[2], *PAIRS[0])],
+)
 def test_a_run_on_workers_goes_on(
     both: Both, on_workers: Any, tmp_path: Path, begins: str, resumes: str, carrier: str, stopped: str
 ) -> None:
     run_dir = str(tmp_path / "run")
-    given = {"cluster": WORKERS, "communication": carrier, "run_dir": run_dir}
+    given = {"cluster": WORKERS, "communication": carrier, "run_dir": run_dir, **DATA[carrier]}
     if stopped == STOPPED[0]:
         begun = both.ask(job(**given, epochs=1), begins)
         assert "value" in begun, begun
@@ -131,16 +130,6 @@ def test_a_run_on_workers_goes_on(
         assert alone(Session(begins, killed, tmp_path / "session")) is None
         assert newest(run_dir) == (1, 6)
     check_same(on_workers(carrier), both.ask(job(**given, resume=True), resumes))
-
-
-@pytest.mark.slow
-def test_a_function_of_data_on_workers_is_the_same_job(both: Both, tmp_path: Path) -> None:
-    begins, resumes = PAIRS[0]
-    run_dir = str(tmp_path / "run")
-    given = {"cluster": WORKERS, "x": {"named": "sharded"}, "y": None}
-    full = both.ask(job(**given, run_dir=str(tmp_path / "full")), begins)
-    both.ask(job(**given, run_dir=run_dir, epochs=2), begins)
-    check_same(full, both.ask(job(**given, run_dir=run_dir, resume=True), resumes))
 
 
 # --- What is refused

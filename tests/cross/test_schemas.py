@@ -73,7 +73,7 @@ def test_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> No
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@settings(max_examples=250, deadline=None, derandomize=True, database=None)
 @pytest.mark.parametrize("name", WRITTEN)
 @given(data=st.data())
 def test_many_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> None:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -123,38 +118,3 @@ def test_a_ray_of_its_own_ends_with_the_job(tmp_path: Path, monkeypatch: pytest.
     fit = train(cluster=tfdistr.ray_cluster(2), run_dir=tmp_path / "run")
     assert difference(fit, train()) < 1e-6
     assert not wait_for(lambda: processes_of(tmp_path / "run"), 0.5)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not here")
-def test_r_trains_as_one_process(ray: Ray, tmp_path: Path) -> None:
-    program = tmp_path / "job.R"
-    program.write_text(
-        """
-        library(tfdistr)
-        model <- function() {
-          keras <- reticulate::import("keras")
-          keras$utils$set_random_seed(1L)
-          model <- keras$Sequential(list(keras$Input(list(2L)), keras$layers$Dense(1L)))
-          model$compile(keras$optimizers$SGD(0.05), function(y, p) (y - p)^2)
-          model
-        }
-        set.seed(1)
-        x <- matrix(rnorm(200), 100)
-        train <- function(cluster) {
-          fit <- distributed_fit(model, x, x[, 1], batch_size = 16, epochs = 2, seed = 3, verbose = 0,
-                                 cluster = cluster)
-          lapply(fit$model$get_weights(), as.numeric)
-        }
-        on_ray <- train(ray_cluster(2, address = commandArgs(TRUE)))
-        cat(jsonlite::toJSON(list(unlist(on_ray), unlist(train(NULL))), digits = NA))
-        """
-    )
-    env = {**os.environ, "RETICULATE_PYTHON": sys.executable}
-    ended = subprocess.run(
-        ["Rscript", str(program), ray.address], cwd=tmp_path, env=env, capture_output=True, text=True,
-        timeout=250,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    on_ray, alone = json.loads(ended.stdout.strip().splitlines()[-1])
-    assert np.abs(np.subtract(on_ray, alone)).max() < 1e-6

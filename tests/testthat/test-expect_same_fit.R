@@ -83,16 +83,6 @@ test_that("a loss of R that is a sum is the reason", {
   )
 })
 
-test_that("rounding is the reason if the first step is the same", {
-  skip_slow()
-  failure <- said(expect_same_fit(plain, x, y, tolerance = 1e-12))
-  expect_match(failure$lines[[5L]], "Known: the gradients of the first step are the same", fixed = TRUE)
-  expect_identical(failure$lines[-(1:5)], c(
-    "Likely reason: the order of a sum changes its rounding, and the training enlarges this.",
-    "Fix: Pass virtual_workers = 2, which gives the same bits, or a larger tolerance, or compare after fewer epochs." # nolint: line_length_linter.
-  ))
-})
-
 test_that("what no comparison can do is an error", {
   refused <- function(code, ...) {
     error <- expect_error(code, class = "tfdistr_error_argument")

@@ -39,33 +39,17 @@ test_that("pipes of keras3 train on two workers as on one", {
   expect_identical(sort(result$sequential$metrics), c("accuracy", "loss", "val_accuracy", "val_loss"))
 })
 
-test_that("they do where keras3 was attached after tfdistr", {
+test_that("models, classes, functions and data do, where keras3 was attached after tfdistr", {
   skip_slow()
-  expect_equal_on_two_workers(with_keras3("sequential", first = "tfdistr"))
-})
-
-test_that("a compiled model of keras3 goes to the workers, and has the result", {
-  skip_slow()
-  result <- with_keras3("given")
-  expect_equal_on_two_workers(result)
-})
-
-test_that("models, classes and functions of keras3 do, too", {
-  skip_slow()
-  cases <- c("functional", "layer_class", "model_class", "r_metric", "r_loss")
-  result <- with_keras3(cases)
+  cases <- c(
+    "functional_with_callbacks", "layer_class_of_pipeline", "model_and_callback_classes", "r_loss_and_metric",
+    "schedule_of_dataset", "images", "given"
+  )
+  result <- with_keras3(cases, first = "tfdistr")
   expect_named(result, cases)
   expect_equal_on_two_workers(result)
-  expect_true("error" %in% result$r_metric$metrics)
-})
-
-test_that("schedules, callbacks and data of keras3 and tfdatasets do, too", {
-  skip_slow()
-  cases <- c("schedule", "callbacks", "callback_class", "pipeline", "dataset", "images")
-  result <- with_keras3(cases)
-  expect_named(result, cases)
-  expect_equal_on_two_workers(result)
-  expect_identical(result$callback_class$epochs, 1L)
+  expect_true("error" %in% result$r_loss_and_metric$metrics)
+  expect_identical(result$model_and_callback_classes$epochs, 1L)
 })
 
 # keras3#1016: a script with pipes, started on each machine with its TF_CONFIG, as the original job was.

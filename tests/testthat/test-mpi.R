@@ -47,19 +47,3 @@ test_that("workers that distributed_fit() starts communicate by MPI, and train a
     expect_true(sprintf("rank [%d]", worker - 1L) %in% readLines(two$workers$log[[worker]]))
   }
 })
-
-test_that("an R error of a rank comes with its call stack, and the others are stopped", {
-  skip_slow()
-  small <- small_model # testthat puts helpers into the namespace, where workers don't have them
-  model <- function() if (Sys.getenv("PMI_RANK") == "1") stop("no model here") else small()
-  digits <- some_digits()
-  error <- expect_error(
-    distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2), communication = "mpi"),
-    "Worker 1 of 2 on .* failed: simpleError: no model here",
-    class = "tfdistr_error_worker_failed"
-  )
-  withr::defer(unlink(dirname(dirname(error$log)), recursive = TRUE)) # kept, as the job failed
-  expect_identical(error$worker, 1L)
-  expect_match(error$traceback, 'stop("no model here")', fixed = TRUE)
-  expect_identical(error$workers$status[[2L]], "failed")
-})

@@ -103,6 +103,13 @@ test_that("data and callbacks may be functions of Python files, too", {
   expect_named(metrics, "loss")
 })
 
+test_that("in this process, too, it has the bits of the same model in R", {
+  skip_slow()
+  data <- some_digits()
+  fit <- function(model) distributed_fit(model, data$x, data$y, epochs = 2, seed = 5)
+  expect_identical_fits(fit(python_function(python_file(), "build")), fit(small_model))
+})
+
 test_that("parsing says what a function of an R file is", {
   said <- function(code, name = "build") {
     file <- withr::local_tempfile(lines = code)

@@ -113,7 +113,7 @@ test_that("parameter servers go on from their checkpoint", {
   train <- function(...) {
     distributed_fit(
       dropout_model, inputs, targets,
-      cluster = local_cluster(2, ps = 1), strategy = "parameter_server", update = "sync",
+      cluster = local_cluster(1, ps = 1), strategy = "parameter_server", update = "sync",
       seed = 3, epochs = 3, batch_size = 16, verbose = 0, ...
     )
   }

@@ -14,17 +14,6 @@ test_that("Ctrl-C ends the workers and is R's interrupt", {
   expect_false(dir.exists(file.path(run_dir, "tmp")))
 })
 
-test_that("workers end when the process that started them is killed", {
-  skip_slow()
-  run_dir <- file.path(withr::local_tempdir(), "run")
-  script <- start_script("long-job.R", run_dir)
-  wait_until(function() length(pids(run_dir)) == 2L, 60, "two workers")
-  workers <- pids(run_dir)
-  script$process$kill(grace = 0)
-  wait_until(function() !any(runs(workers)), 10, "the workers to end")
-  expect_false(script$process$is_alive())
-})
-
 test_that("R sessions started by hand with tf_config() join and train as one worker does", {
   results <- two_tasks("joined.R", cluster_env(tf_config(worker = free_addresses())))
   digits <- some_digits()

@@ -1,9 +1,9 @@
 # nolint start: undesirable_operator_linter. The way of the data, without a job.
 # How often a large array of R is copied: prints, as JSON, memory in units of the array's size.
 #
-# Arguments: what is done ("read", "write", "here", "workers"), the kind of the array, an empty folder.
+# Arguments: an empty folder; then, for each measurement, what is done ("read", "write", "here", "workers")
+# and the kind of the array. "here" comes last: this process imports TensorFlow for it.
 arguments <- commandArgs(TRUE)
-folder <- arguments[[3L]]
 suppressPackageStartupMessages(library(tfdistr))
 
 # Fields of Linux's /proc/self/status, in bytes: the memory of this process, now or at most.
@@ -12,9 +12,15 @@ memory <- function(field) {
   as.numeric(gsub("[^0-9]", "", line)) * 1024
 }
 
+# Frees what nobody has any more, in both languages.
+collect <- function() {
+  invisible(gc())
+  invisible(reticulate::import("gc")$collect())
+}
+
 # The memory that code needs at most, beside the memory before it.
 most_of <- function(code) {
-  invisible(gc())
+  collect()
   writeLines("5", "/proc/self/clear_refs") # VmHWM begins again
   before <- memory("VmRSS")
   code
@@ -22,8 +28,8 @@ most_of <- function(code) {
 }
 
 rows <- 2^17 # of 64 columns: 64 MiB of doubles
-made <- function(rows) {
-  switch(arguments[[2L]],
+made <- function(kind, rows) {
+  switch(kind,
     double = matrix(as.double(seq_len(rows * 64)), rows),
     integer = matrix(seq_len(rows * 64), rows) + 0L,
     vector = as.double(seq_len(rows * 64)) + 0,
@@ -34,7 +40,7 @@ made <- function(rows) {
 
 sources <- reticulate::import("tfdistr.data.source", convert = FALSE)
 read <- function(x) sources$make_source(tfdistr:::python_data(x, "x"))$by_rows
-write <- function(x) {
+write <- function(x, folder) {
   tfdistr:::core()$save_value(sources$make_source(tfdistr:::python_data(x, "x")), folder, "job")
 }
 
@@ -67,7 +73,7 @@ own_of_workers <- function(run_dir) {
   max(as.numeric(vapply(found, readLines, "")))
 }
 
-on_workers <- function(x, small) {
+on_workers <- function(x, small, folder) {
   cluster <- local_cluster(2)
   folders <- file.path(folder, c("small", "large"))
   train(small, cluster, folders[[1L]])
@@ -77,25 +83,34 @@ on_workers <- function(x, small) {
   list(here = here, written = written, worker = worker)
 }
 
-x <- made(rows)
-small <- made(128)
-counted <- switch(arguments[[1L]],
-  read = {
-    read(small)
-    list(here = most_of(read(x)))
-  },
-  write = {
-    write(small)
-    here <- most_of(write(x))
-    list(here = here, written = file.size(file.path(folder, "job.buffers")))
-  },
-  here = {
-    train(small)
-    list(here = most_of(train(x)))
-  },
-  workers = on_workers(x, small)
-)
-of_python <- inherits(x, "python.builtin.object")
-size <- if (of_python) reticulate::py_to_r(x$nbytes) else as.numeric(object.size(x))
-cat(jsonlite::toJSON(lapply(counted, function(bytes) bytes / size), auto_unbox = TRUE), "\n")
+measure <- function(what, kind, folder) {
+  dir.create(folder)
+  x <- made(kind, rows)
+  small <- made(kind, 128)
+  counted <- switch(what,
+    read = {
+      read(small)
+      list(here = most_of(read(x)))
+    },
+    write = {
+      write(small, folder)
+      here <- most_of(write(x, folder))
+      list(here = here, written = file.size(file.path(folder, "job.buffers")))
+    },
+    here = {
+      train(small)
+      list(here = most_of(train(x)))
+    },
+    workers = on_workers(x, small, folder)
+  )
+  of_python <- inherits(x, "python.builtin.object")
+  size <- if (of_python) reticulate::py_to_r(x$nbytes) else as.numeric(object.size(x))
+  lapply(counted, function(bytes) bytes / size)
+}
+
+asked <- matrix(arguments[-1L], 2L)
+found <- lapply(seq_len(ncol(asked)), function(number) {
+  measure(asked[[1L, number]], asked[[2L, number]], file.path(arguments[[1L]], number))
+})
+cat(jsonlite::toJSON(found, auto_unbox = TRUE), "\n")
 # nolint end

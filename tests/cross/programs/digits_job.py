@@ -11,12 +11,11 @@ def model():
 
     model = keras.Sequential([
         keras.layers.Rescaling(1 / 16),
-        keras.layers.Conv2D(4, 3, activation="relu"),
         keras.layers.Flatten(),
         keras.layers.Dense(10),
     ])  # fmt: skip
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
     return model
 
 
@@ -25,12 +24,11 @@ model <- function() {
   keras <- import("keras")
   model <- keras$Sequential(list(
     keras$layers$Rescaling(1 / 16),
-    keras$layers$Conv2D(4L, 3L, activation = "relu"),
     keras$layers$Flatten(),
     keras$layers$Dense(10L)
   ))
   loss <- keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE)
-  model$compile(keras$optimizers$Adam(0.01), loss, metrics = list("accuracy"))
+  model$compile(keras$optimizers$SGD(0.1), loss, metrics = list("accuracy"))
   model
 }
 """
@@ -38,22 +36,20 @@ model <- function() {
 R_FIT = """
 fit <- distributed_fit(
   model, py_to_r(x), py_to_r(y), validation_data = list(py_to_r(x_test), py_to_r(y_test)),
-  cluster = local_cluster(py_to_r(workers)), epochs = 2, seed = 5,
-  virtual_workers = py_to_r(virtual_workers)
+  cluster = local_cluster(py_to_r(workers)), epochs = 2, seed = 5
 )"""
 
 
-def train(workers: int, virtual_workers: int | None):
+def train(workers: int):
     return tfdistr.distributed_fit(
-        model, *TRAIN, validation_data=TEST, cluster=tfdistr.local_cluster(workers), epochs=2, seed=5,
-        virtual_workers=virtual_workers,
-    )  # fmt: skip
+        model, *TRAIN, validation_data=TEST, cluster=tfdistr.local_cluster(workers), epochs=2, seed=5
+    )
 
 
-def train_in_r(workers: int, virtual_workers: int | None):
+def train_in_r(workers: int):
     """The weights and the history."""
     import bridge
 
     data = {"x": TRAIN[0], "y": TRAIN[1], "x_test": TEST[0], "y_test": TEST[1]}
-    bridge.r(R_MODEL + R_FIT, **data, workers=workers, virtual_workers=virtual_workers)
+    bridge.r(R_MODEL + R_FIT, **data, workers=workers)
     return bridge.from_r("fit$model").get_weights(), bridge.from_r("fit$history")

@@ -49,6 +49,9 @@ class Written:
         reach()
         return Written, ()
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """What is no callback is refused."""
+
 
 def compiling() -> Any:
     """A layer in whose first step TensorFlow stays."""

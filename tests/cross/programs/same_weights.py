@@ -4,8 +4,8 @@ import numpy as np
 from digits_job import train, train_in_r
 
 if __name__ == "__main__":
-    python = train(2, None)
-    weights, history = train_in_r(2, None)
+    python = train(2)
+    weights, history = train_in_r(2)
     for mine, theirs in zip(python.model.get_weights(), weights, strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-7)
     assert sorted(history) == sorted(python.history)

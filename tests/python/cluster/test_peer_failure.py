@@ -67,7 +67,7 @@ def test_a_worker_that_only_lost_another_is_not_blamed():
 
 
 @pytest.mark.parametrize(
-    ("how", "workers"), mostly_slow([("waits", 2), ("waits", 3), ("forked", 2)], quick=[("waits", 3)])
+    ("how", "workers"), mostly_slow([("waits", 3), ("forked", 2)], quick=[("waits", 3)])
 )
 def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, workers):
     ended = run_cluster("lost.py", workers, [how, str(tmp_path / "ended")], timeout=150)

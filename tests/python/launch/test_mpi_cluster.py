@@ -125,6 +125,7 @@ def test_a_worker_that_fails_on_another_host(job: Job) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["warm"], indirect=True)
 def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
     error = job.fail("wait,wait,kill,ignore_sigterm")
     assert str(error).startswith("Worker 2 of 4 on b was killed by SIGKILL")
@@ -132,11 +133,13 @@ def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["warm"], indirect=True)
 def test_halted_workers_on_other_hosts_are_ended(job: Job) -> None:
     assert job.fail("fail_late,wait,halt,halt").worker == 0
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["cold"], indirect=True)
 def test_a_host_that_is_lost_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
     job.run_dir.mkdir()
     times: dict[str, float] = {}
@@ -168,7 +171,9 @@ def test_a_host_that_is_lost_is_named_and_a_short_cut_ends_nothing(job: Job) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("job", "number"), [("cold", signal.SIGINT), ("warm", signal.SIGKILL)], indirect=["job"]
+)
 def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: signal.Signals) -> None:
     job.run_dir.mkdir()
     worker = [sys.executable, str(WORKERS / "worker.py"), "wait,halt"]
@@ -320,6 +325,7 @@ def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["cold"], indirect=True)
 def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
     job.run_dir = job.net.own / "run"
     lines = job.not_start("ac", each=1).splitlines()
@@ -331,6 +337,7 @@ def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["cold"], indirect=True)
 def test_a_host_without_this_python(job: Job) -> None:
     message = job.not_start("ad", each=1)
     assert message.startswith("mpiexec must start all 2 workers, and must not end before they do.\nRec")
@@ -340,6 +347,7 @@ def test_a_host_without_this_python(job: Job) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["cold"], indirect=True)
 def test_a_host_that_cannot_be_reached(job: Job) -> None:
     message = job.not_start("a?", each=1)
     assert "1 on ?. Its last lines:\n  ssh: Could not resolve hostname ?: Name or service not" in message
@@ -366,6 +374,7 @@ def fits_of(build: Callable[[], Any], *clusters: Any, **arguments: Any) -> list[
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["cold"], indirect=True)
 def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,12 +389,12 @@ def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("job", ["warm"], indirect=True)
 def test_virtual_workers_on_hosts_give_the_bits_of_one_worker(
-    job: Job, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    clusters = (job.cluster(names, each=1), tfdistr.local_cluster(1))
+    clusters = (job.cluster("abc", each=1), tfdistr.local_cluster(1))
     many, one = fits_of(partial(model, "Dropout"), *clusters, virtual_workers=4)
     assert many.history == one.history
     for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):

@@ -35,7 +35,6 @@ CARRIERS = {"ring": 2, "mpi": 1, "parameter_server": 4}
 #: What users set for jobs of several machines: by it MPI would listen at the interface's own address.
 NETWORKS = [
     {"UCX_TLS": "tcp,self"},
-    {"MPIR_CVAR_CH4_NETMOD": "ofi"},
     {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"},
 ]
 

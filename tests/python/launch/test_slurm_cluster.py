@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -352,8 +353,13 @@ run_workers(slurm_cluster(**eval(sys.argv[1])), sys.argv[3:], Path(sys.argv[2]),
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("where", ["batch", "queue", "allocation"])
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [
+        *itertools.product(["batch", "queue", "allocation"], [signal.SIGINT, signal.SIGKILL]),
+        ("batch", signal.SIGTERM),
+    ],
+)
 def test_nothing_is_left_when_the_caller_ends(
     job: Job, where: str, number: signal.Signals, allocate: Callable[..., Allocation]
 ) -> None:

@@ -135,26 +135,3 @@ def test_batch_normalization_on_shares_is_told(caplog):
     note_batch_normalization(keras.Sequential(layers))
     (record,) = caplog.records
     assert record.getMessage().startswith("norm: each worker normalizes with the rows of its share")
-
-
-@pytest.mark.slow
-def test_one_call_trains_as_one_process_does():
-    def model() -> keras.Model:
-        network = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(3, "softmax")])
-        network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-        return network
-
-    rng = np.random.default_rng(0)
-    data = rng.normal(size=(45, 6)).astype("float32"), rng.integers(0, 3, 45)
-    arguments = {"batch_size": 16, "epochs": 2, "seed": 1, "verbose": 0, "validation_data": data}
-    fit = tfdistr.distributed_fit(
-        model, *data, strategy="parameter_server", update="sync", cluster=tfdistr.local_cluster(2, ps=1),
-        **arguments,
-    )  # fmt: skip
-    alone = tfdistr.distributed_fit(model, *data, **arguments)
-    for name, values in alone.history.items():
-        np.testing.assert_allclose(fit.history[name], values, atol=1e-6)
-    for mine, other in zip(fit.model.get_weights(), alone.model.get_weights(), strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-6)
-    assert fit.params["global_step"] == 6
-    assert sorted(row["task"] for row in fit.workers) == ["chief 0", "ps 0", "worker 0", "worker 1"]

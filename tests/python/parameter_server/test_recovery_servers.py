@@ -93,11 +93,11 @@ def undisturbed(tmp_path_factory: Any) -> tfdistr.FitResult:
 @pytest.mark.slow
 def test_a_synchronous_run_ends_with_the_same_bits_whoever_is_killed(tmp_path, undisturbed):
     run = tmp_path / "run"
-    killed = [(1, 4, CHIEF), (2, 1, SERVER), (2, 5, WORKER), (3, 2, CHIEF)]
+    killed = [(1, 4, CHIEF), (2, 1, WORKER), (2, 5, SERVER)]
     fit = train(run, *((*fault, signal.SIGKILL) for fault in killed), max_restarts=1)
-    assert len(list(run.glob("fault-*"))) == 4
+    assert len(list(run.glob("fault-*"))) == 3
     kept = sorted(path.name for path in (run / "logs").glob("*failed*"))
-    assert {name.rpartition(".")[2] for name in kept} == {"failed-1", "failed-2", "failed-3"}
+    assert {name.rpartition(".")[2] for name in kept} == {"failed-1", "failed-2"}
     assert bits(fit) == bits(undisturbed)
     assert fit.params["global_step"] == undisturbed.params["global_step"] == 4 * 7
     assert sum(row["local_steps"] for row in fit.workers[:2]) == 4 * 13
@@ -105,12 +105,17 @@ def test_a_synchronous_run_ends_with_the_same_bits_whoever_is_killed(tmp_path, u
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [WORKER, CHIEF], ids=["worker", "chief"])
-def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed, told):
+def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
+    """First a worker is told, then the chief of the run that goes on."""
     run = tmp_path / "run"
-    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [23], step"):
-        train(run, (1, 1, told, signal.SIGTERM), checkpoint_every=1000)
-    assert len(positions(run)) > 0
+    told = [(0, 1, WORKER, signal.SIGTERM), (2, 1, CHIEF, signal.SIGTERM)]
+    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [12], step"):
+        train(run, told[0], checkpoint_every=1000)
+    first = positions(run)
+    assert len(first) > 0
+    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [34], step"):
+        train(run, *told, checkpoint_every=1000, resume=True)
+    assert positions(run)[-1] > first[-1]
     fit = train(run, checkpoint_every=1000, resume=True)
     assert bits(fit) == bits(undisturbed)
     again = train(run, checkpoint_every=1000, resume=True)  # the run is complete: nothing starts
@@ -121,9 +126,8 @@ def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed, told):
 @pytest.mark.slow
 def test_an_asynchronous_run_makes_each_step_of_its_epochs(tmp_path):
     run = tmp_path / "run"
-    faults = [(1, 4, CHIEF, signal.SIGKILL), (2, 3, SERVER, signal.SIGKILL)]
-    fit = train(run, *faults, update="async", max_restarts=1)
-    assert len(list(run.glob("fault-*"))) == 2
+    fit = train(run, (2, 3, SERVER, signal.SIGKILL), update="async", max_restarts=1)
+    assert len(list(run.glob("fault-*"))) == 1
     assert fit.params["global_step"] == int(fit.model.optimizer.iterations) == 4 * 7
     assert sum(row["local_steps"] for row in fit.workers[:2]) == 4 * 7
     assert [len(values) for values in fit.history.values()] == [4] * 4

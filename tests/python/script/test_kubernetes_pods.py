@@ -1,9 +1,8 @@
-"""The commands of the manifests, each in a network namespace of its own."""
+"""The commands of the manifests, each in a network namespace of its own; tests/engines has scripts of R."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -94,30 +93,3 @@ def slow():
             codes = [process.returncode for process in started]
             assert codes == ([75, 75] if name == "told" else [0, 0]), said[name]
     assert losses(said["again"][0]) == losses(said["whole"][0])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="there is no R")
-def test_a_script_of_r_trains_in_pods(tmp_path: Path) -> None:
-    script = tmp_path / "train.R"
-    script.write_text("""
-library(tfdistr)
-model <- function() {
-  keras <- reticulate::import("keras")
-  made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-  made$compile("sgd", "sparse_categorical_crossentropy")
-  made
-}
-fit <- distributed_fit(model, load_dataset("digits", "test"), batch_size = 60, epochs = 2, seed = 1,
-                       verbose = 0, start_timeout = 100)
-cat("loss", format(fit$history$loss, digits = 15), fit$params$workers, commandArgs(TRUE), "\\n")
-""")
-    said = {}
-    for workers in (1, 2):
-        with pods(kubernetes_manifests(str(script), workers, arguments=["x y"]), tmp_path) as made:
-            started = [made.start(index) for index in range(workers)]
-            said[workers] = [process.communicate(timeout=200)[0] for process in started]
-            assert [process.returncode for process in started] == [0] * workers, said
-    for each in said[2]:
-        assert losses(each)[0] == pytest.approx(losses(said[1][0])[0], rel=1e-6)
-        assert "2 x y" in each

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from elsewhere import Kubernetes
-from scripts import losses, train
 
 import tfdistr
 from tfdistr.script.kubernetes import kubectl as program
@@ -20,11 +19,13 @@ from tfdistr.script.kubernetes.options import Pods
 pytestmark = pytest.mark.timeout(300)
 
 KILLS_ITSELF = """
-import os, pathlib, tfdistr
+import os, pathlib, time, tfdistr
 seen = pathlib.Path("/mnt/volume/seen")
 if tfdistr.worker_index() == 1 and not seen.exists():
     seen.touch()
     os.kill(os.getpid(), 9)
+time.sleep(3)
+print("well")
 """
 
 
@@ -73,21 +74,14 @@ def test_the_output_comes_and_nothing_stays(cluster, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_pods_train_and_one_that_is_killed_costs_a_restart(cluster, start, tmp_path):
-    script = train('epochs=3, start_timeout=100, checkpoint_every="epoch", resume=True')
+def test_a_pod_that_is_killed_costs_a_restart(cluster, start, tmp_path):
+    """tests/engines has pods that train, and go on from their checkpoint."""
     words = ["kubernetes", "run", "--volume", "claim", "--run-dir", "digits", "--max-restarts", "1"]
-    alone = start(*words, "-n", "1", "train.py", script=script)
-    (loss,) = losses(alone.communicate(timeout=200)[0])
-    nothing_is_left(cluster, tmp_path)
-    for path in (cluster / "volume").iterdir():
-        path.rename(tmp_path / f"before-{path.name}")
-    process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF + script)
+    process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF)
     said, error = process.communicate(timeout=250)
     assert process.returncode == 0, said + error
     assert {f"Worker {index}: Running on node{index}" for index in range(2)} <= set(error.splitlines())
-    assert len(losses(said)) == 2
-    for of_worker in losses(said):
-        assert of_worker == pytest.approx(loss, rel=1e-6)
+    assert {f"[worker {index}] well" for index in range(2)} <= set(said.splitlines())
     assert "Starting the workers again: Worker 1 of 2 ended with exit status 137.\n" in error
     nothing_is_left(cluster, tmp_path)
 

@@ -54,7 +54,6 @@ StopAfterFirst <- Callback( # nolint: a class
 )
 
 models <- list(
-  sequential = sequential,
   functional = function() {
     input <- keras_input(c(8, 8, 1))
     left <- input |> layer_flatten() |> layer_dense(8, activation = "relu")
@@ -70,14 +69,12 @@ models <- list(
       compiled()
   },
   model_class = function() compiled(TwoDense(units = 6)),
-  r_metric = function() {
+  r_loss_and_metric = function() {
     error <- custom_metric("error", function(y_true, y_pred) {
       op_mean(loss_sparse_categorical_crossentropy(y_true, y_pred), axis = -1, keepdims = TRUE)
     })
-    sequential(metrics = list("accuracy", error))
-  },
-  r_loss = function() {
-    sequential(loss = function(y_true, y_pred) 2 * loss_sparse_categorical_crossentropy(y_true, y_pred))
+    loss <- function(y_true, y_pred) 2 * loss_sparse_categorical_crossentropy(y_true, y_pred)
+    sequential(loss = loss, metrics = list("accuracy", error))
   },
   schedule = function() {
     rate <- learning_rate_schedule_exponential_decay(0.05, decay_steps = 2, decay_rate = 0.5)
@@ -102,18 +99,17 @@ images <- function() {
 on_arrays <- function(model, ...) {
   list(model = model, x, y, validation_data = list(x[1:40, , , , drop = FALSE], y[1:40]), ...)
 }
-cases <- c(
-  lapply(models, on_arrays),
-  list(
-    callbacks = on_arrays(sequential, callbacks = function() {
-      list(callback_reduce_lr_on_plateau(patience = 0), callback_early_stopping(patience = 1))
-    }),
-    callback_class = on_arrays(sequential, callbacks = function() list(StopAfterFirst())),
-    given = on_arrays("given"),
-    pipeline = list(model = sequential, pipeline),
-    dataset = list(model = sequential, pipeline()),
-    images = list(model = sequential, images)
-  )
+cases <- list(
+  sequential = on_arrays(sequential),
+  functional_with_callbacks = on_arrays(models$functional, callbacks = function() {
+    list(callback_reduce_lr_on_plateau(patience = 0), callback_early_stopping(patience = 1))
+  }),
+  layer_class_of_pipeline = list(model = models$layer_class, pipeline),
+  model_and_callback_classes = on_arrays(models$model_class, callbacks = function() list(StopAfterFirst())),
+  r_loss_and_metric = on_arrays(models$r_loss_and_metric),
+  schedule_of_dataset = list(model = models$schedule, pipeline()),
+  images = list(model = sequential, images),
+  given = on_arrays("given")
 )
 
 trained <- function(case, workers) {

@@ -66,11 +66,11 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
     "arrays": lambda workers: {"x": X, "y": Y, "validation_data": (X[:31], Y[:31])},
     "sample_weight": lambda workers: {
         "x": X, "y": Y, "sample_weight": WEIGHT, "validation_data": [X[:31], Y[:31], WEIGHT[:31]]},
-    "class_weight": lambda workers: {"x": examples, "class_weight": {0: 1, 1: 3}},
+    "class_weight": lambda workers: {
+        "x": examples, "class_weight": {0: 1, 1: 3}, "validation_data": lambda: examples().take(31)},
     "data_frame": lambda workers: {"x": frame(), "y": frame()["a"].gt(0).astype("int32")},
     "mixed_data_frame": lambda workers: {
         "model": mixed_model, "x": frame()[["a"]].assign(kind=np.where(Y == 0, "even", "odd")), "y": Y},
-    "function": lambda workers: {"x": examples, "validation_data": lambda: examples().take(31)},
     "function_of_context": lambda workers: {
         "x": lambda ctx: ctx.shard(examples()).map(lambda x, y: (x * 2, y)),
         "validation_data": lambda ctx: ctx.shard(examples().take(3))},
@@ -80,9 +80,8 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
         "x": examples, "steps_per_epoch": 4, "validation_data": (X, Y), "validation_steps": 2},
     "fewer_examples_than_workers": lambda workers: {"x": X[:1], "y": Y[:1]},
     "early_stopping": lambda workers: {
-        "x": X, "y": Y, "validation_data": (X[:31], Y[:31]), "callbacks": callbacks, "epochs": 9},
-    "digits": lambda workers: {
-        "model": digits_model, "x": tfdistr.load_dataset("digits", "test"), "epochs": 1},
+        "model": digits_model, "x": tfdistr.load_dataset("digits", "test"),
+        "validation_data": (np.ones((31, 8, 8, 1), "uint8"), Y[:31]), "callbacks": callbacks, "epochs": 9},
     # The batch and the learning rate that two workers have, also where one does the work of both.
     "per_worker_batch": lambda workers: {
         "x": X, "y": Y, "per_worker_batch_size": 16 // workers * 2,
