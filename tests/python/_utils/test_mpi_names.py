@@ -78,11 +78,15 @@ VICTIMS: dict[str, Callable[[int], int]] = {
 }
 
 
-@pytest.mark.parametrize("of_all", mostly_slow([False, True], quick=[False]))
-@pytest.mark.parametrize("name", mostly_slow(VICTIMS, quick=["rank", "warm rank"]))
+# One, or those of all ranks; of a proxy and of an mpiexec there is one for all.
+@pytest.mark.parametrize(
+    ("name", "of_all"),
+    mostly_slow(
+        [*((name, False) for name in VICTIMS), ("warm rank", True)],
+        quick=[("rank", False), ("warm rank", False)],
+    ),
+)
 def test_nothing_is_left_of_what_the_launcher_started(name: str, of_all: bool, tmp_path: Path) -> None:
-    if of_all and name in ("proxy", "mpiexec"):
-        pytest.skip("there is one for all ranks")
     for number, moment in enumerate(moments(len(name))):
         before = shared()
         cluster = local_cluster(2, warm=name.startswith("warm"))

@@ -167,6 +167,7 @@ def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, serv
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", mostly_slow([4, 20], quick=[4]))
 def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tmp_path, server, kills):
+    """Of 20 kills there are 8, or as many more as it takes to hit the time between a file and its mark."""
     server.delay, reached, drawn = 0.05, Position(0, 0), random.Random(kills)
     halves = 0
     for number in range(kills):
@@ -189,5 +190,7 @@ def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tm
         assert fetched >= reached
         assert job.folder.newest().arrays["a"].tolist() == [fetched.epoch] * 50_000
         reached = fetched
-    assert reached.epoch > kills
+        if halves and number >= 7:
+            break
+    assert reached.epoch > number + 1
     assert halves or kills < 10  # some were killed between the file and its mark

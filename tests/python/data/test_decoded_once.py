@@ -68,8 +68,14 @@ def run(name: str, workers: int, shuffle: bool) -> tuple[list[list[list[int]]], 
     return found, decoded
 
 
-@pytest.mark.parametrize("shuffle", mostly_slow([True, False], quick=[True]))
-@pytest.mark.parametrize("name", mostly_slow(SHARED, quick=["ctx.shard in order", "no ctx.shard"]))
+QUICK = [("ctx.shard in order", True), ("no ctx.shard", True)]
+SLOW = [
+    ("ctx.shard", False), ("ctx.shard, in parallel", True),
+    ("ctx.shard in order", False), ("no ctx.shard, in parallel", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shuffle"), mostly_slow([*QUICK, *SLOW], quick=QUICK))
 def test_each_worker_decodes_its_own_examples(name, shuffle):
     (one,), _ = run(name, 1, shuffle)
     for workers in (1, 2, 3):
@@ -97,9 +103,7 @@ def test_a_map_that_keeps_a_state_runs_for_all_examples_in_order():
     assert decoder.calls[:EXAMPLES] == list(range(EXAMPLES))
 
 
-@pytest.mark.parametrize(
-    ("workers", "batch_size"), mostly_slow([(1, 10), (2, 10), (5, 10), (6, 4)], quick=[(2, 10)])
-)
+@pytest.mark.parametrize(("workers", "batch_size"), mostly_slow([(2, 10), (6, 4)], quick=[(2, 10)]))
 def test_a_cache_after_shard_keeps_what_was_decoded(workers, batch_size):
     """Also where a worker has no row of the last batch, or of any."""
     found = []

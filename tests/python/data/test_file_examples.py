@@ -25,8 +25,16 @@ from tfdistr.errors import ArgumentError, TfdistrWarning
 
 BATCH = 16
 
+QUICK_SETS = [name for name in SETS if name != "arrow, resized images"]
 
-@pytest.fixture(params=mostly_slow(SETS, quick=[name for name in SETS if name != "arrow, resized images"]))
+
+def in_each_format(usual: int, *others: tuple[str, int]) -> list[Any]:
+    """All formats with the usual number, and some formats with others."""
+    quick = [(name, usual) for name in QUICK_SETS]
+    return mostly_slow([*((name, usual) for name in SETS), *others], quick=quick)
+
+
+@pytest.fixture(params=mostly_slow(SETS, quick=QUICK_SETS))
 def files(request, tmp_path) -> FileSet:
     return SETS[request.param](tmp_path)
 
@@ -67,13 +75,17 @@ def test_batches_in_arrays_are_those_of_the_dataset(tmp_path, in_memory, monkeyp
         assert_same([tf.nest.map_structure(tf.constant, data.arrays.batch(step))], [batch])
 
 
-@pytest.mark.parametrize("start", mostly_slow([1, 6, 1000], quick=[6]))
+@pytest.mark.parametrize(
+    ("files", "start"), in_each_format(6, ("parquet", 1), ("tfrecord", 1000)), indirect=["files"]
+)
 def test_batches_begin_at_any_step(files, start, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     assert_same(batches(files.described(), 5, start), batches(make_source(*files.arrays), 5, start))
 
 
-@pytest.mark.parametrize("workers", mostly_slow([1, 3, 5], quick=[3]))
+@pytest.mark.parametrize(
+    ("files", "workers"), in_each_format(3, ("csv", 1), ("image_folder", 5)), indirect=["files"]
+)
 def test_the_workers_have_each_example_once(files, workers, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     expected = batches(make_source(*files.arrays), 7)

@@ -40,8 +40,12 @@ def assert_same(one, other) -> None:
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-@pytest.mark.parametrize("workers", mostly_slow([1, 2, 5], quick=[2]))
-@pytest.mark.parametrize("name", SOURCES)
+TWO_WORKERS = [(name, 2) for name in SOURCES]
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"), mostly_slow([*TWO_WORKERS, ("tensors", 1), ("arrays", 5)], quick=TWO_WORKERS)
+)
 def test_the_batches_are_those_of_the_dataset(name, workers):
     for index in range(workers):
         data = made(SOURCES[name], workers, index)

@@ -59,7 +59,7 @@ def whole(
 # --- Arrays
 
 
-@pytest.mark.parametrize("workers", mostly_slow([1, 2, 3, 5], quick=[3]))
+@pytest.mark.parametrize("workers", mostly_slow([3, 5], quick=[3]))
 def test_arrays(workers):
     source = make_source(Y)
     batches = whole(source, workers, key=lambda batch: batch[0])
@@ -138,9 +138,18 @@ def numbers() -> tf.data.Dataset:
     return tf.data.Dataset.range(13)
 
 
-@pytest.mark.parametrize("workers", mostly_slow([1, 2, 3, 5], quick=[3]))
-@pytest.mark.parametrize("function", [numbers, lambda ctx: numbers(), lambda *_: unknown()])
-def test_functions_of_examples(function, workers):
+FUNCTIONS = {"numbers": numbers, "with a context": lambda ctx: numbers(), "unknown": lambda *_: unknown()}
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    mostly_slow(
+        [*((name, 3) for name in FUNCTIONS), ("numbers", 2), ("unknown", 5)],
+        quick=[(name, 3) for name in FUNCTIONS],
+    ),
+)
+def test_functions_of_examples(name, workers):
+    function = FUNCTIONS[name]
     batches = whole(function, workers)
     assert [len(batch) for batch in batches] == [4, 4, 4, 1] * 2
     assert sorted(flat(batches[:4])) == sorted(flat(batches[4:])) == Y.tolist()
@@ -198,10 +207,9 @@ def test_the_context_tells_what_a_function_may_need():
 # --- ctx.shard
 
 
-@pytest.mark.parametrize("workers", mostly_slow([2, 3, 4, 5], quick=[3]))
 @pytest.mark.parametrize(
-    ("examples", "batch_size"),
-    mostly_slow([(13, 4), (12, 4), (3, 4), (1, 4), (7, 2)], quick=[(13, 4), (1, 4)]),
+    ("examples", "batch_size", "workers"),
+    mostly_slow([(13, 4, 3), (1, 4, 3), (12, 4, 2), (7, 2, 4), (3, 4, 5)], quick=[(13, 4, 3), (1, 4, 3)]),
 )
 def test_shard_uses_every_example_once_and_keeps_the_batches(examples, batch_size, workers):
     def function(ctx):

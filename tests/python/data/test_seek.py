@@ -99,6 +99,10 @@ def passes_of(found: list[list[int]], batches_of_pass: int = 4) -> list[list[int
     ]
 
 
+# From which step on, and with how many workers: the slow ones take turns, as each pipeline takes its time.
+BEGINS = [[(0, 3), (11, 1)], [(3, 2)], [(4, 3)]]
+
+
 @pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK[:1]))
 def test_workers_and_steps(name):
     # With steps, so that one worker goes on after an epoch whose length it does not know.
@@ -107,8 +111,8 @@ def test_workers_and_steps(name):
     assert all(sorted(found) == list(range(EXAMPLES)) for found in passes_of(one))
     shuffled = name not in BATCHES and "cache" not in name
     assert len(set(map(tuple, passes_of(one)))) == (3 if shuffled or "shuffle" in name else 1)
-    assert batches(name, 12, 3) == one
-    for start, workers in ((3, 2), (4, 3), (11, 1)):
+    turn = list(SOURCES).index(name) % len(BEGINS)
+    for start, workers in sum(BEGINS, []) if name in QUICK[:1] else BEGINS[turn]:  # noqa: RUF017
         assert batches(name, 12 - start, workers, start) == one[start:], f"from {start}, {workers} workers"
 
 
@@ -132,10 +136,7 @@ def test_a_far_step_of_what_is_read_in_order():
 
 @pytest.mark.parametrize(
     "name",
-    mostly_slow(
-        ["a map", "ctx.shard of tensors", "in order", "ctx.shard of a generator", "ctx.shard and a cache"],
-        quick=["a map"],
-    ),
+    mostly_slow(["a map", "ctx.shard of a generator", "ctx.shard and a cache"], quick=["a map"]),
 )
 def test_drop_remainder(name):
     one = batches(name, 9, drop_remainder=True, steps=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import tempfile
@@ -92,12 +93,17 @@ def steps_of(described: Dataset, workers: int, steps: int, **more: Any) -> list[
     return list(zip(*parts, strict=True))
 
 
-SPLITS = ["train", "train[10:30]", "train[50%:]+test", "all", "test"]
+QUICK = [("tfrecord", "train[50%:]+test", False), ("array_record", "train[50%:]+test", False)]
+SLOW = [
+    ("tfrecord", "train", True), ("array_record", "train[10:30]", True),
+    ("tfrecord", "all", False), ("array_record", "test", False),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("in_memory", mostly_slow([True, False], quick=[False]))
-@pytest.mark.parametrize("split", mostly_slow(SPLITS, quick=SPLITS[2:3]))
-@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+@pytest.mark.parametrize(
+    ("file_format", "split", "in_memory"),
+    mostly_slow([*QUICK, *SLOW], quick=QUICK),
+)
 def test_the_global_batches_are_those_of_the_order(folders, file_format, split, in_memory, monkeypatch):
     if not in_memory:
         monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
@@ -115,9 +121,13 @@ def test_the_global_batches_are_those_of_the_order(folders, file_format, split, 
             assert images.dtype == np.uint8
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-@pytest.mark.parametrize("workers", mostly_slow([1, 2, 3], quick=[2]))
+TWO_WORKERS = list(itertools.product(["tfrecord", "array_record"], [True, False], [2]))
+
+
+@pytest.mark.parametrize(
+    ("file_format", "in_memory", "workers"),
+    mostly_slow([*TWO_WORKERS, ("tfrecord", True, 3), ("array_record", False, 1)], quick=TWO_WORKERS),
+)
 def test_each_worker_decodes_its_own_examples(folders, file_format, workers, in_memory, monkeypatch):
     if not in_memory:
         monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)

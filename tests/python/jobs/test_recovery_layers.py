@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -79,15 +80,22 @@ def test_a_run_whose_process_is_killed_ends_with_the_same_bits(tmp_path, undistu
     assert not [pid for pid in started(run).values() if is_there(pid)]
 
 
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: Any) -> Path:
+    """A run that was told to end."""
+    run = tmp_path_factory.mktemp("told") / "run"
+    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [23], step"):
+        train(run, callbacks=[Sends(run, 1, signal.SIGTERM)], checkpoint_every=1000)
+    assert CheckpointFolder(checkpoint_folder(run)).positions()
+    return run
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("placement", "workers"),
     [({"first": "worker 1", "last": "worker 0"}, 2), ({"last": "worker 0"}, 1), ({"first": "cpu:0"}, None)],
     ids=["exchanged", "one worker", "this process"],
 )
-def test_a_run_that_is_told_to_end_goes_on_with_other_places(tmp_path, undisturbed, placement, workers):
-    run = tmp_path / "run"
-    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [23], step"):
-        train(run, callbacks=[Sends(run, 1, signal.SIGTERM)], checkpoint_every=1000)
-    assert CheckpointFolder(checkpoint_folder(run)).positions()
+def test_a_run_that_is_told_to_end_goes_on_with_other_places(tmp_path, told, undisturbed, placement, workers):
+    run = shutil.copytree(told, tmp_path / "run")
     assert bits(train(run, placement, workers, resume=True)) == undisturbed

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import pytest
@@ -51,39 +51,55 @@ def breaks() -> list[keras.callbacks.Callback]:
     return [Breaks()]
 
 
-@pytest.mark.slow
-def test_a_job_on_workers_leaves_all_in_the_store(server, monkeypatch):
-    fit = on_workers(URL, epochs=2)
-    store = Store(URL)
-    assert [name for name in store.names() if not name.startswith("checkpoints/")] == [
-        "job.json", "logs/worker-0.log", "logs/worker-1.log", "model.npz", "result.json", "run.json",
-        "training.json", "workers/0/events.jsonl", "workers/1/events.jsonl", "writer",
-    ]  # fmt: skip
-    marks = [name[12:28] for name in store.names("checkpoints/") if name.endswith(".mark")]
-    assert marks[-1] == "000002-000000000"  # the one before depends on how fast the uploads are
-    assert fit.run_dir == URL
-    assert [row["log"] for row in fit.workers] == [f"{URL}/logs/worker-{index}.log" for index in (0, 1)]
-    result = json.loads(store.read("result.json"))
-    assert result["workers"] == fit.workers
-    # Another machine takes the result from the store.
-    monkeypatch.setattr(on_cluster, "run_workers", None)
-    again = on_workers(URL, epochs=2, resume=True)
-    assert bits(again) == bits(fit)
-    assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers)
-
-
 def waits() -> list[keras.callbacks.Callback]:
     """So that each checkpoint is in the store before the next one."""
     return [keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: time.sleep(1))]
 
 
+class Undisturbed(NamedTuple):
+    """A job on workers, and what it left."""
+
+    fit: tfdistr.FitResult
+    names: list[str]
+    written: list[str]
+    result: dict[str, Any]
+    again: tfdistr.FitResult
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Undisturbed:
+    with stores.s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        fit = on_workers(URL, callbacks=waits)
+        written, store = list(server.written), Store(URL)
+        patch.setattr(on_cluster, "run_workers", None)
+        result = json.loads(store.read("result.json"))
+        return Undisturbed(fit, store.names(), written, result, on_workers(URL, resume=True))
+
+
 @pytest.mark.slow
-def test_each_checkpoint_brings_the_logs_so_far(server):
-    on_workers(URL, callbacks=waits, checkpoint_every="epoch", epochs=3)
-    marks = [place for place, path in enumerate(server.written) if path.endswith(".mark")]
+def test_a_job_on_workers_leaves_all_in_the_store(undisturbed):
+    fit, names, again = undisturbed.fit, undisturbed.names, undisturbed.again
+    assert [name for name in names if not name.startswith("checkpoints/")] == [
+        "job.json", "logs/worker-0.log", "logs/worker-1.log", "model.npz", "result.json", "run.json",
+        "training.json", "workers/0/events.jsonl", "workers/1/events.jsonl", "writer",
+    ]  # fmt: skip
+    marks = [name[12:28] for name in names if name.endswith(".mark")]
+    assert marks[-1] == "000004-000000000"  # the one before depends on how fast the uploads are
+    assert fit.run_dir == URL
+    assert [row["log"] for row in fit.workers] == [f"{URL}/logs/worker-{index}.log" for index in (0, 1)]
+    assert undisturbed.result["workers"] == fit.workers
+    # Another machine takes the result from the store.
+    assert bits(again) == bits(fit)
+    assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers)
+
+
+@pytest.mark.slow
+def test_each_checkpoint_brings_the_logs_so_far(undisturbed):
+    written = undisturbed.written
+    marks = [place for place, path in enumerate(written) if path.endswith(".mark")]
     for name in ("logs/worker-0.log", "workers/1/events.jsonl"):
-        assert marks[0] < server.written.index(f"/bucket/run/{name}") < marks[-1], server.written
-    events = [place for place, path in enumerate(server.written) if path.endswith("0/events.jsonl")]
+        assert marks[0] < written.index(f"/bucket/run/{name}") < marks[-1], written
+    events = [place for place, path in enumerate(written) if path.endswith("0/events.jsonl")]
     assert marks[-1] < events[-1], "what follows the last checkpoint"
 
 
@@ -99,15 +115,14 @@ def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_job_that_failed_goes_on_with_other_workers(server, tmp_path):
-    undisturbed = on_workers(tmp_path / "run")
+def test_a_job_that_failed_goes_on_with_other_workers(undisturbed, server):
     with pytest.raises(WorkerFailedError) as caught:
         on_workers(URL, callbacks=breaks)
     run_dir.remove_run_dir(Path(caught.value.log).parents[1])
     names = Store(URL).names()
     assert {"logs/worker-0.log", "workers/0/events.jsonl", "job.json"} <= set(names)
     assert "result.json" not in names
-    assert bits(on_workers(URL, resume=True)) == bits(undisturbed)
+    assert bits(on_workers(URL, resume=True)) == bits(undisturbed.fit)
 
 
 # --- Started by hand: each process has the URL, and no folder
@@ -123,9 +138,17 @@ def digests(ended: list[Ended]) -> list[str]:
     return [match[1] for match in found if match]
 
 
+@pytest.fixture(scope="module")
+def trained_by_hand() -> list[Ended]:
+    """Workers whose store is slow, and which nothing disturbs."""
+    with stores.s3_server() as server:
+        server.delay = 0.5
+        return by_hand("train", URL)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_workers_that_were_started_by_hand_go_on_from_the_store(server, tmp_path):
+def test_workers_that_were_started_by_hand_go_on_from_the_store(trained_by_hand, server):
     told = by_hand("told", URL)
     assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
     fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
@@ -133,14 +156,13 @@ def test_workers_that_were_started_by_hand_go_on_from_the_store(server, tmp_path
         f"Fix: Go on with the same call, run_dir='{URL}' and resume=True.",
         "Fix: Go on with the same call and resume=True.",
     ]
-    assert digests(by_hand("resume", URL)) == digests(by_hand("train", tmp_path))
+    assert digests(by_hand("resume", URL)) == digests(trained_by_hand)
     assert "result.json" in Store(URL).names()
 
 
 @pytest.mark.timeout(300)
-def test_workers_that_were_started_by_hand_wait_for_the_uploads_of_the_chief(server):
-    server.delay = 0.5
-    ended = by_hand("train", URL)
+def test_workers_that_were_started_by_hand_wait_for_the_uploads_of_the_chief(trained_by_hand):
+    ended = trained_by_hand
     assert [worker.status for worker in ended] == [0, 0], ended[0].output[-3000:]
     # The second one would end long before the first one, which makes some ten requests.
     times = [float(re.search(r"trained at ([\d.]+)", worker.output)[1]) for worker in ended]
@@ -153,7 +175,7 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_same_bits(serve
     program = [sys.executable, str(PROGRAMS / "stored_job.py")]
     expected = processes.start(*program, "s3://bucket/undisturbed").communicate(timeout=200)[0]
     server.delay, drawn = 0.05, random.Random(1)
-    for _ in range(8):
+    for _ in range(4):
         before = len([path for path in server.written if path.endswith(".mark")])
         job = processes.start(*program, URL)
         end = time.monotonic() + 100

@@ -90,8 +90,13 @@ def state(model: keras.Model) -> list[np.ndarray]:
     return [*model.get_weights(), *(np.asarray(value) for value in model.optimizer.variables)]
 
 
-@pytest.mark.parametrize("workers", mostly_slow([None, 1, 2], quick=[None]))
-@pytest.mark.parametrize("name", mostly_slow(MODELS, quick=["functional"]))
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    mostly_slow(
+        [("functional", None), ("functional", 1), ("unbuilt", None), ("unbuilt", 2), ("subclassed", 2)],
+        quick=[("functional", None)],
+    ),
+)
 def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(name, workers):
     keras.utils.set_random_seed(3)
     model = MODELS[name]()

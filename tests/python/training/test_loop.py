@@ -112,7 +112,7 @@ def trained(by, kind="plain", known=True, validates=True, stop_after=None, recor
 
 @pytest.mark.parametrize(
     "options",
-    mostly_slow([{}, {"kind": "dropout"}, {"kind": "pooling"}, {"kind": "own step"}, {"validates": False},
+    mostly_slow([{"kind": "dropout"}, {"kind": "pooling"}, {"kind": "own step"}, {"validates": False},
      {"steps_per_execution": 3}, {"run_eagerly": True}, {"stop_after": 2},
      {"known": False, "steps_per_execution": 2},
      # At the end of such data, Keras's step fails for want of a batch, but has counted on in Adam's state.
