@@ -16,8 +16,7 @@ from pathlib import Path
 
 import netns
 
-#: Addresses for tests of networks (RFC 2544). Tests in several processes have hosts at the same time.
-NET = f"198.18.{os.getpid() % 256}"
+NET = netns.own_net("198.18")  # tests in several processes have hosts at the same time
 _BRIDGE = f"{NET}.14"
 _FORK_SERVER = "tfdistr.launch.warm.server"
 

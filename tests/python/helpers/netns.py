@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 #: So few addresses that what a killed test leaves does not take the way to other machines.
 MASK = 28
+
+_held: list[socket.socket] = []
+
+
+@functools.cache
+def own_net(first: str) -> str:
+    """The first three numbers of addresses that no other process of tests has: ``first`` and a number.
+
+    198.18 and 198.19 are for tests of networks (RFC 2544). A process keeps a socket of that name, without a file.
+    """
+    for number in range(256):
+        net = f"{first}.{(os.getpid() + number) % 256}"
+        held = socket.socket(socket.AF_UNIX)
+        try:
+            held.bind(f"\0tfdistr-tests-{net}")
+        except OSError as error:
+            held.close()
+            if error.errno == errno.EADDRINUSE:
+                continue
+        else:
+            _held.append(held)
+        return net
+    raise RuntimeError(f"all networks from {first}.0 to {first}.255 are taken")
 
 
 def run(*command: str) -> str:

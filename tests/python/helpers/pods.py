@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from netns import Namespaces
+from netns import Namespaces, own_net
 
 _SET_UP = """
 mount -t tmpfs none /mnt && mkdir /mnt/script /mnt/volume && touch /mnt/message
@@ -36,7 +36,7 @@ class Pods:
         self._job, self._service = by_kind["Job"], by_kind["Service"]["metadata"]["name"]
         self._folder = folder
         self.count = self._job["spec"]["completions"]
-        prefix, net = f"tfp{os.getpid() % 100000}-", f"198.19.{os.getpid() % 256}"  # RFC 2544
+        prefix, net = f"tfp{os.getpid() % 100000}-", own_net("198.19")
         self._bridge = f"{net}.14"
         self.namespaces = Namespaces(prefix, net, list(map(str, range(self.count))))
         pod = self._job["spec"]["template"]["spec"]

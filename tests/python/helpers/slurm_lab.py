@@ -181,6 +181,8 @@ class Lab:
             "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "MpiDefault=none",
             "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core", "SchedulerType=sched/builtin",
             "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",
+            # By the number of a job its tasks find their ports: labs of several processes have other numbers.
+            f"FirstJobId={os.getpid() * 100}",
             "SlurmdParameters=config_overrides", "ReturnToService=2", "SlurmdTimeout=10", "KillWait=5",
             "MailProg=/bin/true",
             f"NodeName=DEFAULT CPUs={CPUS} CoresPerSocket={CPUS} RealMemory=4000 State=UNKNOWN",

@@ -12,11 +12,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from netns import own_net
+
 _LISTEN = "0A"
 #: Ranges for tests of networks and for documentation (RFC 2544, RFC 3849). A network of four addresses: what
 #: a killed test leaves must not take the way to other machines, which may have such addresses all the same.
-_NET = f"198.19.{os.getpid() % 256}"
-_HERE, _THERE = (f"{_NET}.1/30", "2001:db8::1/126"), (f"{_NET}.2/30", "2001:db8::2/126")
+_NET = own_net("198.19")
+_NET6 = f"2001:db8:{_NET.split('.')[2]}"
+_HERE, _THERE = (f"{_NET}.1/30", f"{_NET6}::1/126"), (f"{_NET}.2/30", f"{_NET6}::2/126")
 _CONNECT = """
 import socket, sys
 for address in sys.argv[1:]:

@@ -81,7 +81,7 @@ def apart() -> Iterator[netns.Namespaces]:
     """Two machines, between which a firewall drops what they send."""
     if why := netns.missing():
         pytest.skip(why)
-    made = netns.Namespaces(f"tt{os.getpid() % 100000}", f"198.19.{os.getpid() % 256}", "ab")
+    made = netns.Namespaces(f"tt{os.getpid() % 100000}", netns.own_net("198.19"), "ab")
     try:
         made.add()
         for name, other in (("a", "b"), ("b", "a")):
