@@ -131,5 +131,5 @@ if __name__ == "__main__":
     if GIVEN.get("lives_on"):  # as a session does: only a process that ends is noticed by TensorFlow
         threading.Event().wait(600)
     sys.stdout.flush()
-    if found["said"] != "trained":  # else it ends as a script does, which takes leave of those that still train
+    if found["said"] != "trained":  # else it ends as a script does: it says goodbye to the others
         os._exit(1)

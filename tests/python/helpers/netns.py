@@ -22,7 +22,8 @@ _held: list[socket.socket] = []
 def own_net(first: str) -> str:
     """The first three numbers of addresses that no other process of tests has: ``first`` and a number.
 
-    198.18 and 198.19 are for tests of networks (RFC 2544). A process keeps a socket of that name, without a file.
+    198.18 and 198.19 are for tests of networks (RFC 2544). A process keeps a socket of that name, which has
+    no file.
     """
     for number in range(256):
         net = f"{first}.{(os.getpid() + number) % 256}"
