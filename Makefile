@@ -35,7 +35,7 @@ equality chaos: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/sta
 equality chaos: export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality equality-drop-in equality-distributed_fit chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -51,7 +51,7 @@ test: setup ## every check, and all tests but the slow ones; fails if one of the
 	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint test-alone faults,equality-distributed_fit+equality-drop-in test-engines,test-ray
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -113,12 +113,8 @@ equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS=
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
 	  $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
-# What make test-all has of `make equality`: each case both ways, and on both numbers of workers.
-equality-drop-in:
-	@$(MAKE) equality WAYS=drop-in WORKERS=3
-
-equality-distributed_fit:
-	@$(MAKE) equality WAYS=distributed_fit WORKERS=2
+equality-%: setup # the cases of one way
+	@$(MAKE) -o setup equality WAYS=$*
 
 docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh
@@ -139,8 +135,8 @@ chaos: setup ## workers are killed, halted and robbed while they train; every bi
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
 	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
-chaos-elastic: ## a worker is killed, and jobs of other sizes go on with the run, by the ring
-	@$(MAKE) chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
+chaos-elastic: setup ## a worker is killed, and jobs of other sizes go on with the run, by the ring
+	@$(MAKE) -o setup chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
 
 bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=
 	@tools/setup-bench.sh
