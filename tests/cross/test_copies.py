@@ -41,31 +41,32 @@ def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return dict(zip(asked, found, strict=True))
 
 
-def kinds(what: str, *kinds: str, quick: str = "") -> pytest.MarkDecorator:
+def each(what: str, *kinds: str, quick: str = "") -> pytest.MarkDecorator:
     """The parameter ``measured``: what is done with an array, and its kind."""
-    marks = {kind: () if kind == quick else pytest.mark.slow for kind in kinds}
-    made = [pytest.param((what, kind), id=kind, marks=marks[kind]) for kind in kinds]
-    return pytest.mark.parametrize("measured", made)
+    slow = {kind: () if kind == quick else pytest.mark.slow for kind in kinds}
+    return pytest.mark.parametrize(
+        "measured", [pytest.param((what, kind), id=kind, marks=slow[kind]) for kind in kinds]
+    )
 
 
-@kinds("read", "double", "integer", "vector", quick="double")
+@each("read", "double", "integer", "vector", quick="double")
 def test_a_process_that_reads_an_array_copies_it_once(counted, measured):
     assert 1 - NOISE < counted[measured]["here"] < 1 + NOISE
 
 
-@kinds("read", "float32")
+@each("read", "float32")
 def test_an_array_of_numpy_is_not_copied_again(counted, measured):
     assert counted[measured]["here"] < NOISE
 
 
-@kinds("write", "double", "integer", "float32", quick="double")
+@each("write", "double", "integer", "float32", quick="double")
 def test_the_file_of_the_workers_is_the_only_copy(counted, measured):
     found = counted[measured]
     assert found["here"] < NOISE
     assert 1 <= found["written"] < 1.01
 
 
-@kinds("workers", "double")
+@each("workers", "double")
 def test_a_job_on_workers_copies_its_data_once(counted, measured):
     found = counted[measured]
     assert found["here"] < NOISE
@@ -73,6 +74,6 @@ def test_a_job_on_workers_copies_its_data_once(counted, measured):
     assert found["worker"] < NOISE
 
 
-@kinds("here", "double")
+@each("here", "double")
 def test_a_job_in_this_process_copies_its_data_once(counted, measured):
     assert 1 - NOISE < counted[measured]["here"] < 1 + NOISE

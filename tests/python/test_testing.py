@@ -46,6 +46,15 @@ def both():
     return network(noise, keras.layers.BatchNormalization(name="norm"))
 
 
+def added_sum():
+    class Added(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(0.01 * keras.ops.sum(inputs**2))
+            return inputs
+
+    return network(Added(name="added"))
+
+
 def sum_over_rows(y_true, y_pred):
     return keras.ops.sum((y_true - y_pred) ** 2)
 
@@ -73,6 +82,13 @@ def noise_of_tensorflow():
 def unseeded():
     drawn = np.random.default_rng().normal(size=(4, 4))
     return network(keras.layers.Dense(4, kernel_initializer=lambda shape, dtype=None: drawn))
+
+
+def relative_loss():
+    def loss(y_true, y_pred):
+        return keras.ops.sum((y_true - y_pred) ** 2) / keras.ops.sum(y_pred**2)
+
+    return network(loss=loss)
 
 
 # --- The same
@@ -132,6 +148,9 @@ REASONS = [
     (dropout, [APART, WITHOUT, f'Reason: the layer "drop" draws {DRAWS}', DRAWS_FIX]),
     (both, [APART, WITHOUT, f'Reason: the layer "noise" draws {DRAWS}', NORMALIZES, DRAWS_FIX,
             NORMALIZES_FIX]),
+    (added_sum, [APART, WITHOUT, 'Reason: the layer "added" adds a loss that is a sum over the rows. The '
+                 "losses of the workers are weighted as means over their rows.",
+                 "Fix: Add a mean over the rows in add_loss()."]),
     (summed_loss_and_regularizer, [APART, WITHOUT, *SUM]),
     (noise_of_keras, [APART, "Known: with virtual_workers=2 they are the same bit for bit.",
                       f'Reason: the layer "noise" draws {DRAWS}', DRAWS_FIX]),
@@ -145,6 +164,10 @@ REASONS = [
                 "Reason: the model or its data depends on random numbers, or on something else, that `seed` "
                 "does not determine.",
                 "Fix: Draw with keras.random, or with a generator that has a fixed seed."]),
+    (relative_loss, [
+        APART, "Likely reason: a part of the loss, or of train_step(), depends on how many rows a worker "
+        "has: a sum over the rows, or a value that is computed from all of them.",
+        "Fix: Compute means over the rows. Values of all rows need virtual_workers=2."]),
 ]  # fmt: skip
 
 

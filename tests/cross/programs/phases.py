@@ -50,7 +50,7 @@ class Written:
         return Written, ()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """What is no callback is refused."""
+        """By this method it is taken for a callback."""
 
 
 def compiling() -> Any:

@@ -78,6 +78,7 @@ def test_a_rank_that_does_not_come_is_named_after_start_timeout():
     assert seconds < 30
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_told_to_end_while_it_waits_leaves_no_shared_memory(tmp_path):
     program, before = f"{sys.executable} {PROGRAMS / 'mpi_start.py'}", set(SHARED.glob("mpich_shm_*"))
     script = f'[ "$2" = 0 ] && exec {program} come 60; exec {program} sleep 60'  # $2 is the rank

@@ -99,8 +99,8 @@ def passes_of(found: list[list[int]], batches_of_pass: int = 4) -> list[list[int
     ]
 
 
-# From which step on, and with how many workers: the slow ones take turns, as each pipeline takes its time.
-BEGINS = [[(0, 3), (11, 1)], [(3, 2)], [(4, 3)]]
+# From which step on, and with how many workers: the slow sources take turns, as each pipeline takes its time.
+BEGINS = [(0, 3), (3, 2), (4, 3), (11, 1)]
 
 
 @pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK[:1]))
@@ -112,7 +112,7 @@ def test_workers_and_steps(name):
     shuffled = name not in BATCHES and "cache" not in name
     assert len(set(map(tuple, passes_of(one)))) == (3 if shuffled or "shuffle" in name else 1)
     turn = list(SOURCES).index(name) % len(BEGINS)
-    for start, workers in sum(BEGINS, []) if name in QUICK[:1] else BEGINS[turn]:  # noqa: RUF017
+    for start, workers in BEGINS if name in QUICK[:1] else BEGINS[turn : turn + 1]:
         assert batches(name, 12 - start, workers, start) == one[start:], f"from {start}, {workers} workers"
 
 
