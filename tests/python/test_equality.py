@@ -55,7 +55,7 @@ def rows_on_devices(request) -> dict[tuple[str, str], matrix.Row]:
     ("way", "case"),
     mostly_slow(
         [(way, name) for way in ON_DEVICES for name in ON_DEVICES[way]],
-        quick=[("drop-in", "compiled_train_step")],
+        quick=[],
     ),
 )
 def test_devices_of_one_process_equal_one_device(rows_on_devices, way, case):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from r_functions import PYTHON_MODEL, R_MODEL, needs_r
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr._utils import embedded_r
@@ -98,15 +99,18 @@ def test_r_must_be_able_to_parse_the_file(file):
 @needs_r
 @pytest.mark.parametrize(
     ("code", "found"),
-    [
+    mostly_slow([
         ("other <- function() 1; also <- \\(x) x", "makes the functions 'other', 'also'"),
         ("other <- 1", "makes no function"),
         ("f <- function() build <- function() 1", "makes the functions 'f'"),
         ("build <- function() 1\nbuild <- 3", "makes a value that is no function"),
         ("if (TRUE) build = 'text'", "makes a value that is no function"),
         ("build <- NULL", "makes a value that is no function"),
-    ],
-)
+    ], quick=[
+        ("other <- 1", "makes no function"),
+        ("if (TRUE) build = 'text'", "makes a value that is no function"),
+    ]),
+)  # fmt: skip
 def test_the_file_must_make_the_function(file, code, found):
     file.write_text(code)
     assert message(lambda: tfdistr.r_function(file, "build")) == (
@@ -119,12 +123,12 @@ def test_the_file_must_make_the_function(file, code, found):
 @needs_r
 @pytest.mark.parametrize(
     "code",
-    [
+    mostly_slow([
         "build <- 3\nif (TRUE) build <- function() 1", "build = function(x = 1, ...) x",
         "(function() 1) -> build",
         "assign('build', function() 1)", "local({ build <<- function() 1 })", "base::source('other.R')",
         "build <- identity(function(x) x)", "x <- matrix(1:4, 2)[, 1]\n`build` <- function() x",
-    ],
+    ], quick=["(function() 1) -> build", "base::source('other.R')"]),
 )  # fmt: skip
 def test_what_parsing_cannot_know_is_left_to_the_worker(file, code):
     file.write_text(code)

@@ -107,6 +107,7 @@ def test_it_returns_the_results_in_the_order_of_the_numbers_of_workers():
     assert np.array_equal(random, np.random.get_state()[1])
 
 
+@pytest.mark.slow
 def test_virtual_workers_have_no_tolerance():
     fits = assert_same_fit(both, X, Y, virtual_workers=2)
     assert all(np.array_equal(*pair) for pair in zip(*(fit.model.get_weights() for fit in fits), strict=True))
@@ -203,6 +204,7 @@ def test_the_reason_is_found(model, lines):
     assert rest == lines
 
 
+@pytest.mark.slow
 def test_rounding_is_known_by_the_first_step():
     lines = said(plain, tolerance=1e-12, workers=(1, 2))
     rounding = r"but for rounding \(.* of their largest value\)|bit for bit"

@@ -160,6 +160,7 @@ def test_workers_that_were_started_by_hand_go_on_from_the_store(trained_by_hand,
     assert "result.json" in Store(URL).names()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_workers_that_were_started_by_hand_wait_for_the_uploads_of_the_chief(trained_by_hand):
     ended = trained_by_hand

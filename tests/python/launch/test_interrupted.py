@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from launched import CARRIERS, WORKERS, command, events_in, is_there, processes_of, wait_for
+from slow import mostly_slow
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -67,7 +68,9 @@ def test_a_second_ctrl_c_leaves_nothing_either(parent: Callable[..., Any]) -> No
 WRAPPED = ["sh", "-c", '"$@"; true', "sh", *command("wait")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", mostly_slow([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], quick=[signal.SIGKILL])
+)
 @pytest.mark.parametrize("worker", [command("wait"), WRAPPED], ids=["direct", "wrapped"])
 def test_the_workers_end_with_a_parent_that_is_killed(
     parent: Callable[..., Any], worker: list[str], number: signal.Signals

@@ -304,6 +304,7 @@ def test_what_is_lost_of_a_local_cluster_is_lost_on_this_machine(tmp_path: Path,
     assert caught.value.worker == (0 if what == "proxy" else None)
 
 
+@pytest.mark.parametrize("job", mostly_slow(["cold", "warm"], quick=["warm"]), indirect=True)
 def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
     job.run_dir.mkdir()
     ready = set()

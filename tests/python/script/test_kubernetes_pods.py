@@ -17,6 +17,8 @@ from tfdistr.script.kubernetes.manifests import kubernetes_manifests
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
+
+@pytest.mark.slow
 def test_pods_train_as_one_worker_though_they_start_at_different_times(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(train("start_timeout=60"))
