@@ -103,7 +103,7 @@ versions: setup ## old and new TensorFlow, Keras and Python, each pair in an env
 test-cross: setup ## R and Python together: in one process, through rpy2, and on one cluster; SLOW=1 the slow tests too
 	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),--durations=40,-m 'not slow'))
 
-check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes
+check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes; SLOW=1 runs the examples
 	@tools/check-r.sh
 
 release: setup ## dist/: wheel, sdist and R package, each checked and tried in an empty environment; uploads nothing

@@ -111,7 +111,7 @@ _deselected: dict[str, int] = {}
 def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
         for name in ("slow", "alone"):
-            if item.get_closest_marker(name):
+            if item.get_closest_marker(name) and f"not {name}" in item.config.option.markexpr:
                 _deselected[name] = _deselected.get(name, 0) + 1
 
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # R CMD check --as-cran of the package as it would be handed out, or of the tarball $1. The tests are run by
-# make test-r, and the PDF manual needs LaTeX: these two are left out. Errors and warnings fail, and so do notes, but
-# for those that say that this package is new, or that packages are not here.
+# make test-r, and the PDF manual needs LaTeX: these two are left out. The examples are slow: without a tarball they run
+# only if SLOW is set. Errors and warnings fail, and so do notes, but for those that say that this package is new, or
+# that packages are not here.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -19,12 +20,15 @@ OPENBLAS_NUM_THREADS=1
 R_NSIZE=4M
 PYTHONPATH=$PWD/tests/without:$PWD/tests/startup
 export NOT_CRAN OPENBLAS_NUM_THREADS R_NSIZE PYTHONPATH ${R_LIBS:+R_LIBS}
+examples=--no-examples
+if [ $# = 1 ] || [ -n "${SLOW:-}" ]; then examples=; fi
 cd .cache/check
 # Of suggested packages that are not here, R asks CRAN whether they have a maintainer: this table has no package.
 mkdir -p web/packages
 Rscript --vanilla -e 'saveRDS(data.frame(Package = character(), Maintainer = character()), "web/packages/packages.rds")'
+# shellcheck disable=SC2086 # an option, or none
 R_CRAN_WEB=file://$PWD _R_CHECK_SYSTEM_CLOCK_=false _R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_CRAN_INCOMING_REMOTE_=false \
-  _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600 R CMD check --as-cran --no-manual --no-tests tfdistr_*.tar.gz || true
+  _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600 R CMD check --as-cran --no-manual --no-tests $examples tfdistr_*.tar.gz || true
 
 log=tfdistr.Rcheck/00check.log
 allowed='CRAN incoming feasibility|package dependencies'
