@@ -53,8 +53,12 @@ def assert_same(some: list[Any], others: list[Any]) -> None:
             np.testing.assert_array_equal(part.numpy(), expected.numpy())
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(
+    ("shuffle", "in_memory"),
+    mostly_slow(
+        [(True, True), (True, False), (False, True), (False, False)], quick=[(True, False), (False, True)]
+    ),
+)
 def test_batches_are_those_of_arrays(files, shuffle, in_memory, monkeypatch):
     """Of each of two workers, over two passes with a short last batch."""
     if not in_memory:

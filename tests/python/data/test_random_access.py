@@ -106,7 +106,7 @@ def test_what_has_to_be_read(name):
     assert lookup(READ[name]()) is None
 
 
-@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("shard", mostly_slow([False, True], quick=[True]))
 @pytest.mark.parametrize("name", BY_INDEX)
 def test_batches_are_those_of_tf_data(name, shard):
     make = BY_INDEX[name]
