@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 from paths import ROOT
-from slow import mostly_slow
 
 FOLDER = ROOT / "tests" / "equality"
 sys.path.append(str(FOLDER))
@@ -51,13 +50,8 @@ def rows_on_devices(request) -> dict[tuple[str, str], matrix.Row]:
     return {(row.way, row.case): row for row in made}
 
 
-@pytest.mark.parametrize(
-    ("way", "case"),
-    mostly_slow(
-        [(way, name) for way in ON_DEVICES for name in ON_DEVICES[way]],
-        quick=[],
-    ),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "case"), [(way, name) for way in ON_DEVICES for name in ON_DEVICES[way]])
 def test_devices_of_one_process_equal_one_device(rows_on_devices, way, case):
     row = rows_on_devices[way, case]
     assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])
