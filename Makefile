@@ -48,7 +48,7 @@ demo: setup ## the main job on two workers, from Python and then from R
 	Rscript examples/demo.R
 
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
-	@tools/test.sh test-python,test-r+check,test-cross+lint test-alone
+	@TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
 test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
 	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray

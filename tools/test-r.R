@@ -1,12 +1,12 @@
-# testthat over the installed package, two test files side by side; an argument is the name of one test file,
-# without "test-" and ".R". What the tests leave on this machine is an error, too.
+# testthat over the installed package, TESTTHAT_CPUS test files side by side, by default two; an argument is
+# the name of one test file, without "test-" and ".R". What the tests leave on this machine is an error, too.
 filter <- commandArgs(TRUE)
 mark <- paste0("OWNER_OF_TEST=", basename(tempfile()))
 folder <- tempfile("tests-")
 dir.create(folder)
 Sys.setenv(
   NOT_CRAN = "true", # or snapshots would be skipped
-  TESTTHAT_CPUS = "2",
+  TESTTHAT_CPUS = Sys.getenv("TESTTHAT_CPUS", "2"),
   R_COVR = "true", # testthat waits 30 s for the end of its processes, instead of 3, before it kills them
   # As in tests/conftest.py.
   PYTHONPATH = paste(normalizePath(c("tests/without", "tests/startup")), collapse = .Platform$path.sep),

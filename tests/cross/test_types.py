@@ -6,7 +6,6 @@ The values are drawn (values.py). A process with R and Python (in_types.py) says
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import values
 from both_process import Both
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from slow import few_or_many
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -28,13 +28,10 @@ RULES = (
 
 
 def drawn(few: int, many: int, *strategies: st.SearchStrategy[Any]) -> Any:
-    """Values of a test: a few in `make test`, and many with the slow tests."""
-    examples = many if os.environ.get("SLOW") else few
-
     def decorate(check: Any) -> Any:
         def run(both: Both) -> None:
             @settings(
-                max_examples=examples, deadline=None, derandomize=True, database=None,
+                max_examples=few_or_many(few, many), deadline=None, derandomize=True, database=None,
                 suppress_health_check=list(HealthCheck),
             )  # fmt: skip
             @given(st.tuples(*strategies))

@@ -14,7 +14,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -184,7 +183,8 @@ def without_numbers(line: str) -> str:
     return re.sub(r"(differ by|too, by) \d+", r"\1 #", line).replace("net_1/noise_1/", "noise/")
 
 
-@pytest.mark.parametrize(("model", "lines"), mostly_slow(REASONS, quick=REASONS[:1]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "lines"), REASONS)
 def test_the_reason_is_found(model, lines):
     first, place, counts, history, *rest = said(model)
     assert first == (

@@ -193,6 +193,7 @@ test_that("a version that is not supported is one error", {
     refused("import sys; sys.version_info = (3, 9, 18)", "local_cluster(2)"),
     "tfdistr works with Python 3.10 to 3.13.*Received: Python 3.9.18, in .*Fix: Use Python 3.10 to 3.13"
   )
+  skip_slow() # a session that loads TensorFlow
   folder <- withr::local_tempdir()
   dir.create(file.path(folder, "keras-3.7.0.dist-info"))
   writeLines("Name: keras\nVersion: 3.7.0", file.path(folder, "keras-3.7.0.dist-info", "METADATA"))

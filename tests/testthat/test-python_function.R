@@ -60,6 +60,7 @@ test_that("with an R function among the arguments, the workers are R processes",
 })
 
 test_that("a saved fit makes its model by the file, which must be as it was", {
+  skip_slow() # two more sessions
   data <- some_digits()
   file <- python_file()
   fit <- distributed_fit(python_function(file, "build"), data$x, data$y, seed = 5)
@@ -76,7 +77,6 @@ test_that("a saved fit makes its model by the file, which must be as it was", {
   }
   expect_match(session("cat(identical(predict(fit, x), y), '\\n')"), "TRUE $")
   cat("# changed\n", file = file, append = TRUE)
-  skip_slow() # one more session
   expect_match(
     session("tryCatch(fit$model, tfdistr_error_argument = function(e) message(conditionMessage(e)))"),
     "A function of a file needs its file, unchanged.*which has changed since 'build' was named"

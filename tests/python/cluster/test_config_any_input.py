@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow import few_or_many
 
 from tfdistr.cluster import tf_config_json
 from tfdistr.cluster.config import JOBS, ClusterConfig, Task, parse_tf_config, split_address
@@ -16,7 +17,7 @@ from tfdistr.errors import ClusterConfigError
 from tfdistr.schemas import load_schema
 
 # The same examples on every run, and no files left behind.
-thorough = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=few_or_many(100, 300), deadline=None, derandomize=True, database=None)
 
 hosts = st.from_regex(r"[a-z][a-z0-9_-]{0,8}(\.[a-z]{1,3})?", fullmatch=True) | st.ip_addresses(v=6).map(
     lambda ip: f"[{ip}]"

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from meeting import START_FIX, addresses, outcomes, run, started
-from slow import mostly_slow
 
 from tfdistr.cluster import rendezvous
 from tfdistr.cluster.rendezvous import meet, tell_of
@@ -43,7 +42,7 @@ def test_a_worker_that_comes_after_one_that_was_killed_takes_its_place():
             assert [outcome["said"] for outcome in outcomes([first[0], *others])] == ["all are there"] * 3
 
 
-@pytest.mark.parametrize("there", mostly_slow([[0, 2], [2], [1, 2], [0]], quick=[[0, 2], [2]]))
+@pytest.mark.parametrize("there", [(0, 2), (2,), (1, 2), (0,)])
 def test_those_that_are_missing_are_named_exactly_and_alike(there):
     tasks = addresses(3)
     for said in run(tasks, *there, timeout=3):
@@ -106,7 +105,7 @@ def waited_for(said: str) -> list[str]:
     return sorted(said.splitlines()[1].partition(": waited for ")[2].split("; "))
 
 
-@pytest.mark.parametrize(("there", "absent"), mostly_slow([(0, 1), (1, 0)], quick=[(1, 0)]))
+@pytest.mark.parametrize(("there", "absent"), [(0, 1), (1, 0)])
 def test_who_is_missing_is_named_beside_a_name_that_does_not_resolve(there, absent):
     tasks = addresses(3) | {"worker 2": "no-such-host.invalid:2222"}
     (said,) = run(tasks, there, timeout=3)
@@ -206,7 +205,7 @@ def test_why_a_port_cannot_be_had(monkeypatch, error, found, fix):
     ]
 
 
-@pytest.mark.parametrize("elsewhere", mostly_slow([False, True], quick=[True]))
+@pytest.mark.parametrize("elsewhere", [False, True])
 def test_two_processes_with_one_task_are_named(elsewhere):
     tasks = addresses(3)  # of which one does not come: else those that come first may go on
     theirs = tasks | ({"worker 1": addresses(1)["worker 0"]} if elsewhere else {})

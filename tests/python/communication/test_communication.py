@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from clusters import NO_GPU, PROGRAMS, Ended, run_cluster
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import JobMismatchError
@@ -37,7 +38,7 @@ def test_one_process_alone_has_nobody_to_talk_to(options, monkeypatch):
     assert fit(**options).params["communication"] == "none"
 
 
-@pytest.mark.parametrize("asked", ["auto", "nccl"])
+@pytest.mark.parametrize("asked", mostly_slow(["auto", "nccl"], quick=["auto"]))
 def test_workers_of_tf_config_talk_by_the_ring_where_it_is_left_to_tensorflow_or_nccl_has_no_gpu(asked):
     assert used(run_cluster("communication.py", 2, [asked])) == ["ring", "ring"]
 

@@ -77,6 +77,7 @@ def test_a_rank_that_fails_is_named_and_ends_the_job(ranks):
     assert "AbortedError: tfdistr: failure of worker 1: ValueError: the loss is green" in ended.output
 
 
+@pytest.mark.slow
 def test_distributed_fit_joins_the_ranks_and_gives_the_numbers_of_one_worker(tmp_path):
     cases = ["function_of_context", "fewer_examples_than_workers"]
     folders = [tmp_path / name for name in ("one", "rank-0", "rank-1", "rank-2")]

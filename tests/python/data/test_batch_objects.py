@@ -107,7 +107,7 @@ def test_an_object_trains_as_its_arrays(of_arrays, name):
     mostly_slow(
         # A function of a PyDataset goes as the other function, and is then as a PyDataset.
         [name for name in OBJECTS if name != "function of a PyDataset"],
-        quick=["batches", "generator function"],
+        quick=["generator function"],
     ),
 )
 def test_an_object_is_sent_to_workers(of_arrays, name):

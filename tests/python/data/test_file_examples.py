@@ -26,11 +26,12 @@ from tfdistr.errors import ArgumentError, TfdistrWarning
 BATCH = 16
 
 QUICK_SETS = [name for name in SETS if name != "arrow, resized images"]
+SOME_SETS = ["parquet with text", "image_folder", "tfrecord"]  # one of each way to find an example
 
 
 def in_each_format(usual: int, *others: tuple[str, int]) -> list[Any]:
     """All formats with the usual number, and some formats with others."""
-    quick = [(name, usual) for name in QUICK_SETS]
+    quick = [(name, usual) for name in SOME_SETS]
     return mostly_slow([*((name, usual) for name in SETS), *others], quick=quick)
 
 
@@ -100,6 +101,7 @@ def test_the_workers_have_each_example_once(files, workers, monkeypatch):
             np.testing.assert_array_equal(np.concatenate([one[leaf] for one in own]), array)
 
 
+@pytest.mark.parametrize("files", mostly_slow(SETS, quick=SOME_SETS), indirect=True)
 def test_virtual_workers_have_the_batches_of_arrays(files):
     place = {"virtual_workers": (range(1, 3), 4)}
     assert_same(batches(files.described(), 7, **place), batches(make_source(*files.arrays), 7, **place))

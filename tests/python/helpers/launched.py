@@ -18,9 +18,7 @@ from slow import mostly_slow
 
 #: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
 SMALL_SERVER = ("-c", "import tfdistr.launch.warm.server as server; server._MODULES = (); server.main()")
-
-ALL_CARRIERS = ["processes", "mpi", "warm", "warm-mpi"]
-CARRIERS = mostly_slow(ALL_CARRIERS, quick=["processes", "warm-mpi"])
+CARRIERS = mostly_slow(["processes", "mpi", "warm", "warm-mpi"], quick=["processes", "warm-mpi"])
 
 
 def command(behaviours: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""Which parameters of a test only `make test-all` runs."""
+"""What of a test only `make test-all` runs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -17,3 +18,8 @@ def mostly_slow(values: Iterable[Any], quick: Collection[Any]) -> list[Any]:
         )
         for value in values
     ]  # fmt: skip
+
+
+def few_or_many(few: int, many: int) -> int:
+    """How many values are drawn: a few in `make test`, and many with the slow tests."""
+    return many if os.environ.get("SLOW") else few

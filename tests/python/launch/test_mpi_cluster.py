@@ -95,6 +95,13 @@ def job(net: hosts.Hosts, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     assert job.left() == []
 
 
+COLD, WARM = (
+    pytest.mark.parametrize("job", mostly_slow(["cold", "warm"], quick=[quick]), indirect=True)
+    for quick in ("cold", "warm")
+)
+
+
+@WARM
 def test_workers_on_two_hosts(job: Job) -> None:
     statuses = job.run("finish")
     assert [(status.index, status.host, status.status) for status in statuses] == [
@@ -118,6 +125,7 @@ def test_the_environment_of_a_worker(job: Job, monkeypatch: pytest.MonkeyPatch) 
         assert (values["OF_THE_CALLER"], values["UCX_TLS"]) == ("yes", "tcp,self")
 
 
+@COLD
 def test_a_worker_that_fails_on_another_host(job: Job) -> None:
     error = job.fail("lose_peer,lose_peer,lose_peer,fail_late")
     assert str(error).startswith("Worker 3 of 4 on b failed: ValueError: bad loss\n\nTraceback")
@@ -304,7 +312,7 @@ def test_what_is_lost_of_a_local_cluster_is_lost_on_this_machine(tmp_path: Path,
     assert caught.value.worker == (0 if what == "proxy" else None)
 
 
-@pytest.mark.parametrize("job", mostly_slow(["cold", "warm"], quick=["warm"]), indirect=True)
+@WARM
 def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
     job.run_dir.mkdir()
     ready = set()

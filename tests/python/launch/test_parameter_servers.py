@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from paths import WORKERS
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.cluster.config import tf_config
@@ -108,11 +107,7 @@ def test_servers_that_stay_when_their_chief_is_done_are_ended(job):
 
 @pytest.mark.parametrize("replaceable", [True, False])
 @pytest.mark.parametrize(
-    "behaviours",
-    mostly_slow(
-        ["abort_late,finish_late", "fail_at_last,finish", "exit_at_last,finish"],
-        quick=["abort_late,finish_late"],
-    ),
+    "behaviours", ["abort_late,finish_late", "fail_at_last,finish", "exit_at_last,finish"]
 )
 def test_how_a_server_leaves_does_not_matter(job, monkeypatch, behaviours, replaceable):
     """It crashes once its work is done, or after its chief has ended well."""

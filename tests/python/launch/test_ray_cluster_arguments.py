@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
@@ -283,11 +282,7 @@ def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("lost", "what"),
-    mostly_slow(
-        [("node", "with node f7 of Ray"), ("actor", "with its actor of Ray on node f7")],
-        quick=[("node", "with node f7 of Ray")],
-    ),
+    ("lost", "what"), [("node", "with node f7 of Ray"), ("actor", "with its actor of Ray on node f7")]
 )
 def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}

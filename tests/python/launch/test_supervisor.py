@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import ALL_CARRIERS, CARRIERS, command
+from launched import CARRIERS, command
 from launched_job import Job
-from slow import mostly_slow
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.launch import local, supervisor
@@ -22,10 +21,8 @@ from tfdistr.launch.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(60)
 
-#: Tests of what holds as well for workers that mpiexec has started; those that take long have one of the two.
+#: A test of what holds as well for workers that mpiexec has started.
 BOTH = pytest.mark.parametrize("job", CARRIERS, indirect=True)
-PROCESSES = pytest.mark.parametrize("job", mostly_slow(ALL_CARRIERS, quick=["processes"]), indirect=True)
-RANKS = pytest.mark.parametrize("job", mostly_slow(ALL_CARRIERS, quick=["warm-mpi"]), indirect=True)
 
 HOST = socket.gethostname()
 
@@ -57,7 +54,7 @@ def test_a_run_directory_can_be_used_again(job: Job) -> None:
     assert job.of("failed") == []
 
 
-@PROCESSES
+@BOTH
 def test_what_a_worker_started_ends_with_it(job: Job) -> None:
     job.run("grandchild", 2)
     assert len(job.of("grandchild")) == 2  # the fixture looks whether they are there
@@ -132,7 +129,7 @@ def test_an_exception_comes_with_its_traceback_and_the_others_are_stopped(job: J
     assert [status.exit_code for status in error.workers][2:] == [-signal.SIGTERM] * 2
 
 
-@PROCESSES
+@BOTH
 def test_a_failure_counts_while_its_process_lives_on(job: Job) -> None:
     error = job.fail("wait,fail_and_live", 2)
     assert (error.worker, error.exit_code) == (1, None)
@@ -161,7 +158,7 @@ def test_nobody_else_is_to_blame_for_a_kill(job: Job) -> None:
     assert job.fail("fail_later,kill_late", 2).worker == 1
 
 
-@PROCESSES
+@BOTH
 def test_an_unexplained_end_gives_way_to_a_reported_error(job: Job) -> None:
     assert job.fail("exit_3,fail_late", 2).worker == 1
 
@@ -200,7 +197,7 @@ def test_other_signals(job: Job, behaviour: str, said: str, code: int) -> None:
     assert error.exit_code == code
 
 
-@RANKS
+@BOTH
 def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
     error = job.fail("exit_3,wait", 2)
     lines = "\n".join(f"  line {number}" for number in range(11, 30))
@@ -212,7 +209,7 @@ def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
     assert error.exit_code == 3
 
 
-@RANKS
+@BOTH
 def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
     error = job.fail("wait,leave", 2)
     assert str(error) == (
@@ -232,7 +229,7 @@ def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
     assert [status.exit_code for status in error.workers][1:] == [-9, -9]
 
 
-@RANKS
+@BOTH
 def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
     error = job.fail("lose_peer,halt,lose_peer", 3)
     assert str(error) == (
@@ -242,7 +239,7 @@ def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
     assert error.workers[1].exit_code == -9
 
 
-@PROCESSES
+@BOTH
 def test_a_worker_that_is_halted_while_the_others_only_wait(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +249,7 @@ def test_a_worker_that_is_halted_while_the_others_only_wait(
     assert [status.status for status in error.workers] == ["stopped", "failed", "stopped"]
 
 
-@RANKS
+@BOTH
 def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
     with pytest.raises(ClusterStartError) as caught:
         job.run("wait,never_ready", 2, start_timeout=8)  # worker 0 is ready long before

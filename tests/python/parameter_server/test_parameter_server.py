@@ -128,6 +128,8 @@ class KillAndGoOn(keras.callbacks.Callback):
             os.kill(pid_of(self._run_dir, 0), signal.SIGKILL)
         elif epoch > 2 and made > self._made + 10:
             self.model.stop_training = True
+        elif epoch > 1:
+            time.sleep(0.1)  # few epochs are then trained until the other worker is there
 
 
 def test_sync_equals_one_process_although_a_worker_is_killed(servers):
@@ -229,7 +231,7 @@ class Batches(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._batches.append([batch, float(logs["loss"])])
-        if len(self._batches) == 300:
+        if len(self._batches) == 150:
             self.model.stop_training = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -264,11 +266,11 @@ def test_two_asynchronous_workers_train_and_every_step_counts(servers, tmp_path)
     )  # fmt: skip
     assert fit.history["loss"][-1] < 0.5 * fit.history["loss"][0]
     calls = json.loads((tmp_path / "calls.json").read_text())
-    assert [batch for batch, _ in calls["batches"]][:300] == [*range(15)] * 20
+    assert [batch for batch, _ in calls["batches"]][:150] == [*range(15)] * 10
     assert calls["refused"].startswith("A callback cannot train, evaluate or predict while the variables are")
     # The batch with which it was stopped was the last one of its epoch; what was under way is done.
     made = fit.params["global_step"]
-    assert made == len(calls["batches"]) == 20 * 15
+    assert made == len(calls["batches"]) == 10 * 15
     assert int(fit.model.optimizer.iterations) == made
     steps = [row["local_steps"] for row in fit.workers[:2]]
     assert sum(steps) == made

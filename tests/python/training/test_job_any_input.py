@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import ROOT
+from slow import few_or_many
 
 import tfdistr
 from tfdistr.errors import TfdistrError
@@ -25,7 +26,7 @@ from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 
 thorough = settings(
-    max_examples=300, deadline=None, derandomize=True, database=None,
+    max_examples=few_or_many(100, 300), deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 CORPUS = json.loads((ROOT / "tests" / "faults" / "corpus.json").read_text())
