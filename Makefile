@@ -47,6 +47,7 @@ demo: setup ## the main job on two workers, from Python and then from R
 	$(PYTHON) examples/demo.py
 	Rscript examples/demo.R
 
+# The cores are busy all the time: a second process of testthat would only load R, Python and TensorFlow once more.
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 

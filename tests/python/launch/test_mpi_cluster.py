@@ -95,10 +95,9 @@ def job(net: hosts.Hosts, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     assert job.left() == []
 
 
-COLD, WARM = (
-    pytest.mark.parametrize("job", mostly_slow(["cold", "warm"], quick=[quick]), indirect=True)
-    for quick in ("cold", "warm")
-)
+#: How `make test` starts the workers of a test; `make test-all` starts them in both ways.
+COLD = pytest.mark.parametrize("job", mostly_slow(["cold", "warm"], quick=["cold"]), indirect=True)
+WARM = pytest.mark.parametrize("job", mostly_slow(["cold", "warm"], quick=["warm"]), indirect=True)
 
 
 @WARM
