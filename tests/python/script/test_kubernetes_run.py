@@ -40,7 +40,9 @@ def cluster(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Path:
 def nothing_is_left(cluster: Path, folder: Path) -> None:
     """No object, no pod, no folder of the command."""
     controller_ends(cluster)
-    assert not [*cluster.glob("*-train.json"), *cluster.glob("pod-*"), *cluster.glob("controller.pid")]
+    left = [*cluster.glob("*-train.json"), *cluster.glob("pod-*"), *cluster.glob("controller.pid")]
+    found = [path for path in (*left, cluster / "controller.log") if path.exists()]
+    assert not left, "\n".join(f"{path}: {path.read_text()}" for path in found)
     assert not list(folder.glob("tfdistr-*"))
 
 
