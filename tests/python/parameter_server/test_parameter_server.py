@@ -128,8 +128,6 @@ class KillAndGoOn(keras.callbacks.Callback):
             os.kill(pid_of(self._run_dir, 0), signal.SIGKILL)
         elif epoch > 2 and made > self._made + 10:
             self.model.stop_training = True
-        elif epoch > 1:
-            time.sleep(0.1)  # few epochs are then trained until the other worker is there
 
 
 def test_sync_equals_one_process_although_a_worker_is_killed(servers):
