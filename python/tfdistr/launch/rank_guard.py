@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 MARK = "tfdistr-rank "
@@ -65,7 +65,7 @@ def watch(
     then: signal.Signals,
     grace: int,
     say: Any,
-) -> tuple[int, bool]:
+) -> tuple[int, list[int]]:
     """Wait for the end of ``child``, and end it when this process is told to end.
 
     Args:
@@ -77,12 +77,12 @@ def watch(
         say: Called as ``say(halted=bool)`` when the program was halted or goes on.
 
     Returns:
-        The exit status of the program, negative for a signal, and whether this process was told to end.
+        The exit status of the program, negative for a signal, and the signals that told this process to end.
+        A signal that comes later is added to them.
     """
-    told = False
+    told: list[int] = []
 
     def end(number: int, frame: object) -> None:
-        nonlocal told
         if number == signal.SIGALRM:
             hand_on = signal.SIGKILL
         elif told:
@@ -90,7 +90,8 @@ def watch(
         elif number == signal.SIGTERM:
             hand_on = signal.SIGTERM
         else:
-            told, hand_on = True, first
+            hand_on = first
+            told.append(number)
             signal.alarm(grace)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, hand_on)
@@ -230,8 +231,8 @@ def rank(run_dir: str) -> int:
     say(exit_code=code, server_lost=bool(forked and forked.server_lost))
     names["remove_after"](child.pid, job)
     watcher.kill()
-    if code and not told:
-        _linger()
+    if code:
+        _linger(told)
     return code if code >= 0 else 128 - code
 
 
@@ -246,12 +247,17 @@ def _live(say: Callable[[], None], warning: str = "", group: int = 0) -> None:
                 os.killpg(group, signal.SIGTERM)
 
 
-def _linger() -> None:
-    """Wait for a signal: at the end of this rank mpiexec could end others, which may still have to report."""
+def _linger(told: Sequence[int] = ()) -> None:
+    """Wait for a signal: at the end of this rank mpiexec could end others, which may still have to report.
+
+    Args:
+        told: The signals that have come so far. After one of them this process does not wait.
+    """
     for number in _TOLD:
         signal.signal(number, lambda *_: os._exit(1))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
-    time.sleep(_LINGER)
+    if not told:
+        time.sleep(_LINGER)
 
 
 def _say(**fields: Any) -> None:

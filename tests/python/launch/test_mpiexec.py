@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -91,6 +92,34 @@ def test_a_rank_that_is_not_told_its_rank(tmp_path: Path) -> None:
         "mpiexec does not tell a process its rank, in none of PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
         "SLURM_PROCID.\n"
     )
+
+
+TOLD_LATE = """
+import os, signal, sys
+import rank_guard
+
+say = rank_guard._say
+
+def say_and_be_told(**fields):
+    say(**fields)
+    if "exit_code" in fields:
+        os.kill(os.getpid(), signal.SIGINT)
+
+rank_guard._say, rank_guard._LINGER = say_and_be_told, 600
+os._exit(rank_guard.rank(sys.argv[1]))
+"""
+
+
+def test_a_guard_does_not_wait_that_is_told_to_end_just_after_its_worker(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    spec = {"command": ["sh", "-c", "exit 3"], "environments": [{}], "signs_of_life": False, "warm": [None]}
+    (tmp_path / rank_guard.SPEC).write_text(json.dumps(spec))
+    ended = subprocess.run(
+        [sys.executable, "-c", TOLD_LATE, str(tmp_path)], cwd=Path(rank_guard.__file__).parent,
+        env=os.environ | {"PMI_RANK": "0"}, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert ended.returncode == 3, ended.stderr
+    assert '"exit_code": 3' in ended.stdout
 
 
 @pytest.mark.parametrize("job", ["mpi", "processes"], indirect=True)
