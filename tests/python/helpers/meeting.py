@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from paths import PROGRAMS
@@ -44,10 +45,22 @@ def outcomes(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]
     return [json.loads(text) for text in texts]
 
 
+@contextmanager
+def nobody_listens(addresses: Sequence[str]) -> Iterator[None]:
+    """No process of another test listens on these addresses, unless one does so now."""
+    with ExitStack() as held:
+        for host, _, port in (address.rpartition(":") for address in addresses):
+            if host == "127.0.0.1":
+                with suppress(OSError):
+                    held.enter_context(socket.socket()).bind((host, int(port)))
+        yield
+
+
 def run(tasks: dict[str, str], *which: int, timeout: float = 20, **others: dict[str, Any]) -> list[str]:
     """What the workers say; ``others`` has what is different for one of them."""
     each = [
         {"tasks": tasks, "own": f"worker {i}", "timeout": timeout} | others.get(f"of_{i}", {}) for i in which
     ]
-    with started(each) as processes:
+    absent = [address for task, address in tasks.items() if task not in {one["own"] for one in each}]
+    with nobody_listens(absent), started(each) as processes:
         return [outcome["said"] for outcome in outcomes(processes)]
