@@ -62,6 +62,7 @@ class Undisturbed(NamedTuple):
     fit: tfdistr.FitResult
     names: list[str]
     written: list[str]
+    events: list[str]
     result: dict[str, Any]
     again: tfdistr.FitResult
 
@@ -73,7 +74,9 @@ def undisturbed() -> Undisturbed:
         written, store = list(server.written), Store(URL)
         patch.setattr(on_cluster, "run_workers", None)
         result = json.loads(store.read("result.json"))
-        return Undisturbed(fit, store.names(), written, result, on_workers(URL, resume=True))
+        lines = store.read("workers/0/events.jsonl").splitlines()
+        events = [json.loads(line)["event"] for line in lines]
+        return Undisturbed(fit, store.names(), written, events, result, on_workers(URL, resume=True))
 
 
 @pytest.mark.slow
@@ -99,8 +102,8 @@ def test_each_checkpoint_brings_the_logs_so_far(undisturbed):
     marks = [place for place, path in enumerate(written) if path.endswith(".mark")]
     for name in ("logs/worker-0.log", "workers/1/events.jsonl"):
         assert marks[0] < written.index(f"/bucket/run/{name}") < marks[-1], written
-    events = [place for place, path in enumerate(written) if path.endswith("0/events.jsonl")]
-    assert marks[-1] < events[-1], "what follows the last checkpoint"
+    last = max(place for place, event in enumerate(undisturbed.events) if event == "checkpoint")
+    assert "done" in undisturbed.events[last:], "what follows the last checkpoint"
 
 
 def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
