@@ -22,11 +22,16 @@ _held: list[socket.socket] = []
 def own_net(first: str) -> str:
     """The first three numbers of addresses that no other process of tests has: ``first`` and a number.
 
+    No bridge of this machine has such an address: killed tests may have left one.
     198.18 and 198.19 are for tests of networks (RFC 2544). A process keeps a socket of that name, which has
     no file.
     """
+    routes = Path("/proc/net/fib_trie")
+    here = routes.read_text() if routes.exists() else ""
     for number in range(256):
         net = f"{first}.{(os.getpid() + number) % 256}"
+        if f" {net}." in here:
+            continue
         held = socket.socket(socket.AF_UNIX)
         try:
             held.bind(f"\0tfdistr-tests-{net}")
