@@ -1,8 +1,7 @@
 #!/bin/sh
 # Prints the Python to build .venv with: 3.10 to 3.13, with a shared libpython (R embeds it)
-# and with its headers (rpy2 is compiled). One that was compiled with profiles, as those of distributions are,
-# comes first: that of a plain `pyenv install` takes 1.7 times as long for a loop. If there is none, the system's
-# from apt.
+# and with its headers (rpy2 is compiled). One that was compiled with profiles comes first, as it is faster (see
+# docs/install.md). If there is none, the system's from apt.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -39,7 +38,7 @@ first_that() {
   return 1
 }
 
-first_that is_optimized || first_that true && exit 0
+if first_that is_optimized || first_that true; then exit 0; fi
 if can_apt; then
   apt_install python3-dev python3-venv >&2 # environments of its users, as install_tfdistr() makes them
   first_that true && exit 0

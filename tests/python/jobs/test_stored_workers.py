@@ -52,8 +52,12 @@ def breaks() -> list[keras.callbacks.Callback]:
 
 
 def waits() -> list[keras.callbacks.Callback]:
-    """So that each checkpoint is in the store before the next one."""
-    return [keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: time.sleep(1))]
+    """So that each checkpoint is in the store before the next one, and the last one before the end."""
+
+    def wait(*_: object) -> None:
+        time.sleep(1)
+
+    return [keras.callbacks.LambdaCallback(on_epoch_begin=wait, on_train_end=wait)]
 
 
 class Undisturbed(NamedTuple):

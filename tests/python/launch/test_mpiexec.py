@@ -23,7 +23,7 @@ from tfdistr.launch.local import local_cluster
 from tfdistr.launch.mpi_cluster import LocalMpi
 from tfdistr.launch.supervisor import run_workers
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(60)
 
 HOST = socket.gethostname()
 

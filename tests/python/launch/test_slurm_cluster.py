@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -397,7 +398,9 @@ def test_mpi_of_an_allocation_is_tried_once(
     assert str(backend) == "communication: mpi, because the caller asked for it"
     monkeypatch.setattr("tfdistr.launch.slurm_programs.ask", lambda *command, **options: pytest.fail("again"))
     assert choose_backend(slurm_cluster(), "mpi").communication == "mpi"
+    began = time.monotonic()
     assert choose_backend(slurm_cluster(), "ring").communication == "ring"
+    assert time.monotonic() - began < 1
 
 
 @pytest.mark.slow
