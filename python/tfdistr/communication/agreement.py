@@ -108,7 +108,8 @@ def describe_call(call: KerasCall) -> dict[str, Any]:
     fields["examples"] = _plain(_examples(given.get("x")))
     validation = given.get("validation_data")
     if isinstance(validation, tf.data.Dataset):
-        fields["validation_data"] = f"{int(validation.cardinality())} batches of {describe_types(validation)}"
+        types = describe_types(validation.element_spec)
+        fields["validation_data"] = f"{int(validation.cardinality())} batches of {types}"
     elif call.method == "fit":
         fields["validation_data"] = "none" if validation is None else f"{_examples(validation)} examples"
     return fields

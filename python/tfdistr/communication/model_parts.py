@@ -42,10 +42,10 @@ def parts_of_run(model: keras.Model) -> dict[str, str | None]:
     return {**describe_parts(model), "optimizer": type(optimizer).__name__}
 
 
-def describe_model(model: keras.Model, dataset: tf.data.Dataset) -> dict[str, str]:
+def describe_model(model: keras.Model, element_spec: Any) -> dict[str, str]:
     """Describe the model of a call, and the types of its data."""
     size = f"{type(model).__name__} of {len(model.weights)} weights"
-    fields = {"data": describe_types(dataset), "model": size}
+    fields = {"data": describe_types(element_spec), "model": size}
     for number, layer in enumerate(all_layers(model)):
         shapes = ", ".join(str(tuple(weight.shape)) for weight in layer.weights)
         fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)}; weights {shapes or 'none'})"
@@ -116,13 +116,13 @@ def _number(value: float | str) -> str:
     return str(int(value)) if value.is_integer() else f"{value:.7g}"
 
 
-def describe_types(dataset: tf.data.Dataset) -> str:
-    """Describe the types and shapes of a dataset's examples.
+def describe_types(element_spec: Any) -> str:
+    """Describe the types and shapes of the examples of batches.
 
     Whole numbers have one type: R has them in 32 bits, and Python in 64.
     """
     described = []
-    for part in tf.nest.flatten(dataset.element_spec):
+    for part in tf.nest.flatten(element_spec):
         if hasattr(part, "dtype"):
             kind = "integer" if part.dtype.is_integer else part.dtype.name
             described.append(f"{kind}{'' if part.shape.rank is None else part.shape[1:].as_list()}")

@@ -18,11 +18,11 @@ from tfdistr import _private
 _ROWS = 2
 
 
-def has_known_shapes(dataset: tf.data.Dataset) -> bool:
+def has_known_shapes(element_spec: Any) -> bool:
     """Return whether only the number of rows of a batch is unknown, and no other dimension."""
     return all(
         isinstance(part, tf.TensorSpec) and part.shape.rank and None not in part.shape[1:].as_list()
-        for part in tf.nest.flatten(dataset.element_spec)
+        for part in tf.nest.flatten(element_spec)
     )
 
 

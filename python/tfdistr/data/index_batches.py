@@ -35,6 +35,7 @@ class Indexed:
         take: Returns the same batch in NumPy arrays, for a NumPy vector; None if this is not possible.
         parallel: Whether ``batch`` takes so long that several calls should run at the same time.
         ahead: Whether ``take`` takes so long that a loop should not wait for it.
+        element_spec: The shapes and types of a batch; None if only ``batch`` tells them.
     """
 
     examples: int
@@ -42,6 +43,7 @@ class Indexed:
     take: Callable[[Array], Any] | None
     parallel: bool = False
     ahead: bool = False
+    element_spec: Any = None
 
 
 class Batches:
@@ -131,7 +133,14 @@ def of_arrays(source: Arrays) -> Indexed:
             part.set_shape((None, *array.shape[1:]))
         return _unflatten(source.parts, iter(parts))
 
-    return Indexed(source.examples, batch, lambda indices: _unflatten(source.parts, iter(gather(indices))))
+    def take(indices: Array) -> Any:
+        return _unflatten(source.parts, iter(gather(indices)))
+
+    specs = [
+        tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(kind))
+        for array, kind in zip(arrays, types, strict=True)
+    ]
+    return Indexed(source.examples, batch, take, element_spec=_unflatten(source.parts, iter(specs)))
 
 
 def of_lookup(found: Lookup) -> Indexed:

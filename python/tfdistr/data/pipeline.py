@@ -12,6 +12,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -52,17 +53,39 @@ class WorkerData:
     """The batches of one worker, and the number of batches of an epoch.
 
     Attributes:
-        dataset: This worker's rows of every global batch.
+        made: This worker's rows of every global batch, or the function that makes the dataset of them.
         steps: Batches in an epoch; None if the dataset ends by itself after an epoch.
         arrays: The same batches by the number of their step, for a custom training loop. They cost less
             time than ``dataset``. None if the data has no such form.
         first: The number of the first step of ``dataset``, counted over all epochs.
+        known_spec: The shapes and types of a batch, if they are known before ``dataset`` is made.
     """
 
-    dataset: tf.data.Dataset | FedBatches
+    made: tf.data.Dataset | FedBatches | Callable[[], tf.data.Dataset]
     steps: int | None
     arrays: Batches | None = None
     first: int = 0
+    known_spec: Any = None
+
+    @cached_property
+    def dataset(self) -> tf.data.Dataset | FedBatches:
+        """This worker's rows of every global batch. A loop that takes ``arrays`` does not need it."""
+        return self.made() if callable(self.made) else self.made
+
+    @property
+    def element_spec(self) -> Any:
+        """The shapes and types of a batch."""
+        return self.dataset.element_spec if self.known_spec is None else self.known_spec
+
+    @property
+    def fed(self) -> bool:
+        """Whether Python or R code gives the batches."""
+        return isinstance(self.made, FedBatches)
+
+    @property
+    def example(self) -> Any:
+        """The first batch."""
+        return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
 
 
 def make_data(
@@ -140,11 +163,16 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
 
     if not found.parallel:  # otherwise the function of the user may need AutoGraph
         batch = tf.autograph.experimental.do_not_convert(batch)
-    batches = tf.data.Dataset.counter(reading_of(context).start).map(
-        batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None
-    )
+
+    def batches() -> tf.data.Dataset:
+        numbers = tf.data.Dataset.counter(reading_of(context).start)
+        looked_up = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None)
+        return mark_share(looked_up.prefetch(tf.data.AUTOTUNE))
+
     arrays = Batches(found.take, order, *context.place, ahead=found.ahead) if found.take else None
-    return WorkerData(mark_share(batches.prefetch(tf.data.AUTOTUNE)), steps or order.batches, arrays)
+    spec = found.element_spec if arrays else None
+    made = batches() if spec is None else batches
+    return WorkerData(made, steps or order.batches, arrays, known_spec=spec)
 
 
 def _from_function(

@@ -157,7 +157,7 @@ class _Chief:
             self._callbacks = [*warm_up, *make_callbacks(job)]
         self._data = look_at(job, TRAINING)
         self._validation = look_at(job, VALIDATION) if job.validation is not None else None
-        build(self._model, self._data.dataset)
+        build(self._model, self._data)
         _refuse_calls(self._model)
         steps = [data.steps if data else None for data in (self._data, self._validation)]
         described = describe(job, run_dir, steps)
@@ -202,11 +202,11 @@ class _Chief:
         started = time.monotonic()
         run_epochs(model, job.all_epochs, listed, train, test, keeper)
         seconds = time.monotonic() - started
-        trained = copy_here(job, model, data.dataset, listed.callbacks)
+        trained = copy_here(job, model, data, listed.callbacks)
         return ServersTraining(
             model=trained,
             history=history_of(dict(model.history.history)),
-            inputs=input_spec(data.dataset),
+            inputs=input_spec(data),
             seconds=seconds,
             communication="none",
             described=describe_model(trained) if isinstance(job.model, RFunction) else None,
@@ -214,7 +214,7 @@ class _Chief:
         )
 
     def _updates(self) -> OneByOne | Together:
-        job, spec = self._job, self._data.dataset.element_spec
+        job, spec = self._job, self._data.element_spec
         weigh = weigh_classes(job.class_weight, spec) if job.class_weight else None
         split = self._options.update == "sync" and self._workers > 1
         if split:
@@ -229,7 +229,7 @@ class _Chief:
 
     def _tests(self) -> OneByOne:
         assert self._validation is not None
-        batch = self._batch(VALIDATION, self._validation.dataset.element_spec)
+        batch = self._batch(VALIDATION, self._validation.element_spec)
         return OneByOne(self._dispatcher, Step(self._model, "test"), batch, self._workers)
 
     def _batch(self, kind: int, spec: Any) -> Any:

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.data.element_shapes import batch_of_zeros, has_known_shapes
-from tfdistr.data.fed_batches import FedBatches
+from tfdistr.data.pipeline import WorkerData
 
 
-def build(model: keras.Model, dataset: tf.data.Dataset | FedBatches, *, optimizer: bool = True) -> None:
+def build(model: keras.Model, data: tf.data.Dataset | WorkerData, *, optimizer: bool = True) -> None:
     """Create the model's weights and metrics before its step is traced, as Keras does under a strategy.
 
     With ``optimizer`` also the variables of its optimizer. Without, this leaves a model that cannot be called
@@ -19,11 +19,11 @@ def build(model: keras.Model, dataset: tf.data.Dataset | FedBatches, *, optimize
     if not optimizer:
         if type(model).call is not keras.Model.call:
             with _private.overridden(model, "optimizer", None):
-                build(model, dataset)
+                build(model, data)
         return
-    if has_known_shapes(dataset):
-        batch = batch_of_zeros(dataset.element_spec)
+    if has_known_shapes(data.element_spec):
+        batch = batch_of_zeros(data.element_spec)
     else:
-        batch = dataset.example if isinstance(dataset, FedBatches) else next(iter(dataset))
+        batch = data.example if isinstance(data, WorkerData) else next(iter(data))
     with model.distribute_strategy.scope():
         _private.build(model, batch)

@@ -69,7 +69,7 @@ class KerasCalls:
         call = _private.keras_call()
         if call is not None:  # else train_on_batch() finds what a failed call has left
             fields = describe_call(call)
-            self.ready(model, call.callbacks, dataset, fields, training=call.method == "fit")
+            self.ready(model, call.callbacks, dataset.element_spec, fields, training=call.method == "fit")
         return getattr(model, maker)(*args)
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
@@ -82,7 +82,7 @@ class KerasCalls:
         self,
         model: keras.Model,
         callbacks: keras.callbacks.CallbackList,
-        dataset: tf.data.Dataset,
+        element_spec: Any,
         fields: dict[str, Any],
         training: bool,
     ) -> None:
@@ -93,7 +93,7 @@ class KerasCalls:
         """
         extended = self._extended
         assert extended.collectives is not None
-        described = versions() | fields | describe_model(model, dataset)
+        described = versions() | fields | describe_model(model, element_spec)
         described["virtual workers"] = str(extended.virtual.count if extended.virtual else "none")
         described["learning rates of new optimizers"] = " ".join(extended.given_rates)
         extended.given_rates.clear()  # the next call compares only new rates

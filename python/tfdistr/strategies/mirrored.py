@@ -96,7 +96,7 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
             if call is not None:
                 check_model(call.model)
         distributed = super().experimental_distribute_dataset(dataset, options)
-        known = call is not None and has_known_shapes(dataset)
+        known = call is not None and has_known_shapes(dataset.element_spec)
         return WithoutFirstLook(dataset, distributed) if known else distributed
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:

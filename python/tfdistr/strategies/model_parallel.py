@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env
+from tfdistr.data.pipeline import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.servers.client import dismiss_servers, prepare_dismissal, wait_for_servers
 from tfdistr.servers.server import THREADS
@@ -125,7 +126,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
         if model.optimizer is not None:
             _compute_at_variables(model)
 
-    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+    def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Bring the layers of a model to their places."""
         self.place(model, data)
 

@@ -44,6 +44,8 @@ from tfdistr.strategies.virtual.threads import use_one_thread
 if TYPE_CHECKING:
     import keras
 
+    from tfdistr.data.pipeline import WorkerData
+
 log = logging.getLogger("tfdistr")
 
 #: Seconds that a worker which is done waits at exit for its peers. Then it leaves in any case.
@@ -201,7 +203,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         found: Collectives | None = self.extended.collectives
         return found
 
-    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+    def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Do nothing: the training loop builds the model."""
 
     def variables_beside(self) -> Sequence[tf.Variable]:

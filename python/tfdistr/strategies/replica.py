@@ -151,7 +151,8 @@ class OneReplica(_private.MultiWorkerExtended):
             return super().on_dataset(dataset, options)
         if not is_share(dataset):
             dataset = distribute_batches(dataset, *self.place)
-        return WithoutFirstLook(dataset) if call is not None and has_known_shapes(dataset) else dataset
+        known = call is not None and has_known_shapes(dataset.element_spec)
+        return WithoutFirstLook(dataset) if known else dataset
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
         """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""

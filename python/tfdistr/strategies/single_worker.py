@@ -6,12 +6,12 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.data.element_shapes import has_known_shapes
-from tfdistr.data.fed_batches import FedBatches
 from tfdistr.strategies.worker_strategy import OneProcess
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
+
+    from tfdistr.data.pipeline import WorkerData
 
 
 class SingleWorker(OneProcess):
@@ -21,11 +21,11 @@ class SingleWorker(OneProcess):
         """The context in which a model is made: an empty one."""
         return contextlib.nullcontext()
 
-    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+    def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Read a batch if the shapes are not known.
 
         A strategy reads a batch to build the model. This advances a shuffle that depends on the iteration.
         The order of the examples must be the same here.
         """
-        if not (has_known_shapes(data) or isinstance(data, FedBatches)):
-            next(iter(data), None)
+        if not (has_known_shapes(data.element_spec) or data.fed):
+            next(iter(data.dataset), None)

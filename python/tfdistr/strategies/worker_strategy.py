@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfdistr.communication.collectives import Collectives
+    from tfdistr.data.pipeline import WorkerData
 
 
 class Peer(Protocol):
@@ -66,7 +67,7 @@ class WorkerStrategy(Peer, Protocol):
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """The context in which a model is made."""
 
-    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+    def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Prepare the model and its batches for the first step."""
 
     def variables_beside(self) -> Sequence[tf.Variable]:
@@ -90,7 +91,7 @@ class OneProcess:
     own_virtual_workers: tuple[range, int] | None = None
     variables_are_remote = False
 
-    def prepare(self, model: keras.Model, data: tf.data.Dataset) -> None:
+    def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Do nothing."""
 
     def variables_beside(self) -> Sequence[tf.Variable]:

@@ -22,7 +22,7 @@ def evaluate_job(job: Job, strategy: WorkerStrategy) -> Training:
     with strategy.scope():
         model = build_model(job)
     data = Reader(job, strategy).data_in_order(job.source, job.steps_per_epoch)
-    strategy.prepare(model, data.dataset)
+    strategy.prepare(model, data)
     started = time.monotonic()
     logs = evaluate(model, data)
     return Training(

@@ -14,7 +14,6 @@ import keras
 
 from tfdistr import _private
 from tfdistr.checkpoint.keeper import Keeper
-from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
@@ -52,7 +51,7 @@ def fit_by_keras(
         keeper.before_training(kept, epochs.end)
         first = epochs.end if keeper.ended else max(first, keeper.start.epoch)
         if keeper.found:
-            build(model, data.dataset, optimizer=False)
+            build(model, data, optimizer=False)
     saves = _Saves(model, keeper, kept, first, data.steps) if keeper else None
     dataset: Any = data.dataset
     history = model.fit(
@@ -78,7 +77,7 @@ def check_read_by_keras(*read: WorkerData | None) -> None:
     Raises:
         ArgumentError: The data is a PyDataset or a generator.
     """
-    if any(data and isinstance(data.dataset, FedBatches) for data in read):
+    if any(data and data.fed for data in read):
         raise ArgumentError(
             "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
             received="a model with a loop of its own, or several devices",

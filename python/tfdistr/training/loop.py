@@ -109,7 +109,7 @@ def _prepare(
     elif extended and extended.virtual:
         turn_off(model, "with virtual workers")
     if extended or found:  # the checkpoint says for which variables optimizers are built
-        build(model, data.dataset, optimizer=extended is not None)
+        build(model, data, optimizer=extended is not None)
     listed = CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
     )
@@ -120,7 +120,7 @@ def _prepare(
             "validation_steps": validation.steps if validation else "none",
             "validation examples are read": _how_read(validation) if validation else "none",
         }
-        calls.ready(model, listed, data.dataset, fields, training=training)
+        calls.ready(model, listed, data.element_spec, fields, training=training)
     return listed
 
 

@@ -12,7 +12,6 @@ import keras
 
 from tfdistr.data import stream
 from tfdistr.data.context import WorkerContext
-from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.pipeline import make_data
 from tfdistr.data.shard import bounds
 from tfdistr.data.source import Source
@@ -75,8 +74,7 @@ def _own_batches(
     data = make_data(source, context, steps)
     total = data.steps
     if total is None and workers > 1:
-        fed = isinstance(data.dataset, FedBatches)
-        total = data.dataset.count() if fed else stream.count(data.dataset)
+        total = data.dataset.count() if data.fed else stream.count(data.dataset)
         data = make_data(source, context, total)
     if total is None:
         return iter(data.dataset)

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._utils.uninterrupted import uninterrupted
-from tfdistr.data.fed_batches import FedBatches
 from tfdistr.data.index_batches import Batches
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.read_ahead import ReadAhead
@@ -54,11 +53,11 @@ class Steps:
     ) -> None:
         self.pace = 1
         self._data = data
-        self._spec = data.dataset.element_spec
+        self._spec = data.element_spec
         self._next = data.first
         self._iterator: Iterator[Any] | None = None
         # Without a known end, from a generator, or in eager mode, Python handles each batch.
-        self._each_alone = data.steps is None or model.run_eagerly or isinstance(data.dataset, FedBatches)
+        self._each_alone = data.steps is None or model.run_eagerly or data.fed
         arrays = None if self._each_alone else data.arrays
         self._at_a_time = GATHERED_BYTES // max(1, arrays.most_bytes) if arrays else 0
         self._arrays: Batches | ReadAhead | None = arrays

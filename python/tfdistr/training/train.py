@@ -65,13 +65,13 @@ def _train(
     reader = Reader(job, strategy)
     # Keras ends an epoch of known length before the pass of its data ends, which would then be read again.
     data = _training_data(job, reader, keeper, of_known_size=keeper is not None and not runs_own_loop(model))
-    check_labels(model, data.dataset.element_spec)
+    check_labels(model, data.element_spec)
     validation = None
     if job.validation is not None:
         source = _source(job.validation)
         validation = reader.data_in_order(source, job.validation_steps, "validation_data")
-    strategy.prepare(model, data.dataset)
-    weigh = weigh_classes(job.class_weight, data.dataset.element_spec) if job.class_weight else None
+    strategy.prepare(model, data)
+    weigh = weigh_classes(job.class_weight, data.element_spec) if job.class_weight else None
     reporter = Reporter(on_event, data.steps, chief=strategy.is_chief)
     callbacks = [*callbacks, reporter]
     examples = examples_of_epoch(job, data)
@@ -84,9 +84,9 @@ def _train(
     )  # fmt: skip
     seconds = time.monotonic() - started
     if strategy.variables_are_remote:
-        model = copy_here(job, model, data.dataset, callbacks)
+        model = copy_here(job, model, data, callbacks)
     return Training(
-        model=model, history=history_of(history), inputs=input_spec(data.dataset), seconds=seconds,
+        model=model, history=history_of(history), inputs=input_spec(data), seconds=seconds,
         communication=strategy.communication,
         described=describe_model(model) if isinstance(job.model, RFunction) else None,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdistr.data.pipeline import WorkerData
 from tfdistr.strategies.build import build
 from tfdistr.training.job import Job
 from tfdistr.training.user_code import build_model
@@ -35,9 +36,9 @@ class Training:
     described: str | None = field(default=None, kw_only=True)
 
 
-def input_spec(dataset: tf.data.Dataset) -> Any:
+def input_spec(data: WorkerData) -> Any:
     """Shapes and types of a batch of one row of the inputs."""
-    spec = dataset.element_spec
+    spec = data.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec
 
     def describe(part: Any) -> tuple[list[int], str]:
@@ -48,19 +49,19 @@ def input_spec(dataset: tf.data.Dataset) -> Any:
 
 
 def copy_here(
-    job: Job, model: keras.Model, dataset: tf.data.Dataset, callbacks: Sequence[keras.callbacks.Callback]
+    job: Job, model: keras.Model, data: WorkerData, callbacks: Sequence[keras.callbacks.Callback]
 ) -> keras.Model:
     """A copy of the trained model, with its variables in this process; the remote variables will be gone.
 
     Args:
         job: The job.
         model: The model that was trained.
-        dataset: Batches that it was trained with.
+        data: Batches that it was trained with.
         callbacks: Callbacks that the user may still hold: their model becomes the copy.
     """
     keras.utils.set_random_seed(job.seed)
     copy = build_model(job)
-    build(copy, dataset)
+    build(copy, data)
     for mine, theirs in zip(_state(copy), _state(model), strict=True):
         mine.assign(theirs.numpy())
     for callback in callbacks:

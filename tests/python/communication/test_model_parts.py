@@ -96,6 +96,6 @@ def test_nor_of_what_only_a_compile_of_the_user_understands():
 
 def test_whole_numbers_have_one_type():
     parts = [tf.data.Dataset.from_tensor_slices(tf.zeros((4, 2), kind)) for kind in (tf.int32, tf.int64)]
-    assert {describe_types(dataset.batch(2)) for dataset in parts} == {"integer[2]"}
+    assert {describe_types(dataset.batch(2).element_spec) for dataset in parts} == {"integer[2]"}
     pair = tf.data.Dataset.from_tensor_slices((tf.zeros((4, 2), tf.float16), tf.zeros(4, tf.bool))).batch(2)
-    assert describe_types(pair) == "float16[2], bool[]"
+    assert describe_types(pair.element_spec) == "float16[2], bool[]"

@@ -69,6 +69,16 @@ def test_arrays(workers):
     assert batches[:4] != batches[4:]
 
 
+@pytest.mark.parametrize(
+    "x", [X, X.astype("float32"), Y.astype("int8"), Y.astype(str), (X, Y), {"b": X, "a": {"c": Y}}], ids=str
+)
+def test_the_types_of_arrays_are_known_before_their_dataset_is_made(x):
+    data = make_data(make_source(x, Y, np.ones(13)), worker(2))
+    known = data.element_spec
+    assert "dataset" not in vars(data)
+    assert known == data.dataset.element_spec
+
+
 def test_arrays_without_shuffle():
     batches = whole(make_source(Y), 2, 1, shuffle=False, key=lambda batch: batch[0])
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12]]

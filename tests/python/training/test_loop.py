@@ -132,6 +132,12 @@ def test_it_gives_what_keras_gives_and_calls_what_keras_calls(options):
     assert steps == keras_steps
 
 
+def test_a_loop_over_arrays_makes_no_dataset():
+    data = make_data(make_source(X, Y), WorkerContext(1, 0, BATCH))
+    fit(make(), data, epochs=EpochRange(1), validation=data, callbacks=[], on_steps=lambda done, logs: None)
+    assert "dataset" not in vars(data)
+
+
 def test_without_callbacks_for_batches_many_steps_go_in_one_call(monkeypatch):
     monkeypatch.setattr(training_steps, "CALL_SECONDS", 1e9)
     history, weights, epochs, steps = trained(fit, record=False)
