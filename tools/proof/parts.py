@@ -27,7 +27,7 @@ PARTS = {
     "decode": ("Each worker decodes its own images", "make bench T=decode ROUNDS=1"),
     "data": ("Files", "make bench T=data ROUNDS=1"),
     "checkpoint": ("What a checkpoint costs", "make bench T=checkpoint ROUNDS=1"),
-    "start": ("From the call to the first step", "make bench T=start ROUNDS=1"),
+    "start": ("From the call to the first step", "make bench T=start ROUNDS=5"),
     "languages": ("What R costs", "make bench T=languages ROUNDS=1"),
 }
 
