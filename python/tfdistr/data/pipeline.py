@@ -170,9 +170,8 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
         return mark_share(looked_up.prefetch(tf.data.AUTOTUNE))
 
     arrays = Batches(found.take, order, *context.place, ahead=found.ahead) if found.take else None
-    spec = found.element_spec if arrays else None
-    made = batches() if spec is None else batches
-    return WorkerData(made, steps or order.batches, arrays, known_spec=spec)
+    made = batches() if found.element_spec is None else batches
+    return WorkerData(made, steps or order.batches, arrays, known_spec=found.element_spec)
 
 
 def _from_function(

@@ -70,8 +70,9 @@ def test_arrays(workers):
 
 
 @pytest.mark.parametrize(
-    "x", [X, X.astype("float32"), Y.astype("int8"), Y.astype(str), (X, Y), {"b": X, "a": {"c": Y}}], ids=str
-)
+    "x", [X, X.astype("float32"), Y.astype("int8"), Y.astype(str), (X, Y), {"b": X, "a": {"c": Y}}],
+    ids=["float64", "float32", "int8", "text", "tuple", "dictionary"],
+)  # fmt: skip
 def test_the_types_of_arrays_are_known_before_their_dataset_is_made(x):
     data = make_data(make_source(x, Y, np.ones(13)), worker(2))
     known = data.element_spec
