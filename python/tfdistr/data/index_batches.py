@@ -120,6 +120,10 @@ def of_arrays(source: Arrays) -> Indexed:
     """Make examples of arrays. Floating-point numbers get Keras's type."""
     arrays = source.by_rows
     types = [batch_type(array) for array in arrays]
+    specs = [
+        tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(kind))
+        for array, kind in zip(arrays, types, strict=True)
+    ]
 
     def gather(indices: Array) -> list[Array]:
         return [
@@ -128,18 +132,14 @@ def of_arrays(source: Arrays) -> Indexed:
         ]
 
     def batch(indices: tf.Tensor) -> Any:
-        parts = tf.numpy_function(gather, [indices], [tf.as_dtype(kind) for kind in types], stateful=False)
-        for part, array in zip(parts, arrays, strict=True):
-            part.set_shape((None, *array.shape[1:]))
+        parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)
+        for part, spec in zip(parts, specs, strict=True):
+            part.set_shape(spec.shape)
         return _unflatten(source.parts, iter(parts))
 
     def take(indices: Array) -> Any:
         return _unflatten(source.parts, iter(gather(indices)))
 
-    specs = [
-        tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(kind))
-        for array, kind in zip(arrays, types, strict=True)
-    ]
     return Indexed(source.examples, batch, take, element_spec=_unflatten(source.parts, iter(specs)))
 
 
