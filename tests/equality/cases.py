@@ -20,5 +20,6 @@ from __future__ import annotations
 import cases_of_data as cases_of_data
 import cases_of_models as cases_of_models
 import cases_of_rounding as cases_of_rounding
+import cases_of_steps as cases_of_steps
 import cases_of_virtual as cases_of_virtual
 from case import CASES as CASES  # which these fill

@@ -43,15 +43,16 @@ from tfdistr._private.keras_loop import (
     pass_epochs,
     seed_generators,
 )
-from tfdistr._private.keras_step import (
-    collected_gradients,
-    keras_prediction,
-    keras_step,
-    loss_shares,
-    optimizer_step,
-    overridden,
+from tfdistr._private.keras_optimizers import (
+    Apply,
+    apply_sums,
+    optimizer_at_work,
+    optimizer_hooks,
+    optimizers_of,
+    trained_variables,
 )
-from tfdistr._private.keras_updates import fewer_passes, trained_variables
+from tfdistr._private.keras_step import keras_prediction, keras_step, loss_shares, overridden
+from tfdistr._private.keras_updates import fewer_passes
 from tfdistr._private.loops import loop_of
 from tfdistr._private.pipelines import (
     dense_slices,
@@ -81,6 +82,7 @@ from tfdistr.errors import TfdistrError
 __all__ = [
     "BETWEEN_SEEDS",
     "TRACE_IN_PROCESS",
+    "Apply",
     "KerasCall",
     "MirroredExtended",
     "MultiWorkerExtended",
@@ -88,10 +90,10 @@ __all__ = [
     "ShareScope",
     "abort_collectives",
     "all_layers",
+    "apply_sums",
     "build",
     "call_on_this_thread",
     "changes_of_keras_loop",
-    "collected_gradients",
     "configure_coordination",
     "context_initialized",
     "delete_key",
@@ -124,7 +126,9 @@ __all__ = [
     "node_inputs",
     "node_name",
     "nodes_after",
-    "optimizer_step",
+    "optimizer_at_work",
+    "optimizer_hooks",
+    "optimizers_of",
     "overridden",
     "pass_epochs",
     "python_ops",

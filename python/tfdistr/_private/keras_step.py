@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -49,65 +49,6 @@ def keras_prediction(fn: Callable[..., Any]) -> keras.Model | None:
 
 
 @contextlib.contextmanager
-def optimizer_step(
-    model: keras.Model,
-    scale: Callable[[tf.Tensor], tf.Tensor],
-    reduce: Callable[[Sequence[Any]], Sequence[Any]],
-) -> Iterator[None]:
-    """Within the context, apply ``scale`` to the loss and ``reduce`` to the gradients before all other steps.
-
-    Keras checks the gradients of each worker for overflow, accumulates and clips them, and then sums them
-    (``_all_reduce_sum_gradients``). A single worker does all that with the gradient of the whole batch, so
-    here the sum comes first. The methods are overridden on this one optimizer object.
-    """
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        yield
-        return
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
-    apply, scale_loss = optimizer.apply, optimizer.scale_loss
-
-    def reduce_then_apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        present = [g for g in grads if g is not None]
-        reduced = iter(reduce(present) if present else ())
-        return apply([None if g is None else next(reduced) for g in grads], trainable_variables)
-
-    with (
-        overridden(optimizer, "apply", reduce_then_apply),
-        overridden(optimizer, "scale_loss", lambda loss: scale_loss(scale(loss))),
-        overridden(inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def collected_gradients(
-    model: keras.Model,
-    scale: Callable[[tf.Tensor], tf.Tensor],
-    collect: Callable[[Sequence[Any], Sequence[Any]], None],
-) -> Iterator[None]:
-    """Within the context, apply ``scale`` to the loss, and give gradients and weights to ``collect``.
-
-    The optimizer does not run. Its weights, if a step does not name them, are ``_trainable_variables``.
-    """
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        yield
-        return
-    scale_loss = optimizer.scale_loss
-
-    def instead(grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        collect(grads, inner._trainable_variables if trainable_variables is None else trainable_variables)
-
-    with (
-        overridden(optimizer, "apply", instead),
-        overridden(optimizer, "scale_loss", lambda loss: scale_loss(scale(loss))),
-    ):
-        yield
-
-
-@contextlib.contextmanager
 def loss_shares(
     model: keras.Model,
     share: Callable[[tf.Tensor | None], tf.Tensor],
@@ -116,29 +57,34 @@ def loss_shares(
     """Within the context, multiply the losses that are not the mean over all rows by ``share``.
 
     ``share`` gets the number by which Keras divides the sum of this worker's losses: the number of entries
-    that no mask hides, or the sum of the weights; None if Keras does not divide. In a model with several
-    outputs, each loss has a metric. Keras gives every batch the weight 1 in it, whatever its size. Here this
-    worker's part of the batch has the weight ``weight()``. (``Model._compile_loss`` and its list of losses
-    have no public names.)
+    that no mask hides, or the sum of the weights; None if Keras does not divide. A ``Mean`` of the model that
+    is updated with one number, such as the loss of an output or of a custom step, gives every batch the
+    weight 1, whatever its size. Here this worker's part of the batch has the weight ``weight()``.
+    (``Model._compile_loss`` and its list of losses have no public names.)
     """
     compiled: Any = getattr(model, "_compile_loss", None)
-    entries = getattr(compiled, "_flat_losses", None)
-    if not entries:
-        yield
-        return
-
-    def weighted(metric: keras.metrics.Metric) -> Callable[..., Any]:
-        update = metric.update_state
-        return lambda values, sample_weight=None: update(
-            values, sample_weight=weight() if sample_weight is None else sample_weight
-        )
-
+    entries = getattr(compiled, "_flat_losses", None) or ()
     with contextlib.ExitStack() as stack:
-        shared = [entry._replace(loss=_SharedLoss(entry.loss, share)) for entry in entries]
-        stack.enter_context(overridden(compiled, "_flat_losses", shared))
-        for metric in compiled.metrics:
-            stack.enter_context(overridden(metric, "update_state", weighted(metric)))
+        if entries:
+            shared = [entry._replace(loss=_SharedLoss(entry.loss, share)) for entry in entries]
+            stack.enter_context(overridden(compiled, "_flat_losses", shared))
+        metrics = [*model.metrics, *(compiled.metrics if entries else ())]
+        for metric in {id(metric): metric for metric in metrics}.values():
+            if getattr(type(metric), "update_state", None) is keras.metrics.Mean.update_state:
+                stack.enter_context(overridden(metric, "update_state", _weighted(metric, weight)))
         yield
+
+
+def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Callable[..., Any]:
+    """Wrap ``update_state`` so that one number counts as this worker's part of the batch."""
+    update = metric.update_state
+
+    def update_state(values: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None and tf.convert_to_tensor(values).shape.rank == 0:
+            sample_weight = weight()
+        return update(values, sample_weight=sample_weight)
+
+    return update_state
 
 
 class _SharedLoss:

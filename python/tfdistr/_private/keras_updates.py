@@ -82,9 +82,3 @@ def _in_one_kernel(optimizer: keras.optimizers.SGD) -> Callable[[Any, Any, Any],
         )  # fmt: skip
 
     return update
-
-
-def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """Return the variables that a built optimizer trains. It has no public list of them."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
-    return list(inner._trainable_variables)

@@ -25,32 +25,33 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
     Args:
         virtual_worker: The number of the virtual worker, a scalar.
         protected: Variables that the step may not change.
-        refuse: Called with such a variable and "a change" if the step changes it, and with a weight and
-            "a use" if the step reads it after the optimizer has its gradients.
+        on_change: Called with such a variable if the step changes it.
+        on_use: Called with a variable that the step reads although an optimizer is to change it.
     """
 
     def __init__(
-        self, virtual_worker: tf.Tensor, protected: Sequence[Any], refuse: Callable[[Any, str], None]
+        self,
+        virtual_worker: tf.Tensor,
+        protected: Sequence[Any],
+        on_change: Callable[[Any], None],
+        on_use: Callable[[Any], None],
     ) -> None:
         super().__init__(collect_losses=True)
         self._virtual_worker = virtual_worker
         self._protected = {id(variable) for variable in protected}
-        self._refuse = refuse
+        self._on_change, self._on_use = on_change, on_use
         self._begun: dict[int, Any] = {}
-        self._trained: set[int] = set()
+        #: The ids of the variables that an optimizer is to change.
+        self.awaited: set[int] = set()
         #: The variables with new values, in the order of their first change, and their numbers of changes.
         self.changed: list[Any] = []
         self.changes: dict[int, int] = {}
-
-    def close(self, trained: Sequence[Any]) -> None:
-        """From now on, the step may not read the weights, which the optimizer has not changed yet."""
-        self._trained = {id(variable) for variable in trained}
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Collect the new value of a variable."""
         variable, _ = update
         if id(variable) in self._protected:
-            self._refuse(variable, "a change")
+            self._on_change(variable)
         if id(variable) not in self.changes:
             self.changed.append(variable)
         self.changes[id(variable)] = self.changes.get(id(variable), 0) + 1
@@ -58,8 +59,8 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
 
     def get_current_value(self, variable: Any) -> Any:
         """The value of a variable for this share."""
-        if id(variable) in self._trained:
-            self._refuse(variable, "a use")
+        if id(variable) in self.awaited:
+            self._on_use(variable)
         known = super().get_current_value(variable)
         if known is not None:
             return known

@@ -11,7 +11,6 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.checkpoint.gather import Part
 from tfdistr.checkpoint.json_values import Array
-from tfdistr.checkpoint.optimizers import optimizers_of
 from tfdistr.errors import ArgumentError
 
 
@@ -31,7 +30,7 @@ class Variable(NamedTuple):
 
 def variables_of(model: keras.Model) -> list[Variable]:
     """This worker's parts of all variables in the training of a built model, each with a name."""
-    optimizers = [variable for optimizer in optimizers_of(model) for variable in optimizer.variables]
+    optimizers = [variable for optimizer in _private.optimizers_of(model) for variable in optimizer.variables]
     generators = [*_private.seed_generators(model), _private.global_seed_generator()]
     seeds = [generator.state for generator in generators]
     found = [*model.variables, *model.metrics_variables, *optimizers, *seeds]

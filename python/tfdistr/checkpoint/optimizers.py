@@ -6,8 +6,7 @@ first used. A training that resumes makes them before, for the same variables of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 
@@ -19,16 +18,6 @@ from tfdistr.errors import ArgumentError
 Trained = Sequence[Sequence[int] | None]
 
 
-def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """All optimizers of a model, each once; its own comes first."""
-    own = [] if model.optimizer is None else [model.optimizer]
-    holders = [model, *_private.all_layers(model)]
-    found = [*own, *(part for holder in holders for value in vars(holder).values() for part in _parts(value))]
-    # Within a LossScaleOptimizer there is another one, whose variables it has.
-    inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in found}
-    return list({id(optimizer): optimizer for optimizer in found if id(optimizer) not in inner}.values())
-
-
 def trained_by(model: keras.Model) -> list[list[int] | None]:
     """The variables that each optimizer trains.
 
@@ -37,7 +26,7 @@ def trained_by(model: keras.Model) -> list[list[int] | None]:
     """
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     trained: list[list[int] | None] = []
-    for optimizer in optimizers_of(model):
+    for optimizer in _private.optimizers_of(model):
         variables = _private.trained_variables(optimizer) if optimizer.built else []
         strange = [variable.path for variable in variables if id(variable) not in numbers]
         if strange:
@@ -58,17 +47,8 @@ def build_optimizers(model: keras.Model, trained: Trained) -> None:
         trained: The result of ``trained_by`` in the training that resumes.
     """
     variables = model.variables
-    for optimizer, numbers in zip(optimizers_of(model), trained, strict=False):
+    for optimizer, numbers in zip(_private.optimizers_of(model), trained, strict=False):
         if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):
             continue  # what is of another model is found when the values are compared
         with model.distribute_strategy.scope():
             optimizer.build([variables[number] for number in numbers])
-
-
-def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
-    if isinstance(value, keras.optimizers.Optimizer):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            if isinstance(part, keras.optimizers.Optimizer):
-                yield part

@@ -12,12 +12,13 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.communication.collectives import Collectives
 from tfdistr.strategies.replica import OneReplica, scale
+from tfdistr.strategies.replica_step import ReplicaStep
 
 
 @contextlib.contextmanager
 def exact_step(
     extended: OneReplica, collectives: Collectives, model: keras.Model, data: Any
-) -> Iterator[Any]:
+) -> Iterator[tuple[Any, ReplicaStep]]:
     """One step on a local batch, which may be shorter than the batches of the peers, or empty.
 
     Args:
@@ -27,7 +28,8 @@ def exact_step(
         data: The local batch.
 
     Yields:
-        The batch for the step: ``data``, or one row of zeros if ``data`` has no rows (the stand-in row).
+        The batch for the step (``data``, or one row of zeros if ``data`` has no rows: the stand-in row), and
+        the step of the replica, within which the model must run.
     """
     examples = count_examples(data)
     may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
@@ -35,9 +37,9 @@ def exact_step(
     variables = [extended.local_variable(v.value) for v in state]
     mean = MeanOverExamples(extended, collectives, examples)
 
-    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
+    def scale_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
         extended.watch.see(loss, examples > 0)
-        return mean.scale_loss(loss)
+        return mean.scale_loss(optimizer, loss)
 
     extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
     # The step sees one replica, so that Keras divides nothing by the number of replicas.
@@ -45,10 +47,11 @@ def exact_step(
     try:
         with (
             without_stand_in(variables, examples),
-            _private.optimizer_step(model, scale_loss, mean.reduce),
+            _private.optimizer_hooks(model, scale_loss, mean.apply),
             _private.loss_shares(model, mean.share, mean.weight),
         ):
-            yield at_least_one(data, examples) if may_be_empty else data
+            batch = at_least_one(data, examples) if may_be_empty else data
+            yield batch, ReplicaStep(mean, extended.present, extended.worker_index, extended.num_workers)
     finally:
         extended.present = extended.replicas_to_tell = None
 
@@ -93,10 +96,11 @@ class Peers(Protocol):
 class MeanOverExamples:
     """The gradient of the mean over the global batch, from each worker's mean over its rows.
 
-    The weight of a worker is its number of rows. The loss is weighted before the gradient is taken in two
-    cases. First, the number of rows of the global batch is known. Second, the model communicates in its
-    forward pass (synchronized BatchNormalization); the number of rows then needs an all-reduce of its own.
-    Otherwise the gradients are weighted, and the number of rows is all-reduced together with them.
+    The weight of a worker is its number of rows. The loss of an optimizer is weighted before the gradient is
+    taken in two cases. First, the number of rows of the global batch is known. Second, the model communicates
+    in its forward pass (synchronized BatchNormalization); the number of rows then needs an all-reduce of its
+    own. Otherwise, and where a step does not call ``optimizer.scale_loss``, the gradients are weighted, and
+    the number of rows is all-reduced together with them.
     """
 
     def __init__(self, replica: Replica, peers: Peers, examples: tf.Tensor) -> None:
@@ -104,15 +108,30 @@ class MeanOverExamples:
         self._peers = peers
         # In float32 a quotient would take half of their digits from models in float64.
         self._count = tf.cast(examples, tf.float64)
-        self._loss_is_weighted = False
+        self._graph = _graph()
+        self._total: tf.Tensor | None = None
+        # The optimizers whose losses are weighted, by id, until they have applied the gradients.
+        self._weighted: set[int] = set()
         self._reductions_before = replica.replica_reductions
+
+    @property
+    def loss_is_weighted(self) -> bool:
+        """Whether the gradients that are being taken are those of a weighted loss."""
+        return bool(self._weighted)
 
     def weight(self) -> tf.Tensor:
         """This worker's part of the examples of the global batch."""
         total = self._replica.known_rows
         if total is None:
-            (total,) = self._sum([self._count])
+            total = self._sum_of_rows()
         return self._count / tf.cast(total, tf.float64)
+
+    def _sum_of_rows(self) -> tf.Tensor:
+        if _graph() is not self._graph:  # in a branch or a loop, whose tensors cannot be used outside
+            return self._sum([self._count])[0]
+        if self._total is None:
+            (self._total,) = self._sum([self._count])
+        return self._total
 
     def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
         """The factor that turns a loss over this worker's rows into its share of the global loss.
@@ -126,17 +145,31 @@ class MeanOverExamples:
         own = tf.math.divide_no_nan(totals[0], self._count)
         return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
 
-    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
-        """Weight the loss, if the weight is known or the model has communicated."""
+    def scale_loss(self, optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+        """Weight the loss of an optimizer, if the weight is known or the model has communicated."""
         silent = self._replica.replica_reductions == self._reductions_before
         if silent and self._replica.known_rows is None:
             return loss
-        self._loss_is_weighted = True
+        self._weighted.add(id(optimizer))
         return loss * tf.cast(self.weight(), loss.dtype)
 
-    def reduce(self, gradients: Sequence[Any]) -> list[Any]:
+    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> Any:
+        """Change the weights of an optimizer as one worker would; see ``optimizer_hooks``."""
+        present = [gradient for gradient in gradients if gradient is not None]
+        reduced = iter(self._reduce(optimizer, present) if present else ())
+        return own([None if gradient is None else next(reduced) for gradient in gradients], variables)
+
+    def weigh(self, optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
+        """Weight gradients, unless the loss of their optimizer was weighted."""
+        if id(optimizer) in self._weighted:
+            self._weighted.discard(id(optimizer))  # a step may take several gradients for an optimizer
+            return list(gradients)
+        return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
+
+    def _reduce(self, optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
-        if self._loss_is_weighted:
+        if id(optimizer) in self._weighted:
+            self._weighted.discard(id(optimizer))
             if self._replica.present is not None:  # the gradient of no rows may be NaN
                 gradients = [scale(g, self._replica.present) for g in gradients]
             return self._sum(gradients, self._replica.gradient_dtype)
@@ -150,6 +183,10 @@ class MeanOverExamples:
 
     def _sum(self, tensors: Sequence[Any], dtype: tf.DType | None = None) -> list[Any]:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
+
+
+def _graph() -> Any:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def at_least_one(data: Any, examples: tf.Tensor) -> Any:

@@ -20,6 +20,7 @@ from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
 from tfdistr.strategies.replica import scale
+from tfdistr.strategies.replica_step import ReplicaStep
 from tfdistr.strategies.worker_strategy import OneProcess
 from tfdistr.strategies.xla import turn_off
 
@@ -211,8 +212,10 @@ class _Replicas(_private.MirroredExtended):
         try:
             # One context around all replicas, as it overrides methods of the model, which they share.
             with (
-                _private.optimizer_step(
-                    model, lambda loss: mean().scale_loss(loss), lambda gradients: mean().reduce(gradients)
+                _private.optimizer_hooks(
+                    model,
+                    lambda optimizer, loss: mean().scale_loss(optimizer, loss),
+                    lambda *arguments: mean().apply(*arguments),
                 ),
                 _private.loss_shares(model, lambda divisor: mean().share(divisor), lambda: mean().weight()),
             ):
@@ -226,7 +229,8 @@ class _Replicas(_private.MirroredExtended):
         share = self._share()
         state = model.metrics_variables if share.present is not None and model.built else []
         local = self._strategy.experimental_local_results
-        with without_stand_in([local(v.value)[_replica()] for v in state], share.rows):
+        step = ReplicaStep(share.mean, share.present, _replica(), self._count)
+        with without_stand_in([local(v.value)[_replica()] for v in state], share.rows), step.entered():
             yield at_least_one(batch, share.rows) if share.present is not None else batch
 
     def given(self, value: Any, replica: int) -> Any:

@@ -37,6 +37,7 @@ from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, us
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.step_optimizers import build_step_optimizers
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.strategies.virtual.step import VirtualWorkers, run_virtual_workers
 from tfdistr.strategies.virtual.threads import use_one_thread
@@ -249,11 +250,17 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         keras_step = _private.keras_step(fn)
         if keras_step is None or extended.collectives is None:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
-        model, fn = keras_step
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
-        with exact_step(extended, extended.collectives, model, data) as batch:
-            return super().run(fn, args=(batch, *others), kwargs=kwargs, options=options)
+        build_step_optimizers(extended, fn, data)
+        model, fn = keras_step
+        with exact_step(extended, extended.collectives, model, data) as (batch, replica):
+
+            def step(*arguments: Any, **named: Any) -> Any:
+                with replica.entered():
+                    return fn(*arguments, **named)
+
+            return super().run(step, args=(batch, *others), kwargs=kwargs, options=options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -154,8 +154,26 @@ class OneReplica(_private.MultiWorkerExtended):
         known = call is not None and has_known_shapes(dataset.element_spec)
         return WithoutFirstLook(dataset) if known else dataset
 
+    @contextlib.contextmanager
+    def without_peers(self) -> Iterator[None]:
+        """Within the context, the replica's sums are its own values, and it sees no other replica."""
+        self.share, before = NoPeers(), self.share
+        self.replicas_to_tell = 1
+        try:
+            with self.replica_context(), tf.device(self.worker_devices[0]):
+                yield
+        finally:
+            self.share, self.replicas_to_tell = before, None
+
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
         """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""
+        if self.shares_initial_values and not tf.executing_eagerly():
+            check_no_strange_optimizer()
+            raise ArgumentError(
+                "A step cannot create variables on several workers: their initial values are the chief's.",
+                received=f"the variable {name!r}",
+                fix="Create it before the first step: build the layers of the model, and its optimizers.",
+            )
         if self.collectives is not None and tf.executing_eagerly():
             kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
             check_variable(self.collectives, self.worker_index, name, kind)
@@ -245,6 +263,35 @@ class OneReplica(_private.MultiWorkerExtended):
         if self.present is not None:
             values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]
         return collectives.all_reduce(op, values)
+
+
+def check_no_strange_optimizer(error: BaseException | None = None) -> None:
+    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised.
+
+    Raises:
+        ArgumentError: Its gradients would be summed without the workers' weights.
+    """
+    optimizer = _private.optimizer_at_work(error)
+    if optimizer is not None:
+        raise ArgumentError(
+            "An optimizer that a step applies must be an attribute of the model or of one of its layers.",
+            received=f"an optimizer of the class {type(optimizer).__name__} that is no attribute of them",
+            fix="Make it in __init__() or compile(), and assign it: self.d_optimizer = ...",
+        ) from error
+
+
+class NoPeers:
+    """Takes the place of the peers of a replica that runs by itself: sums are its own values."""
+
+    loss_is_weighted = True
+
+    def weight(self) -> tf.Tensor:
+        """The part of the examples that the replica has: all of them."""
+        return tf.ones([], tf.float64)
+
+    def all_reduce(self, op: Any, tensors: Sequence[Any], dtype: Any = None) -> list[Any]:
+        """Return the replica's tensors."""
+        return list(tensors)
 
 
 def scale(value: Any, factor: tf.Tensor) -> Any:

@@ -13,7 +13,8 @@ from resumed import bits, train
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.checkpoint.optimizers import build_optimizers, optimizers_of, trained_by
+from tfdistr._private import optimizers_of
+from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
 from tfdistr.errors import ArgumentError
 
 

@@ -1,6 +1,8 @@
 """The step of one virtual worker: a function of its rows that changes nothing.
 
-The optimizer does not run in it: its results are gradients and new values of variables.
+The optimizers do not run in it: its results are gradients and new values of variables. A step that reads
+weights which an optimizer has changed, as in a generative adversarial network, is cut there: the optimizer
+changes them when the gradients of all shares are summed.
 """
 
 from __future__ import annotations
@@ -16,19 +18,66 @@ from tfdistr import _private
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples
 from tfdistr.strategies.replica import OneReplica, scale
+from tfdistr.strategies.replica_step import ReplicaStep
+
+
+@dataclass
+class Update:
+    """A change of weights by an optimizer.
+
+    Attributes:
+        optimizer: The optimizer.
+        gradients: The gradients of this share, weighted; None where a weight has no gradient.
+        weights: The Keras variables of the gradients.
+    """
+
+    optimizer: Any
+    gradients: list[Any]
+    weights: list[Any]
+
+
+def sent_gradients(updates: Sequence[Update], dtype: tf.DType | None) -> tuple[list[Any], list[Any]]:
+    """The gradients of updates as they travel: tensors that are summed, and tensors that are concatenated.
+
+    The latter are the values and the indices of the gradients of embeddings.
+
+    Args:
+        updates: The updates.
+        dtype: The type in which gradients are summed; None for their own.
+    """
+    dense, slices = [], []
+    for gradient in (g for update in updates for g in update.gradients if g is not None):
+        if isinstance(gradient, tf.IndexedSlices):
+            slices += [_cast(gradient.values, dtype), gradient.indices]
+        else:
+            dense.append(_cast(gradient, dtype))
+    return dense, slices
+
+
+def _cast(gradient: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    return tf.cast(gradient, dtype) if dtype and gradient.dtype.is_floating else gradient
 
 
 @dataclass
 class Exchange:
-    """Values of a share that are summed over all shares, and their sums.
+    """What a share exchanges with the others in its step: values that are summed, or updates that are due.
 
     Attributes:
-        values: The values of the share.
-        sums: The sums over all shares.
+        values: The values of the share that are summed over all shares.
+        sums: The sums; for updates a tensor without a value, which marks their place.
+        slices: The values of the share that are concatenated.
+        updates: The updates, whose gradients the values are.
     """
 
     values: list[tf.Tensor]
     sums: list[tf.Tensor]
+    slices: list[tf.Tensor] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+
+    @property
+    def sent(self) -> list[tf.Tensor]:
+        """All values of the share."""
+        return [*self.values, *self.slices]
 
 
 @dataclass
@@ -36,9 +85,8 @@ class ShareStep:
     """What the step of a virtual worker has computed.
 
     Attributes:
-        gradients: The gradients of the loss, weighted; None where a weight has no gradient.
-        weights: The Keras variables of the gradients.
-        changed: Keras variables that the step would change.
+        updates: The updates that are due at the end of the step.
+    changed: Keras variables that the step would change.
         values: The new values of these variables; for a variable that sums, the part of this share.
         draws: By the ids of generators of random numbers, how often the step has drawn.
         logs: What the step returns.
@@ -49,8 +97,7 @@ class ShareStep:
         exchanges: What the share exchanges, in order.
     """
 
-    gradients: list[Any] = field(default_factory=list)
-    weights: list[Any] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
     changed: list[Any] = field(default_factory=list)
     values: list[tf.Tensor] = field(default_factory=list)
     draws: dict[int, int] = field(default_factory=dict)
@@ -90,6 +137,30 @@ class Share:
         self.mean = MeanOverExamples(self, self, rows)
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether the step can be cut here: it is traced, and this is no branch and no loop."""
+        return self._graph is not None and tf.compat.v1.get_default_graph() is self._graph
+
+    def cut_for_updates(self, variable: Any, dtype: tf.DType | None) -> None:
+        """Cut the step where it reads ``variable``, which an optimizer is to change before.
+
+        Args:
+            variable: The Keras variable.
+            dtype: The type in which gradients are summed; None for their own.
+        """
+        if not self.can_wait:
+            raise ArgumentError(
+                "With virtual workers, a step can read weights after optimizer.apply() in the step itself "
+                "only: not in a loop or a branch of TensorFlow, and not with run_eagerly=True.",
+                received=f"a use of {variable.path} after apply() in such a place",
+                fix="Read it before, or in a callback; or train without virtual_workers.",
+            )
+        dense, slices = sent_gradients(self.step.updates, dtype)
+        place = tf.compat.v1.placeholder(tf.int32, [])
+        self.step.exchanges.append(Exchange(dense, [place], slices, self.step.updates))
+        self.step.updates = []
+
     def without_stand_in(self, value: Any) -> Any:
         """A value, but zero if the share has no rows, where a row of zeros takes their place."""
         if value is None or self.present is None or not value.dtype.is_floating:
@@ -100,7 +171,7 @@ class Share:
         self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
     ) -> list[Any]:
         """Stop for the sums over all shares."""
-        if self._graph is None or tf.compat.v1.get_default_graph() is not self._graph:
+        if not self.can_wait:
             raise ArgumentError(
                 "With virtual workers, a model may exchange values between replicas in its own step only: "
                 "not in a loop or a branch of TensorFlow, and not with run_eagerly=True.",
@@ -144,36 +215,38 @@ def share_step(
     share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count)
     step = share.step
 
-    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
-        step.bad = (share.rows > 0) & ~tf.reduce_all(tf.math.is_finite(loss))
-        return share.mean.scale_loss(loss)
+    def scale_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+        bad = (share.rows > 0) & ~tf.reduce_all(tf.math.is_finite(loss))
+        step.bad = bad if step.bad is None else step.bad | bad
+        return share.mean.scale_loss(optimizer, loss)
 
-    def collect(gradients: Sequence[Any], weights: Sequence[Any]) -> None:
-        if step.weights:
-            raise ArgumentError(
-                "With virtual workers, a train_step must change the weights once, at its end.",
-                received="a second call of optimizer.apply() in a step",
-                fix="Train without virtual_workers, or with one optimizer whose gradients come together.",
-            )
-        step.gradients = [share.without_stand_in(gradient) for gradient in gradients]
-        step.weights = list(weights)
-        scope.close(weights)
+    def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> None:
+        weights = _private.trained_variables(optimizer) if variables is None else list(variables)
+        weighted = share.mean.weigh(optimizer, gradients)
+        step.updates.append(Update(optimizer, [share.without_stand_in(g) for g in weighted], weights))
+        scope.awaited |= {id(weight) for weight in weights}
 
-    optimizer = getattr(model, "optimizer", None)
-    protected = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else ())]
-    scope = _private.ShareScope(virtual_worker, protected, _refuse)
+    def cut(variable: Any) -> None:
+        share.cut_for_updates(variable, extended.gradient_dtype)
+        scope.awaited = set()
+
+    optimizers = _private.optimizers_of(model)
+    protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
+    scope = _private.ShareScope(virtual_worker, protected, _refuse_change, cut)
+    replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)
     extended.share, before = share, extended.share
     extended.replicas_to_tell = 1
     try:
         with (
             scope,
-            _private.collected_gradients(model, scale_loss, collect),
+            _private.optimizer_hooks(model, scale_loss, collect),
             _private.loss_shares(model, share.mean.share, share.mean.weight),
             tf.device(extended.worker_devices[0]),
+            replica.entered(),
         ):
             batch = at_least_one(data, share.rows) if may_be_empty else data
             step.logs = fn(batch, *others)
-            scope.close(())
+            scope.awaited = set()
             step.logs_are_metrics = _private.logs_are_metrics(model, step.logs)
             step.examples = share.rows
             step.changed = list(scope.changed)
@@ -214,16 +287,9 @@ def _adds(value: tf.Tensor, begun: tf.Tensor) -> bool:
     return operation.type in ("Add", "AddV2", "AddN") and any(_adds(part, begun) for part in operation.inputs)
 
 
-def _refuse(variable: Any, what: str) -> None:
-    if what == "a use":
-        raise ArgumentError(
-            "With virtual workers, a step cannot read weights after optimizer.apply(): they change when all "
-            "shares are done.",
-            received=f"a use of {variable.path} after apply()",
-            fix="Read it before, or in a callback; or train without virtual_workers.",
-        )
+def _refuse_change(variable: Any) -> None:
     raise ArgumentError(
-        "With virtual workers, only the model's optimizer may change its weights, once in a step.",
+        "With virtual workers, only the model's optimizers may change its weights.",
         received=f"a step that changes {variable.path} by itself",
         fix="Train without virtual_workers.",
     )

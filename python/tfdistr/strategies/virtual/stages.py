@@ -3,6 +3,7 @@
 The step is traced once, whatever the number of virtual workers. Some models exchange values between replicas
 before the optimizer runs: synchronized normalization, and losses that divide by a number which all shares
 decide. The step is cut there into stages. A stage returns the values to exchange; the next gets their sums.
+It is also cut where it reads weights that an optimizer has changed.
 """
 
 from __future__ import annotations
@@ -65,14 +66,19 @@ class _Cut:
             given |= {tensor.ref(): number + 1 for tensor in exchange.sums}
         self._given = given
         starts = {tensor.deref().op.name: stage for tensor, stage in given.items()}
-        # Constants, and variables that are only read, are in every stage.
+        updated = {exchange.sums[0].op.name for exchange in exchanges if exchange.updates}
+        # Constants are in every stage, and so are variables, if no optimizer changes them between two stages.
+        earliest = 0 if updated else None
         self._stage: dict[str, int | None] = {}
         self._passed: list[set[Any]] = [set() for _ in range(len(exchanges) + 1)]
         for operation in graph.get_operations():
             before = [self._stage.get(t.op.name) for t in operation.inputs]
             before += [self._stage.get(control.name) for control in operation.control_inputs]
+            if any(tensor.dtype == tf.resource for tensor in operation.inputs):
+                before.append(earliest)
             known = [stage for stage in before if stage is not None]
             stage = starts.get(operation.name, max(known) if known else None)
+            earliest = stage if operation.name in updated else earliest
             self._stage[operation.name] = stage
             for tensor in operation.inputs:
                 own = self._stage.get(tensor.op.name)
@@ -85,7 +91,7 @@ class _Cut:
         feeds = [ref for ref, stage in self._given.items() if stage <= number]
         feeds += self._sorted(self._passed[number])
         needed = {tensor.ref(): None for tensor in results}
-        needed |= {tensor.ref(): None for exchange in self._exchanges for tensor in exchange.values}
+        needed |= {tensor.ref(): None for exchange in self._exchanges for tensor in exchange.sent}
         for later in self._passed[number + 1 :]:
             needed |= dict.fromkeys(self._sorted(later))
         own = [ref for ref in needed if (self._stage[ref.deref().op.name] or 0) == number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,10 @@ from tfdistr.data.shard import cut_rows
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact_step import count_examples
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.step_optimizers import build_step_optimizers
 from tfdistr.strategies.virtual.operations import check_operations
-from tfdistr.strategies.virtual.share import ShareStep, share_step
+from tfdistr.strategies.virtual.share import Exchange, ShareStep, Update, sent_gradients, share_step
 from tfdistr.strategies.virtual.stages import Stages
-
-# What changes variables and what is summed is in functions that TensorFlow does not merge with the graph
-# around them. So the graph of a number is the same on any number of workers, and so are its kernels.
-_APART = {"_noinline": True}
 
 
 class VirtualWorkers:
@@ -94,6 +92,7 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
     model, own = step
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
+    build_step_optimizers(extended, fn, data)
     virtual: VirtualWorkers = extended.virtual
     return virtual.run(model, own, data, others, predicts=predicting is not None)
 
@@ -114,14 +113,9 @@ class _Results:
     ) -> None:
         self.step = step
         is_last = tf.equal(virtual_worker, count - 1)
-        gradients = [gradient for gradient in step.gradients if gradient is not None]
-        #: Tensors that are summed: gradients, new values of variables, and logs that are no metrics.
-        self.dense = [_sent(g, dtype) for g in gradients if not isinstance(g, tf.IndexedSlices)]
-        #: The values and the indices of gradients of embeddings, which are put one after the other.
-        self.slices: list[tf.Tensor] = []
-        for gradient in gradients:
-            if isinstance(gradient, tf.IndexedSlices):
-                self.slices += [_sent(gradient.values, dtype), gradient.indices]
+        #: Tensors that are summed (gradients, new values of variables, and logs that are no metrics), and
+        #: tensors of gradients that are concatenated.
+        self.dense, self.slices = sent_gradients(step.updates, dtype)
         #: Predictions, which are put one after the other.
         self.rows: list[tf.Tensor] = []
         #: Whether the loss is not finite, if there is a loss.
@@ -137,10 +131,6 @@ class _Results:
     def groups(self) -> list[list[tf.Tensor]]:
         """The tensors: those that are summed, slices, rows and flags."""
         return [self.dense, self.slices, self.rows, self.flags]
-
-
-def _sent(gradient: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
-    return tf.cast(gradient, dtype) if dtype and gradient.dtype.is_floating else gradient
 
 
 def _part(value: tf.Tensor, aggregation: str, weight: tf.Tensor, is_last: tf.Tensor) -> tf.Tensor:
@@ -243,16 +233,33 @@ class _Step:
             for each in known:
                 stages.run(number, each)
             if number < len(stages.exchanges):
-                exchange = stages.exchanges[number]
-                given = [[each[tensor.ref()] for tensor in exchange.values] for each in known]
-                sums = self._virtual.sum(dict(zip(parts, given, strict=True)))
-                for each in known:
-                    each.update({t.ref(): total for t, total in zip(exchange.sums, sums, strict=True)})
+                self._exchange(stages.exchanges[number], dict(zip(parts, known, strict=True)))
         found = []
         for each in known:
             results = iter(stages.results(each))
             found.append([[next(results) for _ in group] for group in traced.groups])
         return traced.step, found
+
+    def _exchange(self, exchange: Exchange, known: Mapping[int, dict[Any, tf.Tensor]]) -> None:
+        """Sum the values of an exchange over all shares; make its updates.
+
+        Args:
+            exchange: The exchange.
+            known: The known tensors of each of this worker's virtual workers, to which the sums are added.
+        """
+        sums = self._virtual.sum({v: [each[t.ref()] for t in exchange.values] for v, each in known.items()})
+        if not exchange.updates:
+            for each in known.values():
+                each.update({t.ref(): total for t, total in zip(exchange.sums, sums, strict=True)})
+            return
+        slices = [tf.concat([each[t.ref()] for each in known.values()], 0) for t in exchange.slices]
+        gathered = list(map(self._gather, slices))
+
+        def change(*flat: tf.Tensor) -> None:
+            with self._changing():
+                self._update(exchange.updates, *map(iter, tf.nest.pack_sequence_as([sums, gathered], flat)))
+
+        _apart(change)(*sums, *gathered)
 
     def _gather(self, slices: tf.Tensor) -> tf.Tensor:
         collectives = self._extended.collectives
@@ -266,35 +273,44 @@ class _Step:
         def change(*flat: tf.Tensor) -> Any:
             return self._change(step, *tf.nest.pack_sequence_as(results, flat))
 
-        function = tf.function(change, autograph=False, experimental_attributes=_APART)
-        return function(*tf.nest.flatten(results))
+        return _apart(change)(*tf.nest.flatten(results))
 
     def _change(
         self, step: ShareStep, sums: list[tf.Tensor], slices: list[tf.Tensor], flags: list[tf.Tensor]
     ) -> Any:
+        extended, total = self._extended, iter(sums)
+        with self._changing():
+            self._update(step.updates, total, iter(slices))
+            for variable, _ in step.summed:
+                self._assign(variable, next(total))
+            for variable in step.changed:
+                if _private.is_seed(variable):
+                    own = extended.local_variable(variable.value)
+                    own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
+            for bad in flags if extended.collectives is not None else ():
+                extended.watch.note(bad)
+            if step.logs_are_metrics:
+                return self._model.get_metrics_result()
+            logs = [_like(log, total) for log in tf.nest.flatten(step.logs)]
+            return tf.nest.pack_sequence_as(step.logs, logs)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The context in which variables change, as in the step of one replica."""
         extended = self._extended
-        total, part = iter(sums), iter(slices)
         extended.replicas_to_tell = 1
         try:
             with extended.replica_context(), tf.device(extended.worker_devices[0]):
-                gradients = [_received(gradient, total, part) for gradient in step.gradients]
-                if step.weights:
-                    with _private.optimizer_step(self._model, lambda loss: loss, list):
-                        self._model.optimizer.apply(gradients, step.weights)
-                for variable, _ in step.summed:
-                    self._assign(variable, next(total))
-                for variable in step.changed:
-                    if _private.is_seed(variable):
-                        own = extended.local_variable(variable.value)
-                        own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
-                for bad in flags if extended.collectives is not None else ():
-                    extended.watch.note(bad)
-                if step.logs_are_metrics:
-                    return self._model.get_metrics_result()
-                logs = [_like(log, total) for log in tf.nest.flatten(step.logs)]
-                return tf.nest.pack_sequence_as(step.logs, logs)
+                yield
         finally:
             extended.replicas_to_tell = None
+
+    @staticmethod
+    def _update(updates: Sequence[Update], total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> None:
+        """Let optimizers change weights, with the gradients of the whole batch."""
+        for update in updates:
+            gradients = [_received(gradient, total, part) for gradient in update.gradients]
+            _private.apply_sums(update.optimizer, gradients, update.weights)
 
     def _assign(self, variable: Any, value: tf.Tensor) -> None:
         own = self._extended.local_variable(variable.value)
@@ -303,6 +319,14 @@ class _Step:
             own.assign_add(value)
         else:
             own.assign(value)
+
+
+def _apart(function: Any) -> Any:
+    """A function that TensorFlow does not merge with the graph around it.
+
+    So the graph of a number is the same on any number of workers, and so are its kernels.
+    """
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
 def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> Any:

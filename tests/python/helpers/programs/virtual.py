@@ -24,6 +24,9 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.errors import TfdistrError
 
+sys.path.append(str(Path(__file__).parents[3] / "equality"))
+from cases import CASES
+
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = (X.sum(1) > 0).astype("int32")
 
@@ -82,6 +85,42 @@ class ReadsAfter(keras.Model):
         return {"norm": tf.norm(self.trainable_weights[0].value)}
 
 
+class ReadsInBranch(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        weight = self.trainable_weights[0]
+        return {**logs, "norm": tf.cond(tf.size(data[0]) > 0, lambda: tf.norm(weight.value), lambda: 0.0)}
+
+
+class NewOptimizer(keras.Model):
+    """Applies an optimizer that it makes anew in each trace."""
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(data[0]) ** 2)
+        keras.optimizers.SGD(0.1).apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss}
+
+
+class SparseTwice(keras.Model):
+    """Changes an embedding, reads it, and changes it again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = keras.layers.Embedding(9, 3), keras.layers.Dense(2)
+        self.second = keras.optimizers.SGD(0.2)
+
+    def call(self, inputs: Any) -> Any:
+        return self.head(keras.ops.mean(self.embedding(keras.ops.cast(inputs > 0, "int32")), axis=1))
+
+    def train_step(self, data: Any) -> Any:
+        for optimizer in (self.optimizer, self.second):
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(data[0], data[1], self(data[0], training=True))
+            optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"again": loss}
+
+
 class Largest(keras.metrics.Metric):
     """No sum over rows."""
 
@@ -96,10 +135,10 @@ class Largest(keras.metrics.Metric):
         return self.value
 
 
-def own_class(kind: type[keras.Model]) -> Callable[[], keras.Model]:
+def own_class(kind: type[keras.Model], **arguments: Any) -> Callable[[], keras.Model]:
     def make() -> keras.Model:
         inputs = keras.Input((4,))
-        return compiled(kind(inputs, keras.layers.Dense(2)(inputs)))
+        return compiled(kind(inputs, keras.layers.Dense(2)(inputs)), **arguments)
 
     return make
 
@@ -133,12 +172,37 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "random numbers of TensorFlow": lambda: fit(stack(TensorFlowNoise())),
     "variables of TensorFlow": lambda: fit(stack(Counter())),
     "weights changed by a layer": lambda: fit(stack(Clipped(4))),
-    "two updates": lambda: fit(own_class(TwoUpdates)),
-    "weights read after the update": lambda: fit(own_class(ReadsAfter)),
+    "an optimizer made in a step": lambda: fit(own_class(NewOptimizer)),
+    "weights read after the update, in eager mode": lambda: fit(own_class(ReadsAfter, run_eagerly=True)),
+    "weights read after the update, in a branch": lambda: fit(own_class(ReadsInBranch)),
     "a metric that does not add": lambda: fit(stack(metrics=[Largest()])),
     "an exchange in eager mode": lambda: fit(exchanging),
     "a loop of one's own": own_loop,
 }
+
+
+#: Steps that change weights in their own way.
+STEPS: dict[str, Callable[[], keras.Model]] = {
+    "two updates": own_class(TwoUpdates),
+    "weights read after the update": own_class(ReadsAfter),
+    "sparse updates": lambda: compiled(SparseTwice()),
+    **{name: case.model for name, case in CASES.items() if case.model.__module__ == "cases_of_steps"},
+}
+
+
+def distance_to_none(name: str) -> float:
+    """The largest difference between training with virtual workers and without them."""
+    data = CASES[name].data if name in CASES else (X, Y)
+    fits = [
+        tfdistr.distributed_fit(
+            STEPS[name], *data, batch_size=12, epochs=2, seed=1, verbose=0, virtual_workers=count
+        )
+        for count in (4, None)
+    ]
+    both = [
+        [*fit.model.get_weights(), *(fit.history[key] for key in sorted(fit.history))] for fit in fits
+    ]
+    return max(float(np.abs(np.subtract(a, b)).max()) for a, b in zip(*both, strict=True))
 
 
 class Notes(logging.Handler):
@@ -190,6 +254,7 @@ def main(file: Path) -> None:
         )
     )
     told["machines"] = compared_machines()
+    told["steps"] = {name: distance_to_none(name) for name in STEPS}
     file.write_text(json.dumps(told))
 
 

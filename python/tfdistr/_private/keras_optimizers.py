@@ -1,0 +1,115 @@
+"""The optimizers of a model: which there are, what they train, and how a step applies them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+
+from tfdistr._private.keras_loop import all_layers
+from tfdistr._private.keras_step import overridden
+
+#: Changes the weights with gradients that are already summed: called as ``apply(gradients, variables)``.
+Apply = Callable[[Sequence[Any], Any], Any]
+
+
+def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Return all optimizers that a model or its layers hold as attributes; the model's own comes first."""
+    own = [] if getattr(model, "optimizer", None) is None else [model.optimizer]
+    holders = [model, *all_layers(model)]
+    found = [*own, *(part for holder in holders for value in vars(holder).values() for part in _parts(value))]
+    inner = {id(part) for optimizer in found for part in _inner(optimizer)}
+    return list({id(optimizer): optimizer for optimizer in found if id(optimizer) not in inner}.values())
+
+
+def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
+    if isinstance(value, keras.optimizers.Optimizer):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            if isinstance(part, keras.optimizers.Optimizer):
+                yield part
+
+
+def _inner(optimizer: Any) -> list[keras.optimizers.Optimizer]:
+    """Return the optimizers inside an optimizer: of a LossScaleOptimizer or a MultiOptimizer (Keras 3.14)."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [inner] if inner is not None else list(getattr(optimizer, "optimizers", ()))
+
+
+def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """Return the variables that a built optimizer trains. It has no public list of them."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return list(inner._trainable_variables)
+
+
+@contextlib.contextmanager
+def optimizer_hooks(
+    model: keras.Model,
+    scale: Callable[[keras.optimizers.Optimizer, Any], Any],
+    apply: Callable[[keras.optimizers.Optimizer, Sequence[Any], Any, Apply], Any],
+) -> Iterator[None]:
+    """Within the context, the optimizers of a model call ``scale`` and ``apply`` in a step.
+
+    Their methods are overridden on the optimizer objects of this model, no others.
+
+    Args:
+        model: The model, with any number of optimizers.
+        scale: Applied to a loss before the ``scale_loss`` of an optimizer, with the optimizer before it.
+        apply: Called in place of ``apply(gradients, variables)``, with the optimizer before these arguments,
+            and after them the optimizer's own ``apply`` for gradients that are already summed.
+    """
+    with contextlib.ExitStack() as stack:
+        for optimizer in optimizers_of(model):
+            own = functools.partial(_apply_sums, optimizer, optimizer.apply)
+            stack.enter_context(overridden(optimizer, "apply", _apply_hook(optimizer, apply, own)))
+            stack.enter_context(overridden(optimizer, "scale_loss", _scale_hook(optimizer, scale)))
+        yield
+
+
+def _apply_hook(optimizer: Any, apply: Callable[..., Any], own: Apply) -> Callable[..., Any]:
+    def hook(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        return apply(optimizer, list(grads), trainable_variables, own)
+
+    return hook
+
+
+def _scale_hook(optimizer: Any, scale: Callable[..., Any]) -> Callable[[Any], Any]:
+    own = optimizer.scale_loss
+    return lambda loss: own(scale(optimizer, loss))
+
+
+def apply_sums(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Any) -> Any:
+    """Change the weights with gradients that are already summed over the replicas.
+
+    Keras checks the gradients of each replica for overflow, accumulates and clips them, and sums them after
+    that (``_all_reduce_sum_gradients``). A single worker does all that with the gradient of the whole batch.
+    """
+    return _apply_sums(optimizer, optimizer.apply, gradients, variables)
+
+
+def _apply_sums(optimizer: Any, apply: Callable[..., Any], gradients: Sequence[Any], variables: Any) -> Any:
+    with contextlib.ExitStack() as stack:
+        for part in _inner(optimizer) or [optimizer]:
+            stack.enter_context(overridden(part, "_all_reduce_sum_gradients", lambda pairs: pairs))
+        return apply(gradients, variables)
+
+
+# Keras's code that sums the gradients of replicas, or that makes an optimizer.
+_BY_ITSELF = (keras.Optimizer._all_reduce_sum_gradients.__code__, keras.Optimizer.__init__.__code__)
+
+
+def optimizer_at_work(error: BaseException | None = None) -> keras.optimizers.Optimizer | None:
+    """Return the optimizer that sums its gradients by itself, or that is being made; None if there is none.
+
+    Args:
+        error: Where to look: where it was raised; by default on the stack of this thread.
+    """
+    frame = inspect.currentframe() if error is None else inspect.getinnerframes(error.__traceback__)[-1].frame
+    while frame is not None and frame.f_code not in _BY_ITSELF:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals["self"]
