@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -109,7 +110,9 @@ def optimizer_at_work(error: BaseException | None = None) -> keras.optimizers.Op
     Args:
         error: Where to look: where it was raised; by default on the stack of this thread.
     """
-    frame = inspect.currentframe() if error is None else inspect.getinnerframes(error.__traceback__)[-1].frame
+    frame = inspect.currentframe()
+    for raised, _ in traceback.walk_tb(error.__traceback__ if error else None):
+        frame = raised
     while frame is not None and frame.f_code not in _BY_ITSELF:
         frame = frame.f_back
     return None if frame is None else frame.f_locals["self"]
