@@ -31,7 +31,7 @@ make_display <- function(verbose, call = rlang::caller_env()) {
         if (isTRUE(event$of_user)) {
           warn_user(event$message, event$worker)
         } else {
-          warn_user(in_r(event$message))
+          warn_user(in_r(event$message), category = event$category)
         }
       }
     },

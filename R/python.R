@@ -41,7 +41,9 @@ core <- function(convert = FALSE) {
     if (first) {
       core()$ignore_sigpipe()
       core()$log_in_r()
-      core()$warn_by(function(message) hold_jumps(warn_user(reticulate::py_to_r(message))))
+      core()$warn_by(function(message, category = NULL) {
+        hold_jumps(warn_user(reticulate::py_to_r(message), category = reticulate::py_to_r(category)))
+      })
       offer_functions()
       end_with_session()
     }

@@ -1,10 +1,11 @@
 # Warnings of the core, and conditions of R functions that Python calls.
 
 # Warns the user, at once: a job may run for hours. worker: Index of the worker whose user code has warned.
-warn_user <- function(message, worker = NULL) {
+# category: "batch_loss" for a warning of the class "tfdistr_warning_batch_loss".
+warn_user <- function(message, worker = NULL, category = NULL) {
   if (getOption("warn") == 0) withr::local_options(warn = 1)
   if (!is.null(worker)) message <- sprintf("Worker %d: %s", worker, message)
-  warning(warningCondition(message, worker = worker, class = "tfdistr_warning"))
+  warning(warningCondition(message, worker = worker, class = c(sprintf("tfdistr_warning_%s", category), "tfdistr_warning")))
 }
 
 # Evaluates code in which Python may call functions of R.

@@ -18,6 +18,7 @@ from tfdistr._version import __version__ as __version__
 
 _MODULES = {
     "ArgumentError": "errors",
+    "BatchLossWarning": "errors",
     "ClusterConfig": "cluster.config",
     "ClusterConfigError": "errors",
     "ClusterPlan": "cluster.config",
@@ -54,6 +55,7 @@ _MODULES = {
     "distribute": "strategies.custom_loop",
     "distributed_fit": "fit",
     "doctor": "diagnosis",
+    "gather": "strategies.gather",
     "is_chief": "strategies.place",
     "kubernetes_manifests": "script.kubernetes.manifests",
     "load_dataset": "datasets",
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from tfdistr.diagnosis import Diagnosis as Diagnosis
     from tfdistr.diagnosis import doctor as doctor
     from tfdistr.errors import ArgumentError as ArgumentError
+    from tfdistr.errors import BatchLossWarning as BatchLossWarning
     from tfdistr.errors import ClusterConfigError as ClusterConfigError
     from tfdistr.errors import ClusterStartError as ClusterStartError
     from tfdistr.errors import DataShardError as DataShardError
@@ -120,6 +123,7 @@ if TYPE_CHECKING:
     from tfdistr.script.kubernetes.manifests import kubernetes_manifests as kubernetes_manifests
     from tfdistr.strategies.callbacks import chief_only as chief_only
     from tfdistr.strategies.custom_loop import distribute as distribute
+    from tfdistr.strategies.gather import gather as gather
     from tfdistr.strategies.losses import average_loss as average_loss
     from tfdistr.strategies.losses import regularization_loss as regularization_loss
     from tfdistr.strategies.mirrored import MirroredStrategy as MirroredStrategy

@@ -22,6 +22,7 @@ NAMES = {
     "cluster_from_env": "cluster.config",
     "distribute": "strategies.custom_loop",
     "doctor": "diagnosis",
+    "gather": "strategies.gather",
     "is_chief": "strategies.place",
     "load_dataset": "datasets",
     "make_strategy": "strategies.registry",

@@ -175,6 +175,19 @@ class TfdistrWarning(UserWarning):
         super().__init__(message if worker is None else f"Worker {worker}: {message}")
 
 
+class BatchLossWarning(TfdistrWarning):
+    """A loss, or a use of gradients, that several workers cannot compute as one worker does.
+
+    It is given if a check on the first batch finds that the gradient of a model is no mean over the examples:
+    a contrastive loss, a gradient that a ``train_step`` clips. ``gather()`` makes such a loss exact. In R it
+    is a warning of the class ``tfdistr_warning_batch_loss``.
+
+    Example:
+        >>> import warnings
+        >>> warnings.filterwarnings("ignore", category=BatchLossWarning)
+    """
+
+
 def how_to_go_on(run_dir: object) -> str:
     """How a user continues the job in ``run_dir``, which was told to end."""
     folder = f", run_dir={str(run_dir)!r}" if run_dir is not None else ""

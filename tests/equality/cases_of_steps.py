@@ -10,6 +10,8 @@ import tensorflow as tf
 from case import case
 from models import layers, optimizers
 
+import tfdistr
+
 rng = np.random.default_rng(3)
 LATENTS = rng.normal(size=(101, 3)).astype("float32")
 REAL = rng.normal(size=(101, 4)).astype("float32") * [1, 2, 0.5, 1] + 1
@@ -268,3 +270,138 @@ if hasattr(optimizers, "MultiOptimizer"):
         model = keras.Sequential([keras.Input((4,)), layers.Dense(6, "tanh"), layers.Dense(1, name="head")])
         model.compile(optimizers.MultiOptimizer(rates), "mse")
         return model
+
+
+# --- Losses over the batch ------------------------------------------------------------------------
+
+
+def cross_entropy(logits: Any, targets: Any) -> Any:
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+
+
+def clip_loss(y_true: Any, y_pred: Any) -> Any:
+    """The pairs of a batch against each other, in both directions."""
+    images, texts = tf.split(tfdistr.gather(y_pred), 2, axis=1)
+    logits = tf.matmul(images, texts, transpose_b=True)
+    pairs = tf.range(tf.shape(logits)[0])
+    return cross_entropy(logits, pairs) + cross_entropy(tf.transpose(logits), pairs)
+
+
+def simclr_loss(y_true: Any, y_pred: Any) -> Any:
+    """Two views of each row: each view against all others."""
+    views = tf.math.l2_normalize(tf.concat(tf.split(tfdistr.gather(y_pred), 2, axis=1), 0), axis=1)
+    rows = tf.shape(views)[0]
+    logits = tf.matmul(views, views, transpose_b=True) / 0.5 - 1e9 * tf.eye(rows)
+    return cross_entropy(logits, tf.math.floormod(tf.range(rows) + rows // 2, rows))
+
+
+def two_towers() -> keras.Model:
+    real, latent = keras.Input((4,), name="real"), keras.Input((3,), name="latent")
+    outputs = layers.Concatenate()([net(4, 5)(real), net(3, 5)(latent)])
+    return keras.Model({"real": real, "latent": latent}, outputs)
+
+
+@case(**GAN)
+def clip():
+    model = two_towers()
+    model.compile(optimizers.Adam(0.01), clip_loss)
+    return model
+
+
+@case(**GAN)
+def simclr():
+    model = two_towers()
+    model.compile(optimizers.SGD(0.5), simclr_loss)
+    return model
+
+
+class Contrastive(keras.Model):
+    """A step of its own, which scales no loss; ``gathered`` has the rows of all workers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = two_towers()
+
+    def call(self, inputs: Any) -> Any:
+        return self.body(inputs)
+
+    def gathered(self, rows: Any) -> Any:
+        return tf.distribute.get_replica_context().all_gather(rows, axis=0)
+
+    def loss_of(self, rows: Any) -> Any:
+        logits = tf.matmul(rows, rows, transpose_b=True) - 1e9 * tf.eye(tf.shape(rows)[0])
+        return cross_entropy(logits, tf.math.floormod(tf.range(tf.shape(rows)[0]) + 1, tf.shape(rows)[0]))
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(self.gathered(self(data[0], training=True)))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        self._loss_tracker.update_state(loss)
+        return {"loss": self._loss_tracker.result()}
+
+
+ZEROS = np.zeros((101, 10), "float32")  # what the loss of compile() compares with, in evaluate()
+
+
+@case(data=(PAIR, ZEROS))
+def all_gather():
+    model = Contrastive()
+    model.compile(optimizers.SGD(0.5), "mse")
+    return model
+
+
+class SecondDerivative(Contrastive):
+    """The slope of a sum over all pairs is a part of the loss."""
+
+    def gathered(self, rows: Any) -> Any:
+        return tfdistr.gather(rows)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            rows = self(data[0], training=True)
+            with tf.GradientTape() as inner:
+                inner.watch(rows)
+                everything = self.gathered(rows)
+                energy = tf.reduce_sum(tf.tanh(tf.matmul(rows, everything, transpose_b=True)) / 100.0)
+            slope = inner.gradient(energy, rows)
+            loss = self.loss_of(self.gathered(rows)) + tf.reduce_mean(tf.square(slope))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        self._loss_tracker.update_state(loss)
+        return {"loss": self._loss_tracker.result()}
+
+
+@case(data=(PAIR, ZEROS))
+def second_derivative():
+    model = SecondDerivative()
+    model.compile(optimizers.SGD(0.5), "mse")
+    return model
+
+
+@case(data=(REAL.astype("float32"), CLASSES[:, 0] > 0.5))
+def gathered_labels():
+    """Labels of all workers, as logical values; the last batch leaves a worker without rows."""
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        rows, kinds = tfdistr.gather(y_pred), tfdistr.gather(y_true)
+        same = tf.cast(tf.equal(kinds, tf.transpose(kinds)), tf.float32)
+        return tf.reduce_mean(tf.square(tf.matmul(rows, rows, transpose_b=True) - same))
+
+    model = net(4, 5)
+    model.compile(optimizers.SGD(0.01), loss)
+    return model
+
+
+@case(data=(REAL[:97].astype("float32"), LATENTS[:97]))
+def balance_in_a_layer():
+    """A mixture of experts, whose layer adds a loss over the whole batch."""
+
+    class Balanced(layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            use = keras.ops.softmax(inputs)
+            everywhere = tfdistr.gather(use)
+            self.add_loss(10.0 * keras.ops.sum(keras.ops.square(keras.ops.mean(everywhere, 0) - 0.2)))
+            return use
+
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(5), Balanced(), layers.Dense(3)])
+    model.compile(optimizers.SGD(0.1), "mse")
+    return model

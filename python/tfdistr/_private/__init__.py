@@ -38,6 +38,7 @@ from tfdistr._private.keras_loop import (
     initial_epoch,
     keras_builds_model,
     keras_call,
+    keras_is_symbolic,
     layers_with_generators,
     metrics_or_logs,
     pass_epochs,
@@ -50,6 +51,12 @@ from tfdistr._private.keras_optimizers import (
     optimizer_hooks,
     optimizers_of,
     trained_variables,
+)
+from tfdistr._private.keras_own import (
+    own_parts,
+    silent_batch_statistics,
+    undisturbed_random_numbers,
+    variables_of,
 )
 from tfdistr._private.keras_step import keras_prediction, keras_step, loss_shares, overridden
 from tfdistr._private.keras_updates import fewer_passes
@@ -64,6 +71,7 @@ from tfdistr._private.pipelines import (
     node_inputs,
     node_name,
     nodes_after,
+    peek,
     python_ops,
     reshuffles,
     serialized_dataset,
@@ -74,7 +82,12 @@ from tfdistr._private.r_functions import function_of_r
 from tfdistr._private.records import random_record_reader
 from tfdistr._private.serialization import serialized
 from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
-from tfdistr._private.strategy import MirroredExtended, MultiWorkerExtended, OneDeviceExtended
+from tfdistr._private.strategy import (
+    MirroredExtended,
+    MultiWorkerExtended,
+    OneDeviceExtended,
+    tape_is_active,
+)
 from tfdistr._private.tensorboard import TRACE_IN_PROCESS, flush_events
 from tfdistr._private.variables import device_of, make_again
 from tfdistr.errors import TfdistrError
@@ -113,6 +126,7 @@ __all__ = [
     "is_seed",
     "keras_builds_model",
     "keras_call",
+    "keras_is_symbolic",
     "keras_prediction",
     "keras_step",
     "layers_with_generators",
@@ -130,7 +144,9 @@ __all__ = [
     "optimizer_hooks",
     "optimizers_of",
     "overridden",
+    "own_parts",
     "pass_epochs",
+    "peek",
     "python_ops",
     "random_record_reader",
     "report_error",
@@ -139,9 +155,13 @@ __all__ = [
     "serialized",
     "serialized_dataset",
     "set_key",
+    "silent_batch_statistics",
     "source_files",
     "take_back_sigterm",
+    "tape_is_active",
     "trained_variables",
+    "undisturbed_random_numbers",
+    "variables_of",
     "wait_at_barrier",
     "walk_pipeline",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 
 _CALLS = {
@@ -67,6 +68,11 @@ def keras_builds_model() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def keras_is_symbolic() -> bool:
+    """Return whether Keras computes shapes only, as it does to build a model; this has no public name."""
+    return bool(_in_symbolic_scope())
 
 
 def build(model: keras.Model, batch: Any) -> None:

@@ -124,6 +124,22 @@ def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
     return _dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
 
 
+def peek(dataset: tf.data.Dataset) -> Any:
+    """Return the first element of a pipeline, read from a copy of it.
+
+    An iterator of the pipeline itself would change the order of a shuffle that depends on the iteration. So
+    would a copy that shares the generator of its seeds; the copy here gets new ones.
+    """
+    serialized = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE)
+    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    nodes = {node.name: node for node in graph.node}
+    for name in [part for node in graph.node if "Shuffle" in node.op for part in node.input]:
+        node = nodes[name.partition(":")[0].removeprefix("^")]
+        if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
+            node.CopyFrom(type(node)(name=node.name, op="DummySeedGenerator"))
+    return next(iter(deserialized_dataset(graph.SerializeToString(), dataset.element_spec)))
+
+
 def reshuffles(dataset: tf.data.Dataset) -> bool:
     """Return whether the pipeline has a shuffle whose order depends on how often the pipeline was read."""
     nodes = walk_pipeline(dataset)

@@ -12,6 +12,12 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as _mult
 from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import values as _values
+from tensorflow.python.eager import record as _record
+
+
+def tape_is_active() -> bool:
+    """Return whether a ``GradientTape`` records at the moment, for which TensorFlow has no public name."""
+    return bool(_record.could_possibly_record())
 
 
 class _Tells:

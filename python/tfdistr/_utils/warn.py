@@ -13,23 +13,29 @@ import warnings
 from collections.abc import Callable, Iterator
 
 from tfdistr._utils.uninterrupted import whole
-from tfdistr.errors import TfdistrWarning
+from tfdistr.errors import BatchLossWarning, TfdistrWarning
 
 #: For ``log.warning(..., extra=NOTE)``: the record only says how far something is, so it is shown as a line.
 NOTE = {"is_note": True}
+
+#: For ``log.warning(..., extra=ABOUT_BATCH)``: the warning has a class of its own.
+ABOUT_BATCH = {"category": "batch_loss"}
+_CLASSES = {"batch_loss": BatchLossWarning}
 
 # A warning is about the code that called these.
 _NOT_OF_USER = frozenset(("tfdistr", "logging", "keras", "tensorflow"))
 
 
-def warn(message: str, worker: int | None = None) -> None:
+def warn(message: str, category: str | None = None, *, worker: int | None = None) -> None:
     """Warn the user, as Python does.
 
     Args:
         message: What the user should know.
+        category: "batch_loss" for a ``BatchLossWarning``.
         worker: Index of the worker whose user code has warned; None if tfdistr warns.
     """
-    warnings.warn(TfdistrWarning(message, worker=worker), stacklevel=_level_of_user())
+    given = _CLASSES.get(category or "", TfdistrWarning)
+    warnings.warn(given(message, worker=worker), stacklevel=_level_of_user())
 
 
 def _level_of_user() -> int:
@@ -48,8 +54,8 @@ class Warnings(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        #: Called with the message of a warning.
-        self.tell: Callable[[str], object] = warn
+        #: Called with the message of a warning, and its category if it has one.
+        self.tell: Callable[..., object] = warn
         #: Called with the message of a note.
         self.note: Callable[[str], object] = _print
         #: Called with the message of a warning of the user's code.
@@ -57,14 +63,15 @@ class Warnings(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Pass a record on; without the lock, because `tell` may call code of the user."""
+        category = getattr(record, "category", None)
         send = self.note if getattr(record, "is_note", False) else self.tell
-        send(record.getMessage())
+        send(record.getMessage(), *([category] if category else []))
         return True
 
     @contextlib.contextmanager
     def as_notes(self) -> Iterator[None]:
         """Show warnings as lines within the context, for a process that serves other processes only."""
-        tell, self.tell = self.tell, self.note
+        tell, self.tell = self.tell, lambda message, category=None: self.note(message)
         try:
             yield
         finally:
@@ -80,7 +87,7 @@ WARNINGS = Warnings()
 logging.getLogger("tfdistr").addHandler(WARNINGS)
 
 
-def warn_by(tell: Callable[[str], object]) -> None:
+def warn_by(tell: Callable[..., object]) -> None:
     """Set what warns the user of this session. R calls it."""
     WARNINGS.tell = WARNINGS.tell_of_user = whole(tell)
 

@@ -87,6 +87,12 @@ class WorkerData:
         """The first batch."""
         return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
 
+    def first_batch(self) -> Any:
+        """The first batch of this worker, read beside the training: its order stays as it is."""
+        if self.arrays is not None:
+            return tf.nest.map_structure(tf.constant, self.arrays.batch(self.first))
+        return self.example if self.fed else _private.peek(self.dataset)
+
 
 def make_data(
     source: Source,

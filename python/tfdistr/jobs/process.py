@@ -93,7 +93,9 @@ def _log_to(events: EventWriter) -> None:
     written = logging.StreamHandler()
     written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))
     log.addHandler(written)
-    WARNINGS.tell = lambda message: events.write("warning", message=message)
+    WARNINGS.tell = lambda message, category=None: events.write(
+        "warning", message=message, **({"category": category} if category else {})
+    )
     WARNINGS.note = lambda message: events.write("note", message=message)
     WARNINGS.tell_of_user = lambda message: events.write("warning", message=message, of_user=True)
     show = warnings.showwarning

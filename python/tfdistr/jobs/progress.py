@@ -86,7 +86,7 @@ class Display:
         message = event["message"]
         if message not in self._warnings:  # mostly, all workers send the same warnings
             self._warnings.add(message)
-            warn(message, event["worker"] if event.get("of_user") else None)
+            warn(message, event.get("category"), worker=event["worker"] if event.get("of_user") else None)
 
     def _on_note(self, event: Mapping[str, Any]) -> None:
         self._print(event["message"])

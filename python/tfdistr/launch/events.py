@@ -15,7 +15,8 @@ worker_steps   global_step; local_steps and dropped: lists, a number for each wo
                chief of parameter servers writes this event
 checkpoint     epoch, step: the position of the training; seconds: the duration of the save
 unsaved        (none): the job cannot have checkpoints, so a preemption saves nothing
-warning        message: what the user should know; of_user: true if code of the user has warned
+warning        message: what the user should know; of_user: true if code of the user has warned; category:
+               "batch_loss" for a BatchLossWarning
 note           message: how far something is
 done           seconds
 stopped        message, fix: the job was told to end, and has saved a checkpoint

@@ -56,6 +56,12 @@ def exact_step(
         extended.present = extended.replicas_to_tell = None
 
 
+def replica_of(extended: OneReplica, collectives: Collectives, data: Any) -> ReplicaStep:
+    """The step of this worker's replica on a local batch of a prediction, which may be empty."""
+    mean = MeanOverExamples(extended, collectives, count_examples(data))
+    return ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
+
+
 @contextlib.contextmanager
 def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> Iterator[None]:
     """Within the context, the stand-in row of an empty batch does not change the ``variables`` of metrics.

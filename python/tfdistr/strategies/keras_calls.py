@@ -20,6 +20,7 @@ from tfdistr import _private
 from tfdistr.communication.agreement import agree, describe_call, versions
 from tfdistr.communication.model_parts import describe_model, describe_parts
 from tfdistr.strategies.backup import go_on_in_data
+from tfdistr.strategies.batch_check import check_batch
 from tfdistr.strategies.batch_normalization import without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.replica import OneReplica
@@ -69,7 +70,10 @@ class KerasCalls:
         call = _private.keras_call()
         if call is not None:  # else train_on_batch() finds what a failed call has left
             fields = describe_call(call)
-            self.ready(model, call.callbacks, dataset.element_spec, fields, training=call.method == "fit")
+            training = call.method == "fit"
+            self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
+            if training:
+                check_batch(self._extended, model, lambda: _private.peek(dataset))
         return getattr(model, maker)(*args)
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:

@@ -32,7 +32,7 @@ from tfdistr.communication.agreement import agree, versions
 from tfdistr.communication.collectives import BYTES_PER_PACK, Collectives
 from tfdistr.communication.mpi_world import chooses_mpi
 from tfdistr.errors import ClusterStartError
-from tfdistr.strategies.exact_step import exact_step
+from tfdistr.strategies.exact_step import exact_step, replica_of
 from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, usable
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
@@ -248,19 +248,18 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
         keras_step = _private.keras_step(fn)
-        if keras_step is None or extended.collectives is None:
+        predicts = keras_step is None and _private.keras_prediction(fn) is not None
+        if extended.collectives is None or not (keras_step or predicts):
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
+        if keras_step is None:
+            replica = replica_of(extended, extended.collectives, data)
+            return super().run(replica.enclose(fn), args=(data, *others), kwargs=kwargs, options=options)
         build_step_optimizers(extended, fn, data)
         model, fn = keras_step
         with exact_step(extended, extended.collectives, model, data) as (batch, replica):
-
-            def step(*arguments: Any, **named: Any) -> Any:
-                with replica.entered():
-                    return fn(*arguments, **named)
-
-            return super().run(step, args=(batch, *others), kwargs=kwargs, options=options)
+            return super().run(replica.enclose(fn), args=(batch, *others), kwargs=kwargs, options=options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.

@@ -38,6 +38,8 @@ class ReplicaStep:
         self._present = present
         self._index, self._count = index, count
         self._reduce: Callable[..., Any] | None = None
+        #: Whether the model has exchanged values.
+        self.has_communicated = False
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -55,18 +57,29 @@ class ReplicaStep:
                 check_no_strange_optimizer(error)
                 raise
 
+    def enclose(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """A function for the replica that calls ``fn`` within the step."""
+
+        def enclosed(*args: Any, **kwargs: Any) -> Any:
+            with self.entered():
+                return fn(*args, **kwargs)
+
+        return enclosed
+
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """``tf.distribute.ReplicaContext.all_reduce``, whose gradient weighs the replicas by their rows.
 
         The gradient of a sum over replicas is the sum of the replicas' gradients. If a step weighs its
         gradients after they are taken, the sum needs the weights, and the replica's own weight is taken out
-        again, because it will come.
+        again, because it will come. A gradient that is a part of a loss, within another tape, is no sum that
+        the step weighs.
 
         Raises:
             ArgumentError: An optimizer that the model does not hold sums its gradients.
         """
         assert self._reduce is not None
         check_no_strange_optimizer()
+        self.has_communicated = True
         reduce, parts = self._reduce, tf.nest.flatten(value)
         if not all(isinstance(part, tf.Tensor) and part.dtype.is_floating for part in parts):
             return reduce(reduce_op, value, options)
@@ -74,7 +87,7 @@ class ReplicaStep:
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def reduced(*tensors: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
             def gradient(*upstream: tf.Tensor) -> Any:
-                if self._weights.loss_is_weighted:
+                if self._weights.loss_is_weighted or _private.tape_is_active():
                     return self.all_reduce(reduce_op, list(upstream))
                 weight = self._weights.weight()
                 sums = self.all_reduce(reduce_op, [scale(part, weight) for part in upstream])

@@ -16,6 +16,7 @@ import keras
 from tfdistr import _private
 from tfdistr.checkpoint.keeper import Keeper
 from tfdistr.data.pipeline import WorkerData
+from tfdistr.strategies.batch_check import check_batch
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.xla import turn_off
@@ -65,6 +66,9 @@ def fit(
     """
     found = bool(keeper and keeper.found)
     listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found)
+    extended = extended_of(model)
+    if extended:
+        check_batch(extended, model, lambda: weigh(data.first_batch()) if weigh else data.first_batch())
     train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
     test = _Phase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, keeper)

@@ -34,7 +34,8 @@ def set_values(model: keras.Model, weights: Sequence[Any], optimizer: Sequence[A
         model(map_inputs(inputs, tf.zeros))
     model.set_weights(weights)
     if model.optimizer is not None:
-        model.optimizer.build(model.trainable_variables)
+        if len(optimizer) != len(model.optimizer.variables):  # else it was not used
+            model.optimizer.build(model.trainable_variables)
         for variable, value in zip(model.optimizer.variables, optimizer, strict=True):
             variable.assign(value)
 

@@ -1,0 +1,212 @@
+"""Checks models as a chief does on the first batch, and writes what it warns of.
+
+Usage: batch_check.py FILE   (which gets, by the name of a model, the warning, and whether a variable changed)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfdistr
+from tfdistr._utils.warn import WARNINGS
+from tfdistr.strategies.batch_check import check_batch
+from tfdistr.strategies.build import build
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(32, 8)).astype("float32")
+Y = rng.normal(size=(32, 4)).astype("float32")
+layers = keras.layers
+
+# --- Losses ---------------------------------------------------------------------------------------
+
+
+def of_each_row(y: Any, p: Any) -> Any:
+    return tf.reduce_mean((y - p) ** 2, -1)
+
+
+def mean_of_rows(y: Any, p: Any) -> Any:
+    return tf.reduce_mean(tf.abs(y - p))
+
+
+def contrastive(y: Any, p: Any) -> Any:
+    logits, rows = tf.matmul(p, y, transpose_b=True), tf.range(tf.shape(p)[0])
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits))
+
+
+def gathered(y: Any, p: Any) -> Any:
+    return contrastive(tfdistr.gather(y), tfdistr.gather(p))
+
+
+def distance_of_distributions(y: Any, p: Any) -> Any:
+    apart = tf.reduce_sum((p[:, tf.newaxis] - p[tf.newaxis]) ** 2, -1)
+    return mean_of_rows(y, p) + 0.01 * tf.reduce_mean(tf.exp(-apart))
+
+
+def balance(y: Any, p: Any) -> Any:
+    return mean_of_rows(y, p) + 0.01 * tf.reduce_sum(tf.reduce_mean(tf.nn.softmax(p), 0) ** 2)
+
+
+def sum_of_rows(y: Any, p: Any) -> Any:
+    return tf.reduce_sum((y - p) ** 2)
+
+
+def not_finite(y: Any, p: Any) -> Any:
+    return tf.reduce_mean(y - p) * float("nan")
+
+
+class OfRows(keras.losses.Loss):
+    def call(self, y: Any, p: Any) -> Any:
+        return of_each_row(y, p)
+
+
+# --- Layers ---------------------------------------------------------------------------------------
+
+
+class Sampling(layers.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(1)
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.1 * tf.reduce_mean(x**2))
+        return x + keras.random.normal(tf.shape(x), seed=self.seed_generator)
+
+
+class SumLoss(layers.Layer):
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.01 * tf.reduce_sum(x**2))
+        return x
+
+
+class Centred(layers.Layer):
+    def call(self, x: Any) -> Any:
+        return x - tf.reduce_mean(x, 0)
+
+
+class Counter(layers.Layer):
+    """Changes a variable that Keras does not know."""
+
+    def build(self, shape: Any) -> None:
+        self.count = tf.Variable(0.0, trainable=False)
+
+    def call(self, x: Any) -> Any:
+        self.count.assign_add(1.0)
+        self.add_loss(0.0 * tf.reduce_mean(x))
+        return x
+
+
+# --- Steps ----------------------------------------------------------------------------------------
+
+
+class Plain(keras.Model):
+    def change(self, gradients: Any, again: Callable[[], Any]) -> Any:
+        return gradients
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+
+        def gradients() -> Any:
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            return tape.gradient(loss, self.trainable_variables)
+
+        self.optimizer.apply(self.change(gradients(), gradients), self.trainable_variables)
+        return self.get_metrics_result()
+
+
+class Clipped(Plain):
+    def change(self, gradients: Any, again: Callable[[], Any]) -> Any:
+        return tf.clip_by_global_norm(gradients, 0.01)[0]
+
+
+class SharpnessAware(Plain):
+    def change(self, gradients: Any, again: Callable[[], Any]) -> Any:
+        moves = [0.05 * gradient / tf.linalg.global_norm(gradients) for gradient in gradients]
+        for variable, move in zip(self.trainable_variables, moves, strict=True):
+            variable.assign_add(move)
+        there = again()
+        for variable, move in zip(self.trainable_variables, moves, strict=True):
+            variable.assign_sub(move)
+        return there
+
+
+def network(
+    *parts: layers.Layer, loss: Any = of_each_row, kind: type[keras.Model] = keras.Model
+) -> keras.Model:
+    inputs = keras.Input((8,))
+    hidden = layers.Dense(8, "relu")(inputs)
+    for part in parts:
+        hidden = part(hidden)
+    model = kind(inputs, layers.Dense(4)(hidden))
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    return model
+
+
+def random_layers() -> list[layers.Layer]:
+    return [layers.Dropout(0.3), layers.GaussianNoise(0.3), layers.BatchNormalization()]
+
+
+MODELS: dict[str, Callable[[], keras.Model]] = {
+    "contrastive": lambda: network(loss=contrastive),
+    "contrastive, random": lambda: network(*random_layers(), loss=contrastive),
+    "distance of distributions": lambda: network(loss=distance_of_distributions),
+    "balance": lambda: network(loss=balance),
+    "balance, random": lambda: network(*random_layers(), loss=balance),
+    "sum": lambda: network(loss=sum_of_rows),
+    "sum, random": lambda: network(*random_layers(), loss=sum_of_rows),
+    "sum in a layer": lambda: network(SumLoss(), loss="mse"),
+    "clipped gradients": lambda: network(kind=Clipped, loss="mse"),
+    "sharpness-aware": lambda: network(kind=SharpnessAware, loss="mse"),
+    "mean in a layer": lambda: network(Centred()),
+    "not finite": lambda: network(loss=not_finite),
+    "rows": network,
+    "rows by a class": lambda: network(loss=OfRows()),
+    "rows by a class, sum": lambda: network(loss=OfRows(reduction="sum")),
+    "mean": lambda: network(*random_layers(), loss=mean_of_rows),
+    "gathered": lambda: network(loss=gathered),
+    "a plain step": lambda: network(*random_layers(), kind=Plain, loss="mse"),
+    "sampling": lambda: network(Sampling()),
+    "a counter of TensorFlow": lambda: network(Counter()),
+    "regularizers": lambda: network(layers.Dense(4, kernel_regularizer="l2", activity_regularizer="l2")),
+    "Keras's own": lambda: network(*random_layers(), loss="mse"),
+}
+
+
+def values(model: keras.Model) -> list[bytes]:
+    of_layers = [value for layer in model.layers for value in vars(layer).values()]
+    variables = [value for value in of_layers if isinstance(value, tf.Variable)]
+    variables += [variable.value for variable in (*model.variables, *model.metrics_variables)]
+    local = model.distribute_strategy.experimental_local_results
+    return [local(variable)[0].numpy().tobytes() for variable in variables]
+
+
+def main(file: Path) -> None:
+    strategy = tfdistr.MultiWorkerMirroredStrategy(virtual_workers=2)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(32)
+    told: dict[str, Any] = {}
+    for name, make in MODELS.items():
+        warnings: list[tuple[str, ...]] = []
+        WARNINGS.tell = lambda *warning, warnings=warnings: warnings.append(warning)
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = make()
+        build(model, dataset)
+        before = values(model)
+        check_batch(strategy.extended, model, lambda: next(iter(dataset)))
+        told[name] = {"warnings": warnings, "changed": before != values(model)}
+    file.write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
