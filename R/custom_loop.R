@@ -28,8 +28,9 @@
 #'   together), "mirrored" (the same for the devices of this process) or "one_device".
 #' @param ... Options of the strategy. For "multi_worker_mirrored" see [multi_worker_mirrored_strategy()].
 #'   "mirrored" has `devices`, names such as `c("gpu:0", "gpu:1")` (by default all GPUs that this process
-#'   sees, or the CPU). "one_device" has `device`, such as "cpu:0". R functions in a model need one process
-#'   for each device: on two devices of one process they are refused.
+#'   sees, or the CPU), and `cross_device_ops`, a `tf$distribute$CrossDeviceOps` that sums over the devices.
+#'   "one_device" has `device`, such as "cpu:0". R functions in a model need one process for each device: on
+#'   two devices of one process they are refused.
 #' @param dataset A `tf.data.Dataset` in batches of the **global** size, in the same order on all workers:
 #'   shuffle it with a seed.
 #' @param strategy The strategy; by default the strategy whose scope the call is in.

@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr._utils.describe import describe
 from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
@@ -32,8 +33,10 @@ _ONE_PROCESS_EACH = 'Use one process for each device: strategy="multi_worker_mir
 class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
     """Training on one device of this process.
 
+    Drop-in for ``tf.distribute.OneDeviceStrategy``.
+
     Args:
-        device: The name of the device, such as "cpu:0" or "gpu:1".
+        device: The name of the device, such as "cpu:0" or "/gpu:1".
 
     Raises:
         ArgumentError: There is no such device.
@@ -62,9 +65,11 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
     Args:
         devices: Names of devices, such as ``["gpu:0", "gpu:1"]``; by default all GPUs that this process
             sees, or the CPU if it sees none.
+        cross_device_ops: A ``tf.distribute.CrossDeviceOps`` that sums over the devices; by default
+            ``tf.distribute.NcclAllReduce()`` on GPUs, and ``tf.distribute.ReductionToOneDevice()`` elsewhere.
 
     Raises:
-        ArgumentError: A device does not exist, or is named twice.
+        ArgumentError: A device does not exist or is named twice, or ``cross_device_ops`` is something else.
 
     Source: https://www.tensorflow.org/guide/distributed_training#mirroredstrategy
 
@@ -74,11 +79,16 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
         1
     """
 
-    def __init__(self, devices: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        devices: Sequence[str] | None = None,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
+    ) -> None:
         names = local_devices("devices", devices) if devices is not None else None
+        _check_cross_device_ops(cross_device_ops)
         with _without_cluster():
             # Skips the stock constructor, which would create the stock object in place of _Replicas.
-            super(tf.distribute.MirroredStrategy, self).__init__(_Replicas(self, names))
+            super(tf.distribute.MirroredStrategy, self).__init__(_Replicas(self, names, cross_device_ops))
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the replicas; see ``tf.distribute.Strategy.reduce``.
@@ -178,13 +188,18 @@ class _Share:
 class _Replicas(_private.MirroredExtended):
     """Runs the replicas of the devices, each on its own thread, one after the other."""
 
-    def __init__(self, strategy: MirroredStrategy, devices: list[str] | None) -> None:
+    def __init__(
+        self,
+        strategy: MirroredStrategy,
+        devices: list[str] | None,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None,
+    ) -> None:
         # By default TensorFlow takes collectives, whose keys count from 1 for every strategy: the keys
         # of two strategies in a process would collide.
         names = devices or [device.name for device in tf.config.list_logical_devices("GPU")]
         gpus = bool(names) and all("GPU" in name for name in names)
-        reduce = tf.distribute.NcclAllReduce() if gpus else tf.distribute.ReductionToOneDevice()
-        super().__init__(strategy, devices=devices, cross_device_ops=reduce)
+        default = tf.distribute.NcclAllReduce if gpus else tf.distribute.ReductionToOneDevice
+        super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops or default())
         self._strategy = strategy
         self._shares: list[_Share] = []
 
@@ -262,15 +277,30 @@ def _replica() -> int:
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
+def _check_cross_device_ops(given: Any) -> None:
+    if given is not None and not isinstance(given, tf.distribute.CrossDeviceOps):
+        raise ArgumentError(
+            "`cross_device_ops` must be a tf.distribute.CrossDeviceOps.",
+            received=describe(given),
+            fix="Pass tf.distribute.HierarchicalCopyAllReduce(), for example.",
+        )
+
+
 def local_devices(argument: str, names: Any) -> list[str]:
     """The checked names of devices of this process, in the form "/device:CPU:0".
+
+    Args:
+        argument: The name of the argument, for the error.
+        names: A device or several, in the forms that TensorFlow takes: "gpu:0", "/device:GPU:0",
+            "/job:localhost/replica:0/task:0/device:GPU:0", "GPU" (the first one) and
+            ``tf.config.LogicalDevice``.
 
     Raises:
         ArgumentError: A device does not exist, or is named twice.
     """
     there = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     given = list(names) if isinstance(names, list | tuple) else [names]
-    plain = [str(name).upper().removeprefix("/").removeprefix("DEVICE:") for name in given]
+    plain = [_plain_name(getattr(name, "name", name)) for name in given]
     if not plain or not set(plain) <= set(there) or len(set(plain)) < len(plain):
         raise ArgumentError(
             f"`{argument}` must name devices that this process has, each once.",
@@ -278,3 +308,14 @@ def local_devices(argument: str, names: Any) -> list[str]:
             fix=f"They are {', '.join(name.lower() for name in there)}.",
         )
     return [f"/device:{name}" for name in plain]
+
+
+def _plain_name(name: Any) -> str | None:
+    """A device's name in the form "CPU:0"; None if it is not that of a device of this process."""
+    try:
+        device = tf.DeviceSpec.from_string(name)
+    except (ValueError, AttributeError, TypeError):  # TensorFlow cannot read it, or it is not a text
+        return None
+    if device.device_type is None or device.job not in (None, "localhost"):
+        return None
+    return f"{device.device_type}:{device.device_index or 0}"

@@ -7,6 +7,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from clusters import run_cluster
 
 import tfdistr
@@ -42,6 +43,40 @@ def test_two_devices_train_as_one_does(found):
     assert found["devices"] < 1e-6
     assert found["params"] == ["mirrored", 1]
     assert max(found["drop-in"]) < 1e-6
+
+
+def test_cross_device_ops_sum_over_the_devices(found):
+    assert found["calls"] > 0
+    assert max(found["cross_device_ops"].values()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cpu:0", "/cpu:0", "CPU", "/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:0", "logical"],
+)
+def test_devices_have_the_names_that_tensorflow_takes(name):
+    device = tf.config.list_logical_devices("CPU")[0] if name == "logical" else name
+    for strategy in (tfdistr.OneDeviceStrategy(device), tfdistr.MirroredStrategy([device])):
+        with strategy.scope():
+            assert keras.Variable(1.0).value.device.endswith("device:CPU:0")
+
+
+@pytest.mark.parametrize("name", ["gpu:7", "", "tpu", "/job:worker/task:1/device:CPU:0", 3, ["cpu:0"]])
+def test_other_devices_are_refused(name):
+    with pytest.raises(ArgumentError, match="`devices` must name devices that this process has, each once"):
+        tfdistr.MirroredStrategy([name])
+    with pytest.raises(ArgumentError, match="`device` must name devices that this process has, each once"):
+        tfdistr.OneDeviceStrategy(name)
+
+
+def test_other_cross_device_ops_are_refused():
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.make_strategy("mirrored", cross_device_ops="nccl")
+    assert str(caught.value).splitlines() == [
+        "`cross_device_ops` must be a tf.distribute.CrossDeviceOps.",
+        "Received: a text ('nccl')",
+        "Fix: Pass tf.distribute.HierarchicalCopyAllReduce(), for example.",
+    ]
 
 
 def test_what_two_devices_have_trained_predicts_each_example_once(found):

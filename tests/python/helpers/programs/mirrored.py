@@ -78,6 +78,29 @@ def drop_in():
     return abs(losses[0] - losses[1]), float(np.abs(predicted[0] - predicted[1]).max())
 
 
+class Counting(tf.distribute.ReductionToOneDevice):
+    """Sums as its parent does, and counts the calls."""
+
+    calls = 0
+
+    def batch_reduce_implementation(self, *args, **kwargs):
+        self.calls += 1
+        return super().batch_reduce_implementation(*args, **kwargs)
+
+
+def by_other_ops(ops) -> float:
+    """How far the loss and the predictions are from those without ``cross_device_ops``."""
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    trained = []
+    for given in (None, ops):
+        keras.utils.set_random_seed(1)
+        with tfdistr.MirroredStrategy(DEVICES, given).scope():
+            network = model()
+        network.fit(dataset, epochs=1, verbose=0)
+        trained.append(network.predict(X, verbose=0))
+    return float(np.abs(trained[0] - trained[1]).max())
+
+
 def apart(one, other) -> float:
     pairs = zip(one.model.get_weights(), other.model.get_weights(), strict=True)
     numbers = [float(np.abs(a - b).max()) for a, b in pairs]
@@ -93,6 +116,7 @@ def applied(result) -> list[float]:
     return [float(np.abs(np.subtract(*pair)).max()) for pair in (predicted, losses)]
 
 
+counting = Counting()
 alone = fit()
 on_device = fit(strategy="one_device", device="cpu:1")
 mirrored = two(validation_data=(X[:7], Y[:7]))
@@ -108,6 +132,11 @@ found = {
     "jit_compile": apart(alone, compiled),
     "warnings": warnings,
     "drop-in": drop_in(),
+    "cross_device_ops": {
+        "counting": by_other_ops(counting),
+        "hierarchical copy": by_other_ops(tf.distribute.HierarchicalCopyAllReduce(num_packs=2)),
+    },
+    "calls": counting.calls,
     "accumulation": refused(
         lambda: two(make=lambda: model(keras.optimizers.SGD(gradient_accumulation_steps=2)))
     ),
