@@ -11,23 +11,28 @@
 #' The cluster is the tasks in the environment variable TF_CONFIG (see [tf_config()]), or the
 #' processes that `mpiexec` or `srun` has started. With neither, the strategy is for one worker.
 #'
-#' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow, "mpi" for
-#'   ranks that `mpiexec` has started, or "auto": MPI for such ranks, else what TensorFlow chooses.
 #' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
 #'   default TF_CONFIG does.
+#' @param communication_options A `tf$distribute$experimental$CommunicationOptions()`. `implementation` is the
+#'   same as `communication`, which has no implementation MPI: AUTO is "auto". `bytes_per_pack` of 0 is the
+#'   default. A collective that takes longer than `timeout_seconds` is an error.
 #' @param ... Not used.
+#' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow (without a GPU,
+#'   "nccl" is the ring, with a warning), "mpi" for ranks that `mpiexec` has started, or "auto" (the default):
+#'   MPI for such ranks, else what TensorFlow chooses.
 #' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
 #'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
 #'   weights in float32.
 #' @param virtual_workers Number of virtual workers, at least the number of workers; `NULL` for none. The
 #'   results of `fit`, `evaluate` and `predict` then have the same bits on any number of workers: they depend
 #'   on the number of virtual workers instead. Each operation has one thread.
-#' @param bytes_per_pack Number: gradients are sent in packs of about this many bytes.
+#' @param bytes_per_pack Number: gradients are sent in packs of about this many bytes; by default 4 MiB.
 #' @param start_timeout Seconds that the workers wait for each other at the start.
 #' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost.
 #' @return The Python object, a `tf.distribute.Strategy`. Beside TensorFlow's methods it has `$num_workers`,
 #'   `$worker_index` (from 0) and `$is_chief`.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form;
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if
+#'   `communication_options` is combined with `communication` or `bytes_per_pack`;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if TensorFlow is
 #'   in use already, the port can't be used, or other workers are missing; `tfdistr_error_job_mismatch` if the
 #'   workers have different addresses, or different versions of packages.
@@ -46,17 +51,18 @@
 #' length(history$metrics$loss)
 #' @family functions for a loop of your own
 #' @export
-multi_worker_mirrored_strategy <- function(communication = "auto", cluster_resolver = NULL, ...,
-                                           gradient_dtype = "float32", virtual_workers = NULL,
-                                           bytes_per_pack = 4 * 1024^2, start_timeout = 300,
-                                           heartbeat_timeout = 30) {
+multi_worker_mirrored_strategy <- function(cluster_resolver = NULL, communication_options = NULL, ...,
+                                           communication = NULL, gradient_dtype = "float32",
+                                           virtual_workers = NULL, bytes_per_pack = NULL,
+                                           start_timeout = 300, heartbeat_timeout = 30) {
   rlang::check_dots_empty()
   reload_environ()
   say_if_session()
   with_conditions(before_import_hooks(
     core(convert = TRUE)$MultiWorkerMirroredStrategy(
-      communication, cluster_resolver,
-      gradient_dtype = gradient_dtype, virtual_workers = virtual_workers,
+      cluster_resolver, communication_options,
+      communication = communication, gradient_dtype = gradient_dtype,
+      virtual_workers = virtual_workers,
       bytes_per_pack = whole_as_integer(bytes_per_pack),
       start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
     )

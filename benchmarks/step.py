@@ -20,7 +20,7 @@ os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["PMI_RAN
 
 import tfdistr  # noqa: E402
 
-strategy = tfdistr.MultiWorkerMirroredStrategy("mpi")
+strategy = tfdistr.MultiWorkerMirroredStrategy(communication="mpi")
 
 import keras  # noqa: E402
 import networks  # noqa: E402

@@ -137,4 +137,8 @@ after_17_steps <- function(whom) {
 dataset <- function() tf$data$Dataset$from_tensor_slices(reticulate::np_array(0:7, "float32"))
 
 csv_logger <- function() keras$callbacks$CSVLogger("never-written.csv")
+
+ring_options <- function() {
+  tf$distribute$experimental$CommunicationOptions(timeout_seconds = 90, implementation = "RING")
+}
 # nolint end

@@ -199,3 +199,9 @@ def csv_logger() -> Any:
     import keras
 
     return keras.callbacks.CSVLogger("never-written.csv")
+
+
+def ring_options() -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.experimental.CommunicationOptions(timeout_seconds=90, implementation="RING")

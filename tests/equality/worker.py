@@ -120,7 +120,9 @@ def main(folder: Path, communication: str, limit: float, virtual: int, pairs: li
         strategy = tfdistr.MirroredStrategy(devices)
         how = {"strategy": "mirrored", "devices": devices}
     elif any(pair.startswith(WAYS[0]) for pair in pairs):
-        strategy = tfdistr.MultiWorkerMirroredStrategy(communication, virtual_workers=virtual or None)
+        strategy = tfdistr.MultiWorkerMirroredStrategy(
+            communication=communication, virtual_workers=virtual or None
+        )
     if virtual:
         how["virtual_workers"] = virtual
     for pair in pairs:

@@ -11,9 +11,34 @@ test_that("without TF_CONFIG it is a strategy for one worker, under which Keras 
   expect_lt(history$history$loss[[2L]], history$history$loss[[1L]])
 })
 
+test_that("it takes the options of TensorFlow", {
+  withr::local_envvar(TF_CONFIG = NA)
+  tf <- reticulate::import("tensorflow")
+  experimental <- tf$distribute$experimental
+  options <- experimental$CommunicationOptions(
+    bytes_per_pack = 50 * 1024^2, timeout_seconds = 90,
+    implementation = experimental$CommunicationImplementation$RING
+  )
+  expect_identical(multi_worker_mirrored_strategy(communication_options = options)$num_workers, 1L)
+  resolver <- tf$distribute$cluster_resolver$TFConfigClusterResolver()
+  expect_identical(multi_worker_mirrored_strategy(resolver, options)$num_workers, 1L)
+  expect_identical(make_strategy(communication_options = options)$num_workers, 1L)
+  refused <- function(text, ...) {
+    expect_error(multi_worker_mirrored_strategy(...), text, class = "tfdistr_error_argument", fixed = TRUE)
+  }
+  both <- "cannot be combined with `communication_options`"
+  refused(both, communication = "ring", communication_options = options)
+  refused(both, bytes_per_pack = 1, communication_options = options)
+  refused("must be a tf$distribute$experimental$Comm", communication_options = "nccl")
+  endless <- experimental$CommunicationOptions(timeout_seconds = Inf)
+  refused("`timeout_seconds` of", communication_options = endless)
+  refused("Fix: Pass communication = \"nccl\" by its name", "nccl")
+  refused("MPI has no use for", resolver, communication = "mpi")
+})
+
 test_that("what it can't be made of is an error", {
   refused <- function(code, class) expect_error(code, class = class)
-  refused(multi_worker_mirrored_strategy("carrier pigeon"), "tfdistr_error_argument")
+  refused(multi_worker_mirrored_strategy(communication = "carrier pigeon"), "tfdistr_error_argument")
   refused(multi_worker_mirrored_strategy(timeout = 3), "rlib_error_dots_nonempty")
   withr::local_envvar(TF_CONFIG = '{"cluster": {"worker": ["a:1"]}}')
   refused(multi_worker_mirrored_strategy(), "tfdistr_error_cluster_config")

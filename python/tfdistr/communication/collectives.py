@@ -209,15 +209,23 @@ class TensorFlowCollectives(Collectives):
         device: The device of this worker's replica.
         communication: "auto", "ring" or "nccl".
         bytes_per_pack: Dense tensors are sent in packs of about this size.
+        timeout: Seconds that a collective of tensors may take; None for no limit.
     """
 
     def __init__(
-        self, jobs: dict[str, int], index: int, device: str, communication: str, bytes_per_pack: int
+        self,
+        jobs: dict[str, int],
+        index: int,
+        device: str,
+        communication: str,
+        bytes_per_pack: int,
+        timeout: float | None = None,
     ) -> None:
         super().__init__(sum(jobs.values()), index, bytes_per_pack)
         self._jobs = jobs
         self._device = device
         self._hint = communication
+        self._timeout = timeout or 0.0  # no limit, for TensorFlow
         self._exchanges = 0
         with tf.device("CPU:0"):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
@@ -382,6 +390,7 @@ class TensorFlowCollectives(Collectives):
                 instance_key=key,
                 ordering_token=self._order,
                 communication_hint=self._hint,
+                timeout_seconds=self._timeout,
                 **attributes,
             )
 

@@ -30,6 +30,7 @@ _LARGE = 1 << 18
 _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
 # Seconds between two looks for the message of a failed rank, and between two checks for halted ranks.
 _LISTEN, _LOOK = 0.05, 1.0
+_NO_LIMIT = float("inf")
 # MPI has no sums of these types.
 _HALF = (tf.float16, tf.bfloat16)
 _WIDER = {tf.bool: tf.int32}
@@ -45,15 +46,24 @@ class MpiCollectives(Collectives):
         comm: The communicator of the ranks.
         bytes_per_pack: Dense tensors are sent in packs of about this size.
         heartbeat_timeout: Seconds that a rank of this machine may be halted while this rank waits.
+        timeout: Seconds that a collective of tensors may take; None for no limit.
     """
 
-    def __init__(self, comm: MPI.Intracomm, bytes_per_pack: int, heartbeat_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        bytes_per_pack: int,
+        heartbeat_timeout: float = 30.0,
+        *,
+        timeout: float | None = None,
+    ) -> None:
         super().__init__(comm.Get_size(), comm.Get_rank(), bytes_per_pack)
         self._comm = comm.Dup()
         self._barriers = comm.Dup()
         self._failures = comm.Dup()
         self._failed = False
         self._waiting = False
+        self._timeout = _NO_LIMIT if timeout is None else timeout
         self._traffic = Traffic(0, 0)
         #: Bytes that ordered sums have sent to peers by messages.
         self.sent_in_order = 0
@@ -162,11 +172,11 @@ class MpiCollectives(Collectives):
         return tf.ensure_shape(tf.numpy_function(send, [tensor], tensor.dtype), tensor.shape)
 
     def exchange(self, text: str) -> list[str]:
-        self._finish(self._comm.Ibarrier())
+        self._finish(self._comm.Ibarrier(), _NO_LIMIT)
         return list(self._comm.allgather(text))
 
     def text_of_chief(self, text: str) -> str:
-        self._finish(self._comm.Ibarrier())
+        self._finish(self._comm.Ibarrier(), _NO_LIMIT)
         return str(self._comm.bcast(text))
 
     def barrier(self, name: str, timeout: float) -> None:
@@ -251,10 +261,11 @@ class MpiCollectives(Collectives):
         self._finish(self._comm.Iallgather(own.view(bits), sums.view(bits)))
         return sums.reshape(-1)[: array.size]
 
-    def _finish(self, request: MPI.Request, timeout: float = float("inf")) -> None:
+    def _finish(self, request: MPI.Request, timeout: float | None = None) -> None:
         self._until(request.Test, timeout)
 
-    def _until(self, done: Callable[[], bool], timeout: float = float("inf")) -> None:
+    def _until(self, done: Callable[[], bool], timeout: float | None = None) -> None:
+        timeout = self._timeout if timeout is None else timeout
         end = time.monotonic() + timeout
         self._waiting = True
         try:
@@ -279,7 +290,8 @@ class MpiCollectives(Collectives):
                     self._looked = now
                     self._look_for_halted(now)
                 if now > end:
-                    raise tf.errors.DeadlineExceededError(None, None, f"not all came within {timeout:g} s")
+                    text = f"Not all ranks joined within {timeout:g} s."
+                    raise tf.errors.DeadlineExceededError(None, None, text)
 
 
 def _owned(tensor: tf.Tensor) -> tf.Tensor:

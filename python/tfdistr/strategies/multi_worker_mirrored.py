@@ -24,14 +24,15 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr._utils import at_exit
-from tfdistr._utils.arguments import COMMUNICATION, GRADIENT_DTYPES, one_of, optional_whole, whole
+from tfdistr._utils.arguments import GRADIENT_DTYPES, one_of, optional_whole
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import what_to_tell
 from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.agreement import agree, versions
-from tfdistr.communication.collectives import BYTES_PER_PACK, Collectives
+from tfdistr.communication.collectives import Collectives
 from tfdistr.communication.mpi_world import chooses_mpi
 from tfdistr.errors import ClusterStartError
+from tfdistr.strategies.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.strategies.exact_step import exact_step, replica_of
 from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, usable
 from tfdistr.strategies.keras_calls import KerasCalls
@@ -67,23 +68,29 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     a ``seed`` argument. Without a global seed, several workers draw a common one, which enters every order.
 
     Args:
-        communication: What carries the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
-            the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started, or "auto":
-            MPI if ``mpiexec`` has started this process, else the choice of TensorFlow.
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
+        communication_options: A ``tf.distribute.experimental.CommunicationOptions``. ``implementation`` is
+            the same as ``communication``, which has no implementation MPI: AUTO is "auto". ``bytes_per_pack``
+            of 0 is the default. A collective that takes longer than ``timeout_seconds`` raises
+            ``tf.errors.DeadlineExceededError``; over MPI, TensorFlow reports this error as an
+            ``tf.errors.UnknownError`` in a ``tf.function``.
+        communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
+            the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started, or "auto"
+            (the default): MPI if ``mpiexec`` has started this process, else the choice of TensorFlow.
         gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
             in float32.
         virtual_workers: Number of virtual workers, at least the number of workers; None for none. The results
             of Keras's ``fit``, ``evaluate`` and ``predict`` then have the same bits on any number of
             workers: they depend on the number of virtual workers instead. Each operation has one thread.
-        bytes_per_pack: Gradients travel in pieces of about this many bytes.
+        bytes_per_pack: Gradients are sent in packs of about this many bytes; by default 4 MiB.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
 
     Raises:
-        ArgumentError: An argument is not of the form above.
+        ArgumentError: An argument is not of the form above, or ``communication_options`` is combined with
+            ``communication`` or ``bytes_per_pack``.
         ClusterConfigError: TF_CONFIG is not valid.
         ClusterStartError: TensorFlow is already in use, the port is not available, or peers are missing.
         JobMismatchError: The workers have different addresses, or different versions of packages.
@@ -100,27 +107,29 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     def __init__(
         self,
-        communication: str = "auto",
-        cluster_resolver: Any = None,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
         *,
+        communication: str | None = None,
         gradient_dtype: str = "float32",
         virtual_workers: int | None = None,
-        bytes_per_pack: int = BYTES_PER_PACK,
+        bytes_per_pack: int | None = None,
         start_timeout: float = 300.0,
         heartbeat_timeout: float = 30.0,
     ) -> None:
-        one_of("communication", communication, COMMUNICATION)
+        exchange = check_exchange(communication_options, communication, bytes_per_pack)
+        check_resolver(cluster_resolver, exchange.communication)
+        communication = exchange.communication
         count = optional_whole("virtual_workers", virtual_workers)
         if count is not None:
             check_virtual_workers(count, communication=communication)
             use_one_thread()
-        bytes_per_pack = whole("bytes_per_pack", bytes_per_pack, minimum=0)
         collectives: Collectives | None = None
         if cluster_resolver is None and chooses_mpi(communication):
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
             communication = "auto"  # for what TensorFlow still does
-            collectives = _mpi_collectives(bytes_per_pack, start_timeout, heartbeat_timeout)
+            collectives = _mpi_collectives(exchange, start_timeout, heartbeat_timeout)
             os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
         elif cluster_resolver is None:
             config = cluster_to_join()
@@ -129,7 +138,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         used = usable(communication)
         options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=bytes_per_pack,
+            bytes_per_pack=exchange.bytes_per_pack,
+            timeout_seconds=exchange.timeout_seconds,
             implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
         )
         #: The addresses of the workers, in order; none with MPI.
@@ -341,7 +351,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
 
 def _mpi_collectives(
-    bytes_per_pack: int, start_timeout: float, heartbeat_timeout: float
+    exchange: Exchange, start_timeout: float, heartbeat_timeout: float
 ) -> Collectives | None:
     """The collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
     from tfdistr.communication.mpi_world import world
@@ -351,6 +361,8 @@ def _mpi_collectives(
         return None
     from tfdistr.communication.mpi_collectives import MpiCollectives
 
-    collectives = MpiCollectives(comm, bytes_per_pack, heartbeat_timeout)
+    collectives = MpiCollectives(
+        comm, exchange.bytes_per_pack, heartbeat_timeout, timeout=exchange.timeout_seconds
+    )
     agree(collectives, versions())
     return collectives

@@ -51,6 +51,7 @@ class OneReplica(_private.MultiWorkerExtended):
                 self.worker_devices[0],
                 options.implementation.name.lower(),
                 options.bytes_per_pack,
+                options.timeout_seconds,
             )
         if self.collectives is not None:
             #: Finds the worker whose loss was the first that is not finite.

@@ -44,8 +44,9 @@ def test_an_unknown_option_is_refused_with_those_there_are():
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy("multi_worker_mirrored", timeout=3, start_timeout=3)
     assert str(caught.value).splitlines() == [
-        "The strategy 'multi_worker_mirrored' has the options 'communication', 'cluster_resolver', "
-        "'gradient_dtype', 'virtual_workers', 'bytes_per_pack', 'start_timeout', 'heartbeat_timeout'.",
+        "The strategy 'multi_worker_mirrored' has the options 'cluster_resolver', 'communication_options', "
+        "'communication', 'gradient_dtype', 'virtual_workers', 'bytes_per_pack', 'start_timeout', "
+        "'heartbeat_timeout'.",
         "Received: 'timeout'",
         "Fix: Leave it out, or correct its name.",
     ]

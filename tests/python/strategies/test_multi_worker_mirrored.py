@@ -233,7 +233,7 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(starte
 def test_arguments_and_tf_config_are_checked(monkeypatch):
     message = r"`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'\.\nReceived: 'gloo'"
     with pytest.raises(ArgumentError, match=message):
-        tfdistr.MultiWorkerMirroredStrategy("gloo")
+        tfdistr.MultiWorkerMirroredStrategy(communication="gloo")
     monkeypatch.setenv("TF_CONFIG", "{")
     with pytest.raises(ClusterConfigError):
         tfdistr.MultiWorkerMirroredStrategy()

@@ -27,7 +27,7 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
     from tfdistr.communication.collectives import add_pairs
     from tfdistr.communication.sum_tree import SumTree
 
-    strategy = tfdistr.MultiWorkerMirroredStrategy(communication)
+    strategy = tfdistr.MultiWorkerMirroredStrategy(communication=communication)
     collectives: Any = strategy.collectives
     if by_messages and collectives._shared:
         collectives._shared.free()

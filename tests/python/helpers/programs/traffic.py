@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tfdistr
 
 FOLDER, COMMUNICATION = Path(sys.argv[1]), sys.argv[2]
-strategy = tfdistr.MultiWorkerMirroredStrategy(COMMUNICATION)
+strategy = tfdistr.MultiWorkerMirroredStrategy(communication=COMMUNICATION)
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402

@@ -162,7 +162,9 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "fewer than workers": lambda: fit(stack(), 1, cluster=tfdistr.local_cluster(2)),
     "more than examples": lambda: fit(stack(), 9),
     "NCCL": lambda: fit(stack(), communication="nccl"),
-    "NCCL by the strategy": lambda: tfdistr.MultiWorkerMirroredStrategy("nccl", virtual_workers=2),
+    "NCCL by the strategy": lambda: tfdistr.MultiWorkerMirroredStrategy(
+        communication="nccl", virtual_workers=2
+    ),
     "not a number": lambda: fit(stack(), "many"),
     "one device": lambda: fit(stack(), strategy="one_device"),
     "parameter servers": lambda: fit(

@@ -1,0 +1,115 @@
+"""How workers exchange tensors: the arguments of tfdistr, or TensorFlow's ``CommunicationOptions``."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from numbers import Real
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfdistr._utils.arguments import COMMUNICATION, one_of, whole
+from tfdistr._utils.describe import describe
+from tfdistr.communication.collectives import BYTES_PER_PACK
+from tfdistr.errors import ArgumentError
+
+# The public class makes objects of another class, which has no public name.
+_Options = type(tf.distribute.experimental.CommunicationOptions())
+
+
+class Exchange(NamedTuple):
+    """The checked arguments.
+
+    Attributes:
+        communication: "auto", "ring", "nccl" or "mpi".
+        bytes_per_pack: Bytes of gradients in one collective.
+        timeout_seconds: Seconds that a collective may take; None for no limit.
+    """
+
+    communication: str
+    bytes_per_pack: int
+    timeout_seconds: float | None
+
+
+def check_exchange(communication_options: Any, communication: Any, bytes_per_pack: Any) -> Exchange:
+    """Check the arguments that say how workers exchange tensors.
+
+    Args:
+        communication_options: A ``tf.distribute.experimental.CommunicationOptions``, or None.
+        communication: What carries the collectives; None for the choice of ``communication_options``.
+        bytes_per_pack: Bytes of gradients in one collective; None for those of ``communication_options``.
+
+    Raises:
+        ArgumentError: An argument is not valid, or ``communication_options`` is given beside another.
+    """
+    if communication_options is None:
+        if isinstance(communication, Enum):  # tf.distribute.experimental.CommunicationImplementation
+            communication = str(communication.value).lower()
+        name = "auto" if communication is None else one_of("communication", communication, COMMUNICATION)
+        size = BYTES_PER_PACK if bytes_per_pack is None else bytes_per_pack
+        return Exchange(name, whole("bytes_per_pack", size, minimum=0), None)
+    _check_options(communication_options, communication=communication, bytes_per_pack=bytes_per_pack)
+    size = whole("bytes_per_pack", communication_options.bytes_per_pack, minimum=0)
+    return Exchange(
+        communication_options.implementation.value.lower(),
+        size or BYTES_PER_PACK,
+        _check_timeout(communication_options.timeout_seconds),
+    )
+
+
+def check_resolver(cluster_resolver: Any, communication: str) -> None:
+    """Check the argument ``cluster_resolver``.
+
+    Raises:
+        ArgumentError: It is not a ``ClusterResolver``, or MPI would have to use it.
+    """
+    if cluster_resolver is None:
+        return
+    if not isinstance(cluster_resolver, tf.distribute.cluster_resolver.ClusterResolver):
+        given = getattr(cluster_resolver, "value", cluster_resolver)  # of a CommunicationImplementation
+        name = given.lower() if isinstance(given, str) else ""
+        raise ArgumentError(
+            "`cluster_resolver` (the first argument) must be a "
+            "tf.distribute.cluster_resolver.ClusterResolver.",
+            received=describe(cluster_resolver),
+            fix=f'Pass communication="{name if name in COMMUNICATION else "auto"}" by its name.'
+            if name
+            else "Leave it out: TF_CONFIG, mpiexec or srun describes the cluster.",
+        )
+    if communication == "mpi":
+        raise ArgumentError(
+            "MPI has no use for a `cluster_resolver`: the launcher describes the ranks.",
+            received=f'communication="mpi" and {describe(cluster_resolver)}',
+            fix='Leave out `cluster_resolver`, or pass communication="ring".',
+        )
+
+
+def _check_options(options: Any, **others: Any) -> None:
+    if not isinstance(options, _Options):
+        raise ArgumentError(
+            "`communication_options` must be a tf.distribute.experimental.CommunicationOptions.",
+            received=describe(options),
+            fix='Pass tf.distribute.experimental.CommunicationOptions(implementation="NCCL"), for example.',
+        )
+    given = [f"{name}={value!r}" for name, value in others.items() if value is not None]
+    if given:
+        raise ArgumentError(
+            "`communication` and `bytes_per_pack` cannot be combined with `communication_options`.",
+            received=f"{', '.join(given)} beside communication_options",
+            fix="Pass CommunicationOptions(implementation=, bytes_per_pack=) alone, or leave it out.",
+        )
+
+
+def _check_timeout(value: Any) -> float | None:
+    """The limit in seconds; None if there is none: TensorFlow takes 0 for no limit."""
+    if value is None:
+        return None
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not 0 <= number < math.inf:
+        raise ArgumentError(
+            "`timeout_seconds` of `communication_options` must be a number of seconds from 0, or None.",
+            received=repr(value),
+            fix="Pass timeout_seconds=600.0, for example; 0 and None mean no limit.",
+        )
+    return number or None
