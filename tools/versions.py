@@ -133,6 +133,7 @@ CHECKS = {
     "equality, ring": _equality("ring"),
     "resume, MPI": ["python", str(FOLDER / "killed.py"), "mpi"],
     "resume, ring": ["python", str(FOLDER / "killed.py"), "ring"],
+    "arguments": ["python", str(FOLDER / "drop_in.py")],
     "R": ["Rscript", str(FOLDER / "smoke.R")],
 }
 
