@@ -136,14 +136,15 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             # Written again for TensorFlow, which fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        #: The addresses of the workers, in order; none with MPI. SlurmClusterResolver sets
+        #: CUDA_VISIBLE_DEVICES when it is asked for them: TensorFlow must look for GPUs later.
+        self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
         used = usable(communication)
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=exchange.bytes_per_pack,
             timeout_seconds=exchange.timeout_seconds,
             implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
         )
-        #: The addresses of the workers, in order; none with MPI.
-        self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
         lifelines: Lifelines | None = None
         if cluster_resolver is not None:
             lifelines = prepare(cluster_resolver, start_timeout, heartbeat_timeout)

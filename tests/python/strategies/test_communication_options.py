@@ -127,6 +127,22 @@ def test_a_strategy_by_name_takes_them(monkeypatch):
     assert alone.num_workers == 1
 
 
+def test_a_resolver_can_choose_the_gpus_before_tensorflow_looks_for_them(monkeypatch):
+    seen = []
+
+    class Choosing(Resolver):
+        def cluster_spec(self):
+            seen.append("resolver")
+            return super().cluster_spec()
+
+    visible = tf.config.get_visible_devices
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: seen.append("GPUs") or visible(kind))
+    options = Options(implementation=Implementation.NCCL)
+    tfdistr.MultiWorkerMirroredStrategy(Choosing(tf.train.ClusterSpec({})), options)
+    assert "GPUs" in seen
+    assert seen[0] == "resolver"
+
+
 @pytest.mark.parametrize("mpi", [False, True], ids=["ring", "MPI"])
 def test_a_collective_that_takes_too_long_is_an_error(mpi):
     ended = run_cluster("slow_peer.py", 2, ["2", "8"], mpi=mpi, timeout=100)
