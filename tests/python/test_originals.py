@@ -1,7 +1,7 @@
 """Scripts for TensorFlow's strategies train on many workers, though only the strategy's name is changed.
 
-The scripts in ``helpers/originals`` are written for ``tf.distribute``. The changed scripts must give what they
-give without distribution: with TensorFlow's default strategy, in one process whose batch is that of all
+The scripts in ``helpers/originals`` are for ``tf.distribute``. The changed scripts must give what they give
+with the default strategy of TensorFlow, which distributes nothing, in one process whose batch is that of all
 replicas.
 """
 
