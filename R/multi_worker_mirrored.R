@@ -15,7 +15,8 @@
 #'   default TF_CONFIG does.
 #' @param communication_options A `tf$distribute$experimental$CommunicationOptions()`. `implementation` is the
 #'   same as `communication`, which has no implementation MPI: AUTO is "auto". `bytes_per_pack` of 0 is the
-#'   default. A collective that takes longer than `timeout_seconds` is an error.
+#'   default. A collective that takes longer than `timeout_seconds` is an error. Create the options in the call,
+#'   as in the example: where keras3 is attached, the first use of `tf` makes a tensor.
 #' @param ... Not used.
 #' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow (without a GPU,
 #'   "nccl" is the ring, with a warning), "mpi" for ranks that `mpiexec` has started, or "auto" (the default):
@@ -49,6 +50,12 @@
 #' x <- matrix(rnorm(64), ncol = 2)
 #' history <- model |> fit(x, x[, 1], batch_size = 16, epochs = 2, verbose = 0)
 #' length(history$metrics$loss)
+#' \dontrun{
+#' # In a job on GPUs, with library(tensorflow):
+#' strategy <- multi_worker_mirrored_strategy(
+#'   communication_options = tf$distribute$experimental$CommunicationOptions(implementation = "NCCL")
+#' )
+#' }
 #' @family functions for a loop of your own
 #' @export
 multi_worker_mirrored_strategy <- function(cluster_resolver = NULL, communication_options = NULL, ...,

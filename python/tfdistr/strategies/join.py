@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +23,9 @@ NO_NCCL = (
     "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
     'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
 )
+_MAKE_FIRST = "Make the strategy first: right after the imports, before data and models."
+# With keras3, R makes a tensor when TensorFlow is imported, but not within a call that makes a strategy.
+_IN_R = " Create objects of TensorFlow that it takes in the call itself, not before."
 # Seconds that TensorFlow's servers have at least to find each other.
 _TO_REGISTER = 10.0
 _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
@@ -50,7 +54,7 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Li
         raise ClusterStartError(
             "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
-            fix="Make the strategy first: right after the imports, before data and models.",
+            fix=_MAKE_FIRST + (_IN_R if "rpytools" in sys.modules else ""),
         )
     bypass_proxy(addresses(resolver).values())
     began = time.monotonic()

@@ -3,7 +3,8 @@
 Usage: run.py SCRIPT RESULTS [DEVICES]
 
 The script runs in its folder, with DEVICES logical CPUs. RESULTS gets the script's weights, its history and
-what it has evaluated.
+what it has evaluated. It computes in float64: a rounding of float32 may switch a unit of relu, which changes
+weights visibly.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,6 +25,7 @@ if devices:
     (cpu,) = tf.config.list_physical_devices("CPU")
     each = [tf.config.LogicalDeviceConfiguration()] * int(devices[0])
     tf.config.set_logical_device_configuration(cpu, each)
+keras.config.set_floatx("float64")
 sys.argv = [script]
 left = runpy.run_path(script, run_name="__main__")
 values = {f"weight {number}": weight for number, weight in enumerate(left["model"].get_weights())}

@@ -1,0 +1,132 @@
+# Scripts for TensorFlow's strategies train on many workers, though only the strategy's name is changed. The
+# scripts in originals/ are for tf$distribute. The changed scripts must give what they give with the default
+# strategy of TensorFlow, which distributes nothing, in one process whose batch is that of all replicas.
+
+# nolint start: object_usage_linter. The functions of testthat and of helper-jobs.R.
+# What a script has for each replica.
+per_replica <- list(
+  four_workers.R = c(per_worker_batch_size = "64L"),
+  two_machines.R = character(),
+  hpc.R = c(batch_size_per_worker = "32L", learning_rate_per_worker = "0.02"),
+  mirrored_fit.R = c(BATCH_SIZE_PER_REPLICA = "64L"),
+  custom_loop.R = c(BATCH_SIZE_PER_REPLICA = "64L")
+)
+
+# Replaces one place in a text.
+replace_once <- function(text, old, new) {
+  expect_length(gregexpr(old, text, fixed = TRUE)[[1L]], 1L)
+  expect_true(grepl(old, text, fixed = TRUE))
+  sub(old, new, text, fixed = TRUE)
+}
+
+original <- function(script) {
+  paste0(c(readLines(test_path("originals", script)), ""), collapse = "\n")
+}
+
+# The text of a script with another strategy, and its package: nothing else changes.
+renamed <- function(script, stock, new) {
+  text <- replace_once(original(script), sprintf("tf$distribute$%s(", stock), new)
+  replace_once(text, "library(keras3)\n", "library(keras3)\nlibrary(tfdistr)\n")
+}
+
+# The text of a script whose strategy distributes nothing, with the numbers of several replicas.
+undistributed <- function(script, replicas) {
+  text <- original(script)
+  for (name in names(per_replica[[script]])) {
+    value <- per_replica[[script]][[name]]
+    text <- replace_once(
+      text, sprintf("\n%s <- %s\n", name, value), sprintf("\n%s <- %dL * %s\n", name, replicas, value)
+    )
+  }
+  strategy <- "strategy <- tf\\$distribute\\$\\w+(\\((?:[^()]++|(?1))*\\))" # parentheses may be in others
+  changed <- sub(strategy, "strategy <- tf$distribute$get_strategy()", text, perl = TRUE)
+  expect_false(identical(changed, text))
+  changed
+}
+
+# What each process that runs the script has trained; they share a folder.
+run_original <- function(text, configs, devices = NULL, frame = parent.frame()) {
+  folder <- withr::local_tempdir(.local_envir = frame)
+  script <- file.path(folder, "script.R")
+  writeLines(text, script)
+  env <- c(R_LIBS = libraries(), no_gpus())
+  results <- file.path(folder, sprintf("results-%d.rds", seq_along(configs)))
+  here <- environment()
+  started <- Map(function(result, config) {
+    start_script("originals/run.R", c(result, script, devices), c(env, config), here)
+  }, results, configs)
+  for (one in started) {
+    one$process$wait(200000)
+    expect_identical(one$process$get_exit_status(), 0L, info = one$output())
+  }
+  list(folder = folder, results = lapply(results, readRDS))
+}
+
+alone <- list(c(TF_CONFIG = "{}"))
+
+workers <- function(count, chief = FALSE) {
+  addresses <- paste0("127.0.0.1:", module_of_core("launch.ports")$free_ports(as.integer(count)))
+  cluster_env(if (chief) tf_config(addresses[-1L], chief = addresses[[1L]]) else tf_config(addresses))
+}
+
+expect_as_one <- function(run, text, config = alone) {
+  one <- run_original(text, config)$results[[1L]]
+  expect_lt(tail(one$history$loss, 1L), one$history$loss[[1L]])
+  for (result in run$results) expect_equal(result, one, tolerance = 1e-6)
+}
+
+changed <- function(script) renamed(script, "MultiWorkerMirroredStrategy", "multi_worker_mirrored_strategy(")
+# nolint end
+
+for (count in c(2L, 4L)) {
+  test_that(sprintf("the script for four workers trains on %d", count), {
+    if (count > 2L) skip_slow()
+    run <- run_original(changed("four_workers.R"), workers(count))
+    expect_length(run$results, count)
+    expect_as_one(run, undistributed("four_workers.R", count), workers(1L))
+  })
+
+  test_that(sprintf("a script with the options of TensorFlow trains on %d workers", count), {
+    if (count > 2L) skip_slow()
+    run <- run_original(changed("hpc.R"), workers(count))
+    expect_as_one(run, undistributed("hpc.R", count))
+    expect_setequal(list.files(file.path(run$folder, "out")), c("1.keras", "2.keras", "3.keras", "log.csv"))
+  })
+
+  test_that(sprintf("a chief and %d worker(s) train and load what the chief has saved", count - 1L), {
+    skip_slow()
+    run <- run_original(changed("two_machines.R"), workers(count, chief = TRUE))
+    expect_as_one(run, original("two_machines.R")) # TensorFlow's strategy has a cluster_resolver
+  })
+
+  test_that(sprintf("a lesson for MirroredStrategy trains on %d workers", count), {
+    skip_slow()
+    to_workers <- function(script) renamed(script, "MirroredStrategy", "multi_worker_mirrored_strategy(")
+    for (script in c("mirrored_fit.R", "custom_loop.R")) {
+      expect_as_one(run_original(to_workers(script), workers(count)), undistributed(script, count))
+    }
+  })
+}
+
+test_that("options that are created before the call are an error that names the way", {
+  skip_slow()
+  options <- "communication_options = tf$distribute$experimental$CommunicationOptions(
+    implementation = tf$distribute$experimental$CommunicationImplementation$NCCL
+  )"
+  text <- replace_once(changed("hpc.R"), options, "communication_options = options")
+  before <- "options <- tf$distribute$experimental$CommunicationOptions()\n"
+  text <- replace_once(text, "strategy <-", paste0(before, "strategy <-"))
+  script <- withr::local_tempfile(lines = text, fileext = ".R")
+  env <- c(R_LIBS = libraries(), no_gpus(), workers(2L)[[1L]])
+  started <- start_script("originals/run.R", c(withr::local_tempfile(), script), env)
+  started$process$wait(100000)
+  expect_identical(started$process$get_exit_status(), 1L)
+  said <- gsub("\\s+", " ", started$output())
+  expect_match(said, "Create objects of TensorFlow that it takes in the call itself, not before.")
+})
+
+test_that("a lesson for MirroredStrategy trains on two devices", {
+  skip_slow()
+  text <- renamed("mirrored_fit.R", "MirroredStrategy", "make_strategy(\"mirrored\"")
+  expect_as_one(run_original(text, alone, devices = "2"), undistributed("mirrored_fit.R", 2L))
+})
