@@ -2,8 +2,8 @@
 #
 #   Rscript run.R RESULTS SCRIPT [DEVICES]
 #
-# RESULTS gets the weights, the history and what the script has evaluated. DEVICES is a number of logical CPUs.
-# It computes in float64: a rounding of float32 may switch a unit of relu, which changes weights visibly.
+# RESULTS gets the weights, the history and what the script has evaluated. DEVICES is how many logical CPUs
+# there are. It computes in float64: a rounding of float32 may switch a unit of relu, which shows in weights.
 given <- commandArgs(TRUE)
 Sys.setenv(KERAS_HOME = withr::local_tempdir())
 settings <- file.path(Sys.getenv("KERAS_HOME"), "keras.json")
