@@ -14,9 +14,9 @@
 #' @param cluster_resolver A `tf$distribute$cluster_resolver$ClusterResolver` that describes the cluster; by
 #'   default TF_CONFIG does.
 #' @param communication_options A `tf$distribute$experimental$CommunicationOptions()`. `implementation` is the
-#'   same as `communication`, which has no implementation MPI: AUTO is "auto". `bytes_per_pack` of 0 is the
-#'   default. A collective that takes longer than `timeout_seconds` is an error. Create the options in the call,
-#'   as in the example: where keras3 is attached, the first use of `tf` makes a tensor.
+#'   same as `communication`: AUTO is "auto". There is none for MPI. `bytes_per_pack` of 0 is the default. A
+#'   collective that takes longer than `timeout_seconds` is an error. Create the options in the call, as in
+#'   the example: where keras3 is attached, the first use of `tf` makes a tensor.
 #' @param ... Not used.
 #' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow (without a GPU,
 #'   "nccl" is the ring, with a warning), "mpi" for ranks that `mpiexec` has started, or "auto" (the default):

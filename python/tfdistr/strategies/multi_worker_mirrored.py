@@ -71,10 +71,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
             cluster; by default TF_CONFIG does.
         communication_options: A ``tf.distribute.experimental.CommunicationOptions``. ``implementation`` is
-            the same as ``communication``, which has no implementation MPI: AUTO is "auto". ``bytes_per_pack``
-            of 0 is the default. A collective that takes longer than ``timeout_seconds`` raises
-            ``tf.errors.DeadlineExceededError``; over MPI, TensorFlow reports this error as an
-            ``tf.errors.UnknownError`` in a ``tf.function``.
+            the same as ``communication``: AUTO is "auto". There is none for MPI. ``bytes_per_pack`` of 0 is
+            the default. A collective that takes longer than ``timeout_seconds`` raises
+            ``tf.errors.DeadlineExceededError``. Over MPI, in a ``tf.function``, TensorFlow reports it as a
+            ``tf.errors.UnknownError``.
         communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
             the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started, or "auto"
             (the default): MPI if ``mpiexec`` has started this process, else the choice of TensorFlow.
