@@ -68,7 +68,7 @@ def test_outputs_of_the_original_material_are_those_of_its_scripts():
 def _in_r(kind: type) -> str:
     """The class of the condition that an error or a warning is in R."""
     if issubclass(kind, Warning):
-        return "tfdistr_warning"
+        return "tfdistr_warning_batch_loss" if kind.__name__ == "BatchLossWarning" else "tfdistr_warning"
     return "tfdistr_error" if kind.kind == "error" else f"tfdistr_error_{kind.kind}"
 
 
