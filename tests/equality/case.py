@@ -39,7 +39,7 @@ class Case:
 
     Attributes:
         model: Builds and compiles the model.
-        data: What it is trained on.
+        data: What it is trained on: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, or a pipeline.
         validation: What it is validated on, if it is.
         held_out: What ``evaluate`` and ``predict`` get; by default the first 50 examples, or two
             batches, of ``data``.

@@ -10,7 +10,7 @@ holds what the model is trained on, where that is not `EXAMPLES`, and the argume
 
     make equality T=my_case
 
-Data is a tuple of arrays (x, y[, sample_weight]), or a function that makes an ordinary `tf.data`
+Data is a tuple of arrays (x[, y[, sample_weight]]), or a function that makes an ordinary `tf.data`
 pipeline of global batches. `fit` under the strategy gets arrays as a pipeline that shuffles (`arrays=True`:
 as they are), `distributed_fit()` as they are; `evaluate` gets a pipeline and `predict` arrays.
 """

@@ -87,6 +87,41 @@ def compiled_train_step():
     return compiled(CompiledStep())
 
 
+class Autoencoder(keras.Model):
+    """Its steps take ``x`` alone. The loss would be another if ``data`` were a tuple of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = layers.Dense(3, "tanh"), layers.Dense(8)
+        self.tracker = metrics.Mean(name="loss")
+
+    def call(self, inputs: Any) -> Any:
+        return self.decoder(self.encoder(inputs))
+
+    def errors(self, data: Any) -> Any:
+        return keras.ops.mean((self(data) - data) ** 2, axis=-1)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            errors = self.errors(data)
+            loss = keras.ops.mean(errors)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.tracker.update_state(errors)
+        return {"loss": self.tracker.result()}
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        self.tracker.update_state(self.errors(data))
+        return {"loss": self.tracker.result()}
+
+
+@case(data=(X[:101],), validation=(X[:33],), arrays=True)
+def x_alone():
+    model = Autoencoder()
+    model.compile(optimizers.SGD(0.1, momentum=0.9))
+    return model
+
+
 @case
 def run_eagerly():
     return dense(run_eagerly=True)

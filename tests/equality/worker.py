@@ -38,7 +38,7 @@ def pipeline(data: Data, *, shuffle: bool = False) -> tf.data.Dataset:
     """An ordinary pipeline of global batches. It shuffles without a seed: the strategy gives all one."""
     if callable(data):
         return data()
-    dataset = tf.data.Dataset.from_tensor_slices(data)
+    dataset = tf.data.Dataset.from_tensor_slices(data if len(data) > 1 else data[0])
     return (dataset.shuffle(1000) if shuffle else dataset).batch(BATCH)
 
 
@@ -47,11 +47,7 @@ def drop_in(case: Case, strategy: tf.distribute.Strategy) -> Results:
     keras.utils.set_random_seed(SEED)  # as distributed_fit() does by itself
     with strategy.scope():
         model = case.model()
-    if case.arrays:
-        x, y, *weight = case.data
-        data = {"x": x, "y": y, "sample_weight": weight[0] if weight else None, "batch_size": BATCH}
-    else:
-        data = {"x": pipeline(case.data, shuffle=True)}
+    data = arguments(case.data) if case.arrays else {"x": pipeline(case.data, shuffle=True)}
     if case.validation is not None:
         data["validation_data"] = pipeline(case.validation)
     callbacks = case.callbacks() if case.callbacks else None
@@ -79,7 +75,7 @@ def distributed_fit(case: Case, how: dict[str, Any]) -> Results:
 
 def arguments(data: Data) -> dict[str, Any]:
     """The data, as ``distributed_fit()`` takes it."""
-    x, y, weight = (data, None, None) if callable(data) else (*data, None)[:3]
+    x, y, weight = (data, None, None) if callable(data) else (*data, None, None)[:3]
     return {"x": x, "y": y, "sample_weight": weight, "batch_size": None if callable(data) else BATCH}
 
 

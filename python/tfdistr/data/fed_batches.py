@@ -119,7 +119,9 @@ def fed_batches(
             made.on_epoch_begin()
             wanted = tf.range(number * size, (number + 1) * size, dtype=tf.int64)
             indices = np.concatenate([order.indices(step, 1, 0) for step in wanted])
-            return pass_of(made, indices[skipped:] if number == first else indices)
+            batches = pass_of(made, indices[skipped:] if number == first else indices)
+            # As Keras does: only a dictionary reaches the step without a tuple.
+            return (batch if isinstance(batch, dict | tuple | list) else (batch,) for batch in batches)
 
         for _ in range(first):  # as if these passes had been read
             made.on_epoch_begin()
@@ -152,9 +154,10 @@ def _no_batch() -> ArgumentError:
 
 
 def _as_batch(batch: Any) -> Any:
-    """A batch as Keras takes it: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, of arrays."""
-    parts = batch if isinstance(batch, tuple | list) else (batch,)
-    return tuple(_numpy(part) for part in parts if part is not None)
+    """Return a batch as arrays in the structure in which it was given: ``x``, or a tuple of parts."""
+    if not isinstance(batch, tuple | list):
+        return _numpy(batch)
+    return tuple(_numpy(part) for part in batch if part is not None)
 
 
 def _numpy(value: Any) -> Any:

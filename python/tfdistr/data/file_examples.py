@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdistr.data.decoded_blocks import RecentBlocks, Store
 from tfdistr.data.host_cache import HostMemory
 from tfdistr.data.index_batches import Indexed
+from tfdistr.data.source import pack_parts
 from tfdistr.datasets.formats.blocks import Array, Blocks, Single, leaves_of
 from tfdistr.datasets.formats.described import FileDataset, pack
 from tfdistr.errors import ArgumentError
@@ -40,7 +41,7 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
         ArgumentError: A file has changed or is damaged.
     """
     source = described.open()
-    leaves, structure = leaves_of(source.structure), source.structure
+    leaves, structure = leaves_of(source.structure), pack_parts(source.structure)
     in_memory = described.fits_in_memory(source)
     encoded = source if in_memory else source.encoded
     read, how = _reader(encoded, described.name, memory, shuffle, in_memory)

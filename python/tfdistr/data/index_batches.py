@@ -135,12 +135,12 @@ def of_arrays(source: Arrays) -> Indexed:
         parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)
         for part, spec in zip(parts, specs, strict=True):
             part.set_shape(spec.shape)
-        return _unflatten(source.parts, iter(parts))
+        return _unflatten(source.structure, iter(parts))
 
     def take(indices: Array) -> Any:
-        return _unflatten(source.parts, iter(gather(indices)))
+        return _unflatten(source.structure, iter(gather(indices)))
 
-    return Indexed(source.examples, batch, take, element_spec=_unflatten(source.parts, iter(specs)))
+    return Indexed(source.examples, batch, take, element_spec=_unflatten(source.structure, iter(specs)))
 
 
 def of_lookup(found: Lookup) -> Indexed:

@@ -117,7 +117,7 @@ def make_data(
         of_known_size: Whether to count the examples if the data does not tell their number.
 
     Returns:
-        Batches in the structure that Keras takes: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        Batches in the structure that Keras's ``fit`` gives to a step; see ``pack_parts``.
         ``steps`` is None only for a single worker whose data does not tell its number of examples.
 
     Raises:

@@ -21,10 +21,15 @@ Tree = Any  # an array, or tuples and dictionaries of arrays
 
 @dataclass(frozen=True)
 class Arrays:
-    """Examples in arrays: a tuple ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, as in Keras."""
+    """Examples in arrays.
+
+    Attributes:
+        parts: The arguments of the user: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        columns: The names of the columns, if ``x`` was a data frame.
+    """
 
     parts: tuple[Tree, ...]
-    columns: tuple[str, ...] | None = None  # of a data frame
+    columns: tuple[str, ...] | None = None
 
     @property
     def examples(self) -> int:
@@ -43,9 +48,22 @@ class Arrays:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "by_rows"}
 
+    @property
+    def structure(self) -> Tree:
+        """The arrays in the structure that a step of Keras gets."""
+        return pack_parts(self.parts)
+
     def rows(self, first: int, end: int) -> Arrays:
         """The examples from number ``first`` to before number ``end``."""
         return Arrays(tuple(_rows(part, first, end) for part in self.parts), self.columns)
+
+
+def pack_parts(parts: tuple[Tree, ...]) -> Tree:
+    """Pack ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` as ``keras.utils.pack_x_y_sample_weight`` does.
+
+    ``x`` alone is not in a tuple, unless it is a tuple itself: its arrays would look like inputs and targets.
+    """
+    return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple) else parts
 
 
 def gives_batches(source: Any) -> bool:
@@ -127,7 +145,9 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
             fix="Pass `y` too.",
         )
     given = ((name, x), ("y", y), ("sample_weight", sample_weight))
-    parts = (as_arrays(part, label) for label, part in given if label == name or part is not None)
+    parts = [as_arrays(part, label) for label, part in given if label == name or part is not None]
+    if len(parts) == 3 and isinstance(parts[2], np.ndarray):
+        parts[2] = _for_each(parts[1], parts[2])
     source = Arrays(tuple(parts), column_names(x))
     _check_not_empty(source, name)
     _check_lengths(source, name)
@@ -292,6 +312,15 @@ def _rows(tree: Tree, first: int, end: int) -> Tree:
     if isinstance(tree, tuple):
         return tuple(_rows(part, first, end) for part in tree)
     return tree[first:end]
+
+
+def _for_each(tree: Tree, value: Any) -> Tree:
+    """One value in the place of each array: Keras gives each target the weights of the examples."""
+    if isinstance(tree, Mapping):
+        return {key: _for_each(part, value) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_for_each(part, value) for part in tree)
+    return value
 
 
 def _check_not_empty(source: Arrays, name: str) -> None:

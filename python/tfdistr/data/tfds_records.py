@@ -88,8 +88,7 @@ class Kept:
         return self._packed(self._rows(indices))
 
     def _packed(self, parts: Any) -> Any:
-        examples = tf.nest.pack_sequence_as(self._specs.example, parts)
-        return examples if isinstance(examples, tuple) else (examples,)
+        return tf.nest.pack_sequence_as(self._specs.example, parts)
 
     def _rows(self, indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         return [array.take(indices, axis=0) for array in self._arrays]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdistr.data import stream
 from tfdistr.data.context import WorkerContext
@@ -62,10 +63,18 @@ def write_predictions(
 
 def predictions(model: keras.Model, batches: Iterator[Any]) -> Iterator[Any]:
     """The outputs of a model for each batch."""
+    model.make_predict_function()
+    # XLA cannot take targets that are text, and Keras's step does not read targets.
+    whole = type(model).predict_step is not keras.Model.predict_step
     for batch in batches:
         x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        yield model.predict_on_batch(x)
+        outputs = model.predict_function([batch if whole else (x,)])
+        yield tf.nest.map_structure(_in_numpy, outputs)
         progress()
+
+
+def _in_numpy(output: Any) -> Any:
+    return output.numpy() if isinstance(output, tf.Tensor) else output
 
 
 def _own_batches(

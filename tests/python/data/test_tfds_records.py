@@ -172,7 +172,7 @@ def test_batches_in_arrays_are_those_of_the_dataset(folders, file_format, monkey
 
 def test_dictionaries_are_as_they_were(folders, monkeypatch):
     described = tfdistr.load_dataset("images", data_dir=folders["tfrecord"], supervised=False)
-    ((batch,),) = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset.take(1)
+    (batch,) = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset.take(1)
     arrays = described.arrays()
     assert {name: (part.dtype.name, part.shape[1:].as_list()) for name, part in batch.items()} == {
         "half": ("float32", []), "image": ("uint8", [4, 5, 1]), "label": ("int64", []),
