@@ -87,6 +87,38 @@ def compiled_train_step():
     return compiled(CompiledStep())
 
 
+class NestedLogs(TwoLayers):
+    """Its logs have the dictionary of the metrics of ``compile()``, as Keras's guide writes them."""
+
+    def update_and_log(self, data: Any, predicted: Any, loss: Any) -> dict[str, Any]:
+        x, y = data
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss, sample_weight=keras.ops.shape(x)[0])
+            else:
+                metric.update_state(y, predicted)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=predicted)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return self.update_and_log(data, predicted, loss)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        predicted = self(x, training=False)
+        return self.update_and_log(data, predicted, self.compute_loss(y=y, y_pred=predicted))
+
+
+@case(validation=examples(33))
+def nested_logs():
+    return compiled(NestedLogs(), metrics=["accuracy", metrics.SparseCategoricalAccuracy(name="second")])
+
+
 class Autoencoder(keras.Model):
     """Its steps take ``x`` alone. The loss would be another if ``data`` were a tuple of it."""
 

@@ -21,6 +21,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.strategies.exact_step import at_least_one
 from tfdistr.strategies.replica import scale
+from tfdistr.strategies.step_logs import flat_logs
 
 log = logging.getLogger("tfdistr")
 
@@ -126,7 +127,7 @@ class Step:
             metrics=[
                 _of_present(scope.get_current_value(v), batch.rows) for v in self._model.metrics_variables
             ],
-            logs=dict(logs) if isinstance(logs, dict) else {},
+            logs=flat_logs(logs) if isinstance(logs, dict) else {},
         )
 
     def _variables(self) -> list[keras.Variable]:

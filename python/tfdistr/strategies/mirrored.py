@@ -22,6 +22,7 @@ from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
 from tfdistr.strategies.replica import scale
 from tfdistr.strategies.replica_step import ReplicaStep
+from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.strategies.worker_strategy import OneProcess
 from tfdistr.strategies.xla import turn_off
 
@@ -122,7 +123,7 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
                 with in_replica(data) as batch:
                     return fn(batch, *others)
 
-            return super().run(step, args=args, kwargs=kwargs, options=options)
+            return flat_logs(super().run(step, args=args, kwargs=kwargs, options=options))
 
 
 def check_data(dataset: tf.data.Dataset) -> None:

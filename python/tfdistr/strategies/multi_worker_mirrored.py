@@ -38,6 +38,7 @@ from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, us
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.strategies.step_optimizers import build_step_optimizers
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.strategies.virtual.step import VirtualWorkers, run_virtual_workers
@@ -260,8 +261,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             return run_virtual_workers(extended, fn, args, kwargs)
         keras_step = _private.keras_step(fn)
         predicts = keras_step is None and _private.keras_prediction(fn) is not None
-        if extended.collectives is None or not (keras_step or predicts):
+        if keras_step is None and not predicts:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
+        if extended.collectives is None:
+            return flat_logs(super().run(fn, args=args, kwargs=kwargs, options=options))
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
         if keras_step is None:
@@ -270,7 +273,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         build_step_optimizers(extended, fn, data)
         model, fn = keras_step
         with exact_step(extended, extended.collectives, model, data) as (batch, replica):
-            return super().run(replica.enclose(fn), args=(batch, *others), kwargs=kwargs, options=options)
+            step = replica.enclose(fn)
+            return flat_logs(super().run(step, args=(batch, *others), kwargs=kwargs, options=options))
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.

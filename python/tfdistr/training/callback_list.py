@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdistr.strategies.step_logs import flat_logs
+
 _Logs = Mapping[str, Any] | None
 
 
@@ -59,14 +61,9 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
 
 
 def numbers_of(logs: _Logs) -> dict[str, Any]:
-    """Return logs as Keras gives them to callbacks: sorted, and with numbers of Python."""
-    numbers: dict[str, Any] = {}
-    for name, value in sorted((logs or {}).items()):
-        if isinstance(value, dict):
-            numbers |= numbers_of(value)
-        else:
-            numbers[name] = value if type(value) is float else _number(value)
-    return numbers
+    """Return logs as Keras gives them to callbacks: sorted, flat, and with numbers of Python."""
+    flat = flat_logs(dict(logs or {}))
+    return {name: value if type(value) is float else _number(value) for name, value in flat.items()}
 
 
 def _number(value: Any) -> Any:

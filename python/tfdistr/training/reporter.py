@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from tfdistr.data.pipeline import WorkerData
+from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.training.job import Job
 
 #: Seconds between two reports of a step's metrics. To read the metrics, Python must wait for the step.
@@ -52,7 +53,7 @@ class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
 def _numbers(logs: Any) -> dict[str, float]:
     """The metrics as numbers. A metric with several values, such as F1Score, becomes ``f1_score[0]`` etc."""
     numbers: dict[str, float] = {}
-    for name, value in (logs or {}).items():
+    for name, value in flat_logs(logs or {}).items():
         values = np.asarray(value, float)
         places = np.ndindex(values.shape)
         numbers |= {name + "".join(f"[{i}]" for i in place): float(values[place]) for place in places}

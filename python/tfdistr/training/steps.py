@@ -17,6 +17,7 @@ from tfdistr.data.index_batches import Batches
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.read_ahead import ReadAhead
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.step_logs import flat_logs
 
 #: Seconds that one call of TensorFlow with many steps may take. Between two calls Python runs, for the
 #: progress display and for interrupts.
@@ -76,7 +77,7 @@ class Steps:
                 extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext(),
                 _private.fewer_passes(model, after_all_gradients=alone),
             ):
-                return strategy.run(step, args=(weigh(batch) if weigh else batch,))
+                return flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
         self._eager = model.run_eagerly

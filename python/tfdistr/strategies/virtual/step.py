@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ from tfdistr.data.shard import cut_rows
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact_step import count_examples
 from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.strategies.step_optimizers import build_step_optimizers
 from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import Exchange, ShareStep, Update, sent_gradients, share_step
@@ -90,11 +91,17 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
             "virtual_workers.",
         )
     model, own = step
+    if predicting is None:
+        own = _with_flat_logs(own)
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
     build_step_optimizers(extended, fn, data)
     virtual: VirtualWorkers = extended.virtual
     return virtual.run(model, own, data, others, predicts=predicting is not None)
+
+
+def _with_flat_logs(step: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: flat_logs(step(*arguments))
 
 
 class _Results:

@@ -1,0 +1,199 @@
+"""Logs with dictionaries inside, as a ``train_step`` of Keras's guide returns them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.training.callback_list import numbers_of
+from tfdistr.training.reporter import Reporter, history_of
+
+pytestmark = pytest.mark.timeout(240)
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(64, 4)).astype("float32")
+Y = (X.sum(1) > 0).astype("int32")
+JOB = {"batch_size": 16, "epochs": 2, "shuffle": False, "validation_data": (X[:32], Y[:32]), "verbose": 0}
+NAMES = {"loss", "accuracy", "nll", "val_loss", "val_accuracy", "val_nll"}
+
+
+class OfTheGuide(keras.Model):
+    """Updates and returns all metrics, one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(2, kernel_initializer=keras.initializers.GlorotUniform(3))
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs)
+
+    def _log(self, y: Any, predicted: Any, loss: Any) -> dict[str, Any]:
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss)
+            else:
+                metric.update_state(y, predicted)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=predicted)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return self._log(y, predicted, loss)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        predicted = self(x, training=False)
+        return self._log(y, predicted, self.compute_loss(y=y, y_pred=predicted))
+
+
+class OneMore(OfTheGuide):
+    """Its logs are not those of its metrics: there is one more."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        return {**super().train_step(data), "more": {"extra": tf.constant(2.5)}}
+
+
+def compiled(made: keras.Model) -> keras.Model:
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    nll = keras.metrics.SparseCategoricalCrossentropy(name="nll", from_logits=True)
+    made.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy", nll])
+    return made
+
+
+def model() -> keras.Model:
+    return compiled(OfTheGuide())
+
+
+def model_with_more() -> keras.Model:
+    return compiled(OneMore())
+
+
+class Notes(keras.callbacks.Callback):
+    """Writes the logs that it sees into a file."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file, self.seen = file, []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen.append(logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.seen.append(logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.seen.append(logs)
+        Path(self.file).write_text(json.dumps(self.seen))
+
+
+def of_keras(made: keras.Model, *callbacks: keras.callbacks.Callback) -> tuple[dict, dict]:
+    history = made.fit(X, Y, callbacks=list(callbacks), **JOB).history
+    return history, made.evaluate(X, Y, batch_size=16, verbose=0, return_dict=True)
+
+
+def assert_same(received: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert received.keys() == expected.keys()
+    for name, values in expected.items():
+        assert received[name] == pytest.approx(values, abs=1e-6), name
+
+
+HOWS: dict[str, dict[str, Any]] = {
+    "here": {},
+    "mpi": {"cluster": 2},
+    "ring": {"cluster": 2, "communication": "ring"},
+    "one device": {"strategy": "one_device"},
+    "servers": {"strategy": "parameter_server", "update": "sync"},
+}
+
+
+def job_of(how: str) -> dict[str, Any]:
+    options = dict(HOWS[how])
+    if "cluster" in options:
+        options["cluster"] = tfdistr.local_cluster(workers=options["cluster"])
+    if how == "servers":
+        options["cluster"] = tfdistr.local_cluster(workers=2, ps=1)
+    return JOB | options
+
+
+@pytest.mark.parametrize("how", mostly_slow(HOWS, quick=["here", "mpi"]))
+def test_the_history_is_that_of_keras(how, tmp_path):
+    expected, evaluated = of_keras(model(), Notes(str(tmp_path / "keras")))
+    assert expected.keys() == NAMES
+    callbacks = [
+        Notes(str(tmp_path / "notes")),
+        keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+        keras.callbacks.TensorBoard(str(tmp_path / "board")),
+    ]
+    fit = tfdistr.distributed_fit(model, X, Y, callbacks=callbacks, **job_of(how))
+    assert_same(fit.history, expected)
+    assert_same(fit.evaluate(X, Y, batch_size=16), evaluated)
+    seen, by_keras = (json.loads((tmp_path / name).read_text()) for name in ("notes", "keras"))
+    for received, wanted in zip(seen, by_keras, strict=True):
+        assert_same(received, wanted)
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert_same({name: [float(row[name]) for row in rows] for name in NAMES}, expected)
+    assert list((tmp_path / "board").rglob("*tfevents*"))
+
+
+@pytest.mark.parametrize("how", mostly_slow(["here", "mpi", "ring"], quick=["here"]))
+def test_other_logs_are_those_of_the_last_step(how):
+    expected, _ = of_keras(model_with_more())
+    assert expected["extra"] == [2.5, 2.5]
+    fit = tfdistr.distributed_fit(model_with_more, X, Y, **job_of(how))
+    assert fit.history.keys() == expected.keys()
+    assert fit.history["extra"] == [2.5, 2.5]
+    if how == "here":
+        assert_same(fit.history, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [model, model_with_more])
+def test_virtual_workers(made):
+    one, two = (
+        tfdistr.distributed_fit(
+            made, X, Y, virtual_workers=4, cluster=tfdistr.local_cluster(workers=workers), seed=1, **JOB
+        )
+        for workers in (1, 2)
+    )
+    expected, _ = of_keras(made())
+    assert two.history.keys() == expected.keys()
+    assert two.history == one.history
+
+
+def test_evaluate_on_workers():
+    expected, evaluated = of_keras(model())
+    fit = tfdistr.distributed_fit(model, X, Y, **JOB)
+    assert_same(fit.history, expected)
+    assert_same(fit.evaluate(X, Y, batch_size=16, cluster=tfdistr.local_cluster(workers=2)), evaluated)
+
+
+def test_the_progress_has_numbers():
+    events: list[dict[str, Any]] = []
+    reporter = Reporter(lambda kind, **fields: events.append({"kind": kind, **fields}), 4, chief=True)
+    reporter.on_steps(1, {"loss": tf.constant(1.5), "compile_metrics": {"accuracy": tf.constant(0.5)}})
+    assert events[-1]["metrics"] == {"accuracy": 0.5, "loss": 1.5}
+    assert history_of({"all": [{"b": 1.0, "a": [2.0, 3.0]}]}) == {"b": [1.0], "a[0]": [2.0], "a[1]": [3.0]}
+
+
+def test_logs_are_flat_and_sorted():
+    nested = {"b": 1, "a": {"d": 2, "c": {"z": 3}}}
+    assert list(flat_logs(nested).items()) == [("z", 3), ("d", 2), ("b", 1)]
+    assert flat_logs(numbers := [1, 2]) is numbers
+    assert flat_logs({}) == {}
+    from_keras = keras.src.utils.python_utils.pythonify_logs(nested)
+    assert list(numbers_of(nested).items()) == list(from_keras.items())
