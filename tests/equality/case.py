@@ -45,6 +45,7 @@ class Case:
             batches, of ``data``.
         callbacks: Makes the callbacks.
         fit: Other arguments of ``fit`` and ``distributed_fit``.
+        predicts: Whether the model can predict: it has ``call()``.
         arrays: Whether ``fit`` under the strategy gets the arrays themselves.
         bound: Largest difference, relative to values above 1.
         predict_bound: The same for predictions, if it is another.
@@ -61,6 +62,7 @@ class Case:
     held_out: Data | None = None
     callbacks: Callable[[], list[keras.callbacks.Callback]] | None = None
     fit: dict[str, Any] = field(default_factory=dict)
+    predicts: bool = True
     arrays: bool = False
     bound: float = 1e-6
     predict_bound: float | None = None

@@ -154,6 +154,56 @@ def x_alone():
     return model
 
 
+class Denoiser(keras.Model):
+    """A diffusion model without ``call()``: its steps call its network. The noise comes as data."""
+
+    def __init__(self, *first: Any) -> None:
+        super().__init__()
+        self.network = keras.Sequential([*first, layers.Dense(16, "relu"), layers.Dense(8)])
+        self.noise_loss = metrics.Mean(name="n_loss")
+        self.image_loss = metrics.Mean(name="i_loss")
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        return [self.noise_loss, self.image_loss]
+
+    def losses_of(self, data: Any, training: bool) -> tuple[Any, Any]:
+        images, noises = data
+        noisy = 0.8 * images + 0.6 * noises
+        predicted = self.network(noisy, training=training)
+        return self.loss(noises, predicted), self.loss(images, (noisy - 0.6 * predicted) / 0.8)
+
+    def log(self, noise: Any, image: Any) -> dict[str, Any]:
+        self.noise_loss.update_state(noise)
+        self.image_loss.update_state(image)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            noise, image = self.losses_of(data, training=True)
+            loss = keras.ops.mean(noise)
+        weights = self.network.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return self.log(noise, image)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        return self.log(*self.losses_of(data, training=False))
+
+
+NOISE = (X[:101], X[::-1][:101])
+
+
+def denoiser(*first: Any) -> keras.Model:
+    model = Denoiser(*first)
+    model.compile(optimizer=optimizers.SGD(0.1, momentum=0.9), loss=losses.mean_absolute_error)
+    return model
+
+
+@case(data=NOISE, validation=NOISE, predicts=False)
+def without_call():
+    return denoiser(keras.Input((8,)))
+
+
 @case
 def run_eagerly():
     return dense(run_eagerly=True)

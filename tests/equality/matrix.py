@@ -184,7 +184,9 @@ def _row(
         for key in one.keys() | values.keys():
             by_name[key] = max(by_name.get(key, 0.0), difference(one.get(key), values.get(key)))
     differences = {
-        group: max(value for key, value in by_name.items() if key.startswith(group)) for group in GROUPS
+        group: max(found)
+        for group in GROUPS
+        if (found := [value for key, value in by_name.items() if key.startswith(group)])
     }
     return Row(name, way, workers, differences, worst=max(by_name, key=by_name.get), virtual=virtual)
 

@@ -53,7 +53,9 @@ def drop_in(case: Case, strategy: tf.distribute.Strategy) -> Results:
     callbacks = case.callbacks() if case.callbacks else None
     history = model.fit(**data, **case.fit, callbacks=callbacks, verbose=0)
     held_out = held_out_of(case)
-    if callable(held_out):
+    if not case.predicts:
+        predicted = ()
+    elif callable(held_out):
         predicted = model.predict(held_out().map(lambda x, *_: x), verbose=0)
     else:
         predicted = model.predict(held_out[0], batch_size=BATCH, verbose=0)
@@ -69,7 +71,7 @@ def distributed_fit(case: Case, how: dict[str, Any]) -> Results:
     )  # fmt: skip
     held_out = arguments(held_out_of(case))
     evaluated = fit.evaluate(**held_out)
-    predicted = fit.predict(held_out["x"], batch_size=held_out["batch_size"])
+    predicted = fit.predict(held_out["x"], batch_size=held_out["batch_size"]) if case.predicts else ()
     return results(fit.model, fit.history, evaluated, predicted)
 
 

@@ -31,6 +31,7 @@ from tfdistr._private.keras_loop import (
     KerasCall,
     all_layers,
     build,
+    build_instead,
     call_on_this_thread,
     changes_of_keras_loop,
     given_metrics,
@@ -43,6 +44,7 @@ from tfdistr._private.keras_loop import (
     metrics_or_logs,
     pass_epochs,
     seed_generators,
+    trace_without_effect,
 )
 from tfdistr._private.keras_optimizers import (
     Apply,
@@ -105,6 +107,7 @@ __all__ = [
     "all_layers",
     "apply_sums",
     "build",
+    "build_instead",
     "call_on_this_thread",
     "changes_of_keras_loop",
     "configure_coordination",
@@ -159,6 +162,7 @@ __all__ = [
     "source_files",
     "take_back_sigterm",
     "tape_is_active",
+    "trace_without_effect",
     "trained_variables",
     "undisturbed_random_numbers",
     "variables_of",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src import backend as _backend
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 
@@ -78,6 +79,22 @@ def keras_is_symbolic() -> bool:
 def build(model: keras.Model, batch: Any) -> None:
     """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
     model._symbolic_build(data_batch=batch)
+
+
+def build_instead(model: keras.Model, by: Callable[[Any], None]) -> None:
+    """Let ``fit`` and ``evaluate`` build a model by ``by(batch)``; Keras would call the model.
+
+    An attribute of the object hides ``Model._symbolic_build``, the only place where Keras does so.
+    """
+    model._symbolic_build = lambda iterator=None, data_batch=None: by(data_batch)
+
+
+def trace_without_effect(function: Callable[[], Any]) -> None:
+    """Trace a function that changes nothing; the Keras variables that it creates exist afterwards.
+
+    Keras builds models so. It has no public function for functions that use more than Keras's operations.
+    """
+    _backend.compute_output_spec(function)
 
 
 _LOOP = ("fit", "evaluate", "make_train_function", "make_test_function")

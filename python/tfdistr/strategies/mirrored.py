@@ -19,6 +19,7 @@ from tfdistr import _private
 from tfdistr._utils.describe import describe
 from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
+from tfdistr.strategies.build import let_keras_build
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
 from tfdistr.strategies.replica import scale
 from tfdistr.strategies.replica_step import ReplicaStep
@@ -107,6 +108,8 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
             check_data(dataset)
             if call is not None:
                 check_model(call.model)
+        if call is not None:
+            let_keras_build(call.model)
         distributed = super().experimental_distribute_dataset(dataset, options)
         known = call is not None and has_known_shapes(dataset.element_spec)
         return WithoutFirstLook(dataset, distributed) if known else distributed

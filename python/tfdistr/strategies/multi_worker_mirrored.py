@@ -261,10 +261,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             return run_virtual_workers(extended, fn, args, kwargs)
         keras_step = _private.keras_step(fn)
         predicts = keras_step is None and _private.keras_prediction(fn) is not None
-        if keras_step is None and not predicts:
-            return super().run(fn, args=args, kwargs=kwargs, options=options)
-        if extended.collectives is None:
-            return flat_logs(super().run(fn, args=args, kwargs=kwargs, options=options))
+        if extended.collectives is None or not (keras_step or predicts):
+            outputs = super().run(fn, args=args, kwargs=kwargs, options=options)
+            return flat_logs(outputs) if keras_step else outputs
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
         if keras_step is None:

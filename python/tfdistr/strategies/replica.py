@@ -15,6 +15,7 @@ from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.data.shard import Own, distribute_batches, is_share, leave_to_tensorflow
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
+from tfdistr.strategies.build import let_keras_build
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.nan_loss import LossWatch
 from tfdistr.strategies.xla import turn_off
@@ -139,6 +140,8 @@ class OneReplica(_private.MultiWorkerExtended):
         """This worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
         call = _private.keras_call()
+        if call is not None:
+            let_keras_build(call.model)
         if self.calls is not None:
             self.calls.dataset_given(dataset)
         elif call is not None:

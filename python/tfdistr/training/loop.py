@@ -113,7 +113,7 @@ def _prepare(
     elif extended and extended.virtual:
         turn_off(model, "with virtual workers")
     if extended or found:  # the checkpoint says for which variables optimizers are built
-        build(model, data, optimizer=extended is not None)
+        build(model, data, optimizer=extended is not None, training=training)
     listed = CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tfdistr.errors import ArgumentError
 
 if TYPE_CHECKING:
     import keras
@@ -19,7 +22,25 @@ def values_of(model: keras.Model) -> tuple[Arrays, Arrays]:
     return [_storable(value) for value in model.get_weights()], [_storable(value) for value in variables]
 
 
-def set_values(model: keras.Model, weights: Sequence[Any], optimizer: Sequence[Any], inputs: Any) -> None:
+def trained_numbers(model: keras.Model) -> list[int] | None:
+    """The variables that the optimizer of a model trains, by their numbers; None if this is not known."""
+    from tfdistr import _private
+
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or not optimizer.built:
+        return None
+    numbers = {id(variable): number for number, variable in enumerate(model.variables)}
+    found = [numbers.get(id(variable)) for variable in _private.trained_variables(optimizer)]
+    return None if None in found else [number for number in found if number is not None]
+
+
+def set_values(
+    model: keras.Model,
+    weights: Sequence[Any],
+    optimizer: Sequence[Any],
+    inputs: Any,
+    trained: Sequence[int] | None = None,
+) -> None:
     """Give a model the values of another one.
 
     Args:
@@ -27,17 +48,42 @@ def set_values(model: keras.Model, weights: Sequence[Any], optimizer: Sequence[A
         weights: The weights of the other model.
         optimizer: The variables of its optimizer.
         inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
+        trained: The result of ``trained_numbers`` of the other model.
+
+    Raises:
+        ArgumentError: The model has no ``call()``, and layers that are not built.
     """
     if not model.built:
-        import tensorflow as tf
-
-        model(map_inputs(inputs, tf.zeros))
+        _build(model, inputs, len(weights))
     model.set_weights(weights)
     if model.optimizer is not None:
-        if len(optimizer) != len(model.optimizer.variables):  # else it was not used
+        if trained is not None:
+            model.optimizer.build([model.variables[number] for number in trained])
+        elif len(optimizer) != len(model.optimizer.variables):  # else it was not used
             model.optimizer.build(model.trainable_variables)
         for variable, value in zip(model.optimizer.variables, optimizer, strict=True):
             variable.assign(value)
+
+
+def _build(model: keras.Model, inputs: Any, weights: int) -> None:
+    import tensorflow as tf
+
+    from tfdistr.strategies.build import build_by_step, has_call
+
+    batch = map_inputs(inputs, tf.zeros)
+    if has_call(model):
+        model(batch)
+        return
+    if len(model.weights) < weights:
+        with contextlib.suppress(Exception):  # the step may need targets, whose shapes are not known here
+            build_by_step(model, (batch,) if isinstance(batch, tuple) else batch, optimizers=False)
+    if len(model.weights) != weights:
+        raise ArgumentError(
+            "Cannot build the trained model here: it has no call(), and layers without weights.",
+            received=f"{type(model).__name__} with {len(model.weights)} of {weights} weights",
+            fix="Build its layers in the model function, for example with keras.Input() in each network.",
+        )
+    model.built = True
 
 
 def _storable(value: Any) -> np.ndarray[Any, Any]:
