@@ -52,6 +52,13 @@ test_that("models, classes, functions and data do, where keras3 was attached aft
   expect_identical(result$model_and_callback_classes$epochs, 1L)
 })
 
+test_that("a class without call(), with steps that take x alone and nested logs, does", {
+  skip_slow()
+  result <- with_keras3("own_steps")
+  expect_equal_on_two_workers(result)
+  expect_setequal(result$own_steps$metrics, c("loss", "mae", "val_loss", "val_mae"))
+})
+
 # keras3#1016: a script with pipes, started on each machine with its TF_CONFIG, as the original job was.
 test_that("keras3#1016: R sessions with TF_CONFIG train a model of pipes as one session does", {
   skip_slow()

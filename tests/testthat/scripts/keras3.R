@@ -48,6 +48,46 @@ TwoDense <- Model( # nolint: a class
   call = function(inputs) inputs |> self$flat() |> self$hidden() |> self$out()
 )
 
+# A model without call(), whose steps take x alone. With metrics of compile(), its logs are nested.
+OwnSteps <- Model( # nolint: a class
+  "OwnSteps",
+  initialize = function(...) {
+    super$initialize(...)
+    self$network <- keras_model_sequential(c(8, 8, 1)) |>
+      layer_flatten() |>
+      layer_dense(8, activation = "tanh") |>
+      layer_dense(64) |>
+      layer_reshape(c(8, 8, 1))
+  },
+  log = function(data, made, loss) {
+    logs <- list()
+    for (metric in self$metrics) {
+      if (metric$name == "loss") {
+        metric$update_state(loss, sample_weight = op_shape(data)[[1L]])
+      } else {
+        metric$update_state(data, made)
+      }
+      logs[[metric$name]] <- metric$result()
+    }
+    logs
+  },
+  train_step = function(data) {
+    tape <- tensorflow::tf$GradientTape()
+    with(tape, {
+      made <- self$network(data, training = TRUE)
+      loss <- self$compute_loss(y = data, y_pred = made)
+    })
+    weights <- self$network$trainable_weights
+    gradients <- tape$gradient(loss, weights)
+    self$optimizer$apply_gradients(Map(list, gradients, weights))
+    self$log(data, made, loss)
+  },
+  test_step = function(data) {
+    made <- self$network(data, training = FALSE)
+    self$log(data, made, self$compute_loss(y = data, y_pred = made))
+  }
+)
+
 StopAfterFirst <- Callback( # nolint: a class
   "StopAfterFirst",
   on_epoch_end = function(epoch, logs = NULL) if (epoch == 1) self$model$stop_training <- TRUE
@@ -109,6 +149,10 @@ cases <- list(
   r_loss_and_metric = on_arrays(models$r_loss_and_metric),
   schedule_of_dataset = list(model = models$schedule, pipeline()),
   images = list(model = sequential, images),
+  own_steps = list(
+    model = function() compiled(OwnSteps(), loss = "mse", metrics = "mae"), x,
+    validation_data = x[1:40, , , , drop = FALSE]
+  ),
   given = on_arrays("given")
 )
 
@@ -121,6 +165,12 @@ trained <- function(case, workers) {
   cluster <- local_cluster(workers, env = c(CUDA_VISIBLE_DEVICES = ""))
   fit <- do.call(distributed_fit, c(case, list(cluster = cluster, batch_size = 50, epochs = 3, seed = 1)))
   if (is_given) stopifnot(identical(reticulate::py_id(fit$model), reticulate::py_id(case$model)))
+  if ("mae" %in% names(fit$history)) { # own_steps, which cannot predict
+    evaluated <- evaluate(fit, x)
+    of_keras <- evaluate(fit$model, x, verbose = 0)
+    stopifnot(all.equal(evaluated[names(of_keras)], of_keras, tolerance = 1e-6))
+    return(list(weights = fit$model$get_weights(), history = fit$history, evaluated = evaluated))
+  }
   predicted <- predict(fit, x)
   stopifnot(all.equal(predicted, predict(fit$model, x, verbose = 0), tolerance = 1e-6))
   # evaluate() is for both, whichever package was attached last.
