@@ -20,7 +20,7 @@ from tfdistr._private import overridden
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.strategies.exact_step import at_least_one
-from tfdistr.strategies.replica import scale
+from tfdistr.strategies.replica_step import scale
 from tfdistr.strategies.step_logs import flat_logs
 
 log = logging.getLogger("tfdistr")

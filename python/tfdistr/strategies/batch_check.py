@@ -30,8 +30,8 @@ from tfdistr import _private
 from tfdistr._utils.warn import ABOUT_BATCH
 from tfdistr.data.shard import cut_rows
 from tfdistr.strategies.exact_step import count_examples
-from tfdistr.strategies.replica import NoPeers, OneReplica
-from tfdistr.strategies.replica_step import ReplicaStep
+from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.replica_step import NoPeers, ReplicaStep
 
 log = logging.getLogger("tfdistr")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any
 
 import keras
@@ -12,6 +11,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.data.element_shapes import batch_of_zeros, has_known_shapes
 from tfdistr.data.pipeline import WorkerData
+from tfdistr.strategies.replica_step import check_no_strange_optimizer
 
 
 def build(
@@ -27,19 +27,17 @@ def build(
         model: The model.
         data: Batches for its step.
         optimizer: Whether to create the variables of its optimizer, too.
-        training: Whether the model will train; else it will be evaluated. A model without ``call()`` is built
-            by its step.
+        training: Whether the model will train; else it will be evaluated.
     """
     if has_known_shapes(data.element_spec):
         batch = batch_of_zeros(data.element_spec)
     else:
         batch = data.example if isinstance(data, WorkerData) else next(iter(data))
-    if not has_call(model):
-        build_by_step(model, batch, training=training, optimizers=optimizer)
-        return
-    without = contextlib.nullcontext() if optimizer else _private.overridden(model, "optimizer", None)
-    with without, model.distribute_strategy.scope():
-        _private.build(model, batch)
+    if has_call(model):
+        without = contextlib.nullcontext() if optimizer else _private.overridden(model, "optimizer", None)
+        with without, model.distribute_strategy.scope():
+            _private.build(model, batch)
+    build_by_step(model, batch, training=training, optimizers=optimizer)
 
 
 def has_call(model: keras.Model) -> bool:
@@ -48,78 +46,84 @@ def has_call(model: keras.Model) -> bool:
 
 
 def let_keras_build(model: keras.Model) -> None:
-    """Let Keras's own ``fit`` and ``evaluate`` build a model without ``call()`` by its step."""
-    if has_call(model):
+    """Let Keras's own ``fit`` and ``evaluate`` build by its step what they do not build by a call."""
+    if not _has_own(model, "train_step") and not _has_own(model, "test_step"):
         return
 
     def by_step(batch: Any) -> None:
         call = _private.keras_call()
+        if has_call(model):
+            _private.build(model, batch)
         build_by_step(model, batch, training=call is None or call.method == "fit")
 
     _private.build_instead(model, by_step)
 
 
 def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, optimizers: bool = True) -> None:
-    """Build a model by a trace of its ``train_step`` or ``test_step`` that changes nothing.
+    """Build what only the steps of a model use, by a trace of a step that changes nothing.
 
-    Each optimizer is built for the variables that the step passes to it, as in a process without a strategy.
+    They are the layers of a model without ``call()``, and optimizers other than ``model.optimizer``. Each
+    optimizer is built for the variables that the step passes to it, as in a process without a strategy.
+    Workers cannot create them in their steps: the initial values are the chief's.
     """
     name = "train_step" if training else "test_step"
-    if getattr(type(model), name) is getattr(keras.Model, name):
-        return  # Keras's error says that this step needs call()
-    found = _optimizers(model)
-    done = not optimizers or all(optimizer.built for optimizer in found)
-    if done and all(layer.built for layer in _private.all_layers(model)):
+    if not _has_own(model, name):
+        return  # without call(), Keras's error says that this step needs it
+    found = _private.optimizers_of(model) if optimizers and training else []
+    unbuilt = [optimizer for optimizer in found if not optimizer.built]
+    if unbuilt or not all(layer.built for layer in _private.all_layers(model)):
+        trained = _trace_again(model, name, batch)
+        with model.distribute_strategy.scope():
+            for optimizer in unbuilt:
+                if id(optimizer) in trained:
+                    optimizer.build(trained[id(optimizer)])
+    if not has_call(model):
         model.built = True
-        return
-    trained: dict[int, list[Any]] = {}
+
+
+def _has_own(model: keras.Model, name: str) -> bool:
+    return getattr(type(model), name) is not getattr(keras.Model, name)
+
+
+def _trace_again(model: keras.Model, name: str, batch: Any) -> dict[int, list[Any]]:
+    """Trace a step; trace it again if the first trace has failed because it created weights.
+
+    A tape has no gradients of weights that its own trace has created.
+    """
     known = len(model.variables)
     try:
-        _trace(model, name, batch, trained)
+        return _trace(model, name, batch)
     except Exception:
         if len(model.variables) == known:
             raise
-        # A tape has no gradients of weights that its own trace has created. Now they exist.
-        _trace(model, name, batch, trained)
-    with model.distribute_strategy.scope():
-        for optimizer in found:
-            if optimizers and not optimizer.built and id(optimizer) in trained:
-                optimizer.build(trained[id(optimizer)])
-    model.built = True
+        return _trace(model, name, batch)
 
 
-def _optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return the optimizers that are attributes of a model, or in a list or dictionary that is one."""
-    found: dict[int, keras.optimizers.Optimizer] = {}
-    for value in vars(model).values():
-        held = value.values() if isinstance(value, dict) else value
-        parts = held if isinstance(value, list | tuple | dict) else [value]
-        found |= {id(part): part for part in parts if isinstance(part, keras.optimizers.Optimizer)}
-    return list(found.values())
-
-
-def _replica_context(strategy: tf.distribute.Strategy) -> tf.distribute.ReplicaContext:
-    own = getattr(strategy.extended, "replica_context", None)  # a worker's replica has the worker's number
-    return own() if own else tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0)
-
-
-def _trace(model: keras.Model, name: str, batch: Any, trained: dict[int, list[Any]]) -> None:
-    """Trace a step, and note the variables that it passes to each optimizer, by the optimizer's id."""
+def _trace(model: keras.Model, name: str, batch: Any) -> dict[int, list[Any]]:
+    """Trace a step; return the variables that it passes to each optimizer, by the optimizer's id."""
     step = getattr(model, name)
     plain = _private.keras_step(step, inline=True)  # not the function that tf.function has compiled
     step = plain[1] if plain else step
     strategy = model.distribute_strategy
+    trained: dict[int, list[Any]] = {}
 
-    def note(optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
-        variables = model.trainable_variables if trainable_variables is None else trainable_variables
-        trained[id(optimizer)] = list(variables)
+    def note(optimizer: Any, gradients: Any, variables: Any, own: _private.Apply) -> None:
+        trained[id(optimizer)] = list(model.trainable_variables if variables is None else variables)
 
     def in_replica() -> Any:
-        with _replica_context(strategy):
+        with _one_replica(strategy):
             return step(batch)
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(strategy.scope())
-        for optimizer in _optimizers(model):
-            stack.enter_context(_private.overridden(optimizer, "apply", functools.partial(note, optimizer)))
-        _private.trace_without_effect(in_replica)
+    with strategy.scope(), _private.optimizer_hooks(model, lambda _, loss: loss, note):
+        try:
+            _private.trace_without_effect(in_replica)
+        except ValueError as error:  # Keras creates no variables where values are collected
+            check_no_strange_optimizer(error)
+            raise
+    return trained
+
+
+def _one_replica(strategy: tf.distribute.Strategy) -> Any:
+    """The context of a replica; that of a worker exchanges nothing."""
+    of_worker = getattr(strategy.extended, "without_peers", None)
+    return of_worker() if of_worker else tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.communication.collectives import Collectives
-from tfdistr.strategies.replica import OneReplica, scale
-from tfdistr.strategies.replica_step import ReplicaStep
+from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.replica_step import ReplicaStep, scale
 
 
 @contextlib.contextmanager

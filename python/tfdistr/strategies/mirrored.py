@@ -21,8 +21,7 @@ from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import let_keras_build
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
-from tfdistr.strategies.replica import scale
-from tfdistr.strategies.replica_step import ReplicaStep
+from tfdistr.strategies.replica_step import ReplicaStep, scale
 from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.strategies.worker_strategy import OneProcess
 from tfdistr.strategies.xla import turn_off

@@ -39,7 +39,6 @@ from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
 from tfdistr.strategies.replica import OneReplica
 from tfdistr.strategies.step_logs import flat_logs
-from tfdistr.strategies.step_optimizers import build_step_optimizers
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.strategies.virtual.step import VirtualWorkers, run_virtual_workers
 from tfdistr.strategies.virtual.threads import use_one_thread
@@ -269,7 +268,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if keras_step is None:
             replica = replica_of(extended, extended.collectives, data)
             return super().run(replica.enclose(fn), args=(data, *others), kwargs=kwargs, options=options)
-        build_step_optimizers(extended, fn, data)
         model, fn = keras_step
         with exact_step(extended, extended.collectives, model, data) as (batch, replica):
             step = replica.enclose(fn)

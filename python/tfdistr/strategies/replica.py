@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ from tfdistr.strategies.backup import watch_backups
 from tfdistr.strategies.build import let_keras_build
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.nan_loss import LossWatch
+from tfdistr.strategies.replica_step import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.xla import turn_off
 
 
@@ -267,39 +268,3 @@ class OneReplica(_private.MultiWorkerExtended):
         if self.present is not None:
             values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]
         return collectives.all_reduce(op, values)
-
-
-def check_no_strange_optimizer(error: BaseException | None = None) -> None:
-    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised.
-
-    Raises:
-        ArgumentError: Its gradients would be summed without the workers' weights.
-    """
-    optimizer = _private.optimizer_at_work(error)
-    if optimizer is not None:
-        raise ArgumentError(
-            "An optimizer that a step applies must be an attribute of the model or of one of its layers.",
-            received=f"an optimizer of the class {type(optimizer).__name__} that is no attribute of them",
-            fix="Make it in __init__() or compile(), and assign it: self.d_optimizer = ...",
-        ) from error
-
-
-class NoPeers:
-    """Takes the place of the peers of a replica that runs by itself: sums are its own values."""
-
-    loss_is_weighted = True
-
-    def weight(self) -> tf.Tensor:
-        """The part of the examples that the replica has: all of them."""
-        return tf.ones([], tf.float64)
-
-    def all_reduce(self, op: Any, tensors: Sequence[Any], dtype: Any = None) -> list[Any]:
-        """Return the replica's tensors."""
-        return list(tensors)
-
-
-def scale(value: Any, factor: tf.Tensor) -> Any:
-    """``value * factor``; it is 0 if the factor is 0, even if the value is NaN."""
-    if isinstance(value, tf.IndexedSlices):
-        return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
-    return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfdistr import _private
-from tfdistr.strategies.replica import check_no_strange_optimizer, scale
+from tfdistr.errors import ArgumentError
 
 _ATTRIBUTE = "tfdistr_step"
 
@@ -130,3 +130,39 @@ def current_step() -> ReplicaStep | None:
     """The step of the replica that runs on this thread; None outside of such a step."""
     context = tf.distribute.get_replica_context()
     return getattr(context, _ATTRIBUTE, None)
+
+
+def check_no_strange_optimizer(error: BaseException | None = None) -> None:
+    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised.
+
+    Raises:
+        ArgumentError: Its gradients would be summed without the workers' weights.
+    """
+    optimizer = _private.optimizer_at_work(error)
+    if optimizer is not None:
+        raise ArgumentError(
+            "An optimizer that a step applies must be an attribute of the model or of one of its layers.",
+            received=f"an optimizer of the class {type(optimizer).__name__} that is no attribute of them",
+            fix="Make it in __init__() or compile(), and assign it: self.d_optimizer = ...",
+        ) from error
+
+
+class NoPeers:
+    """Takes the place of the peers of a replica that runs by itself: sums are its own values."""
+
+    loss_is_weighted = True
+
+    def weight(self) -> tf.Tensor:
+        """The part of the examples that the replica has: all of them."""
+        return tf.ones([], tf.float64)
+
+    def all_reduce(self, op: Any, tensors: Sequence[Any], dtype: Any = None) -> list[Any]:
+        """Return the replica's tensors."""
+        return list(tensors)
+
+
+def scale(value: Any, factor: tf.Tensor) -> Any:
+    """``value * factor``; it is 0 if the factor is 0, even if the value is NaN."""
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
+    return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))

@@ -17,8 +17,8 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples
-from tfdistr.strategies.replica import OneReplica, scale
-from tfdistr.strategies.replica_step import ReplicaStep
+from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.replica_step import ReplicaStep, scale
 
 
 @dataclass

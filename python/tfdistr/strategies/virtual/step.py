@@ -17,7 +17,6 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact_step import count_examples
 from tfdistr.strategies.replica import OneReplica
 from tfdistr.strategies.step_logs import flat_logs
-from tfdistr.strategies.step_optimizers import build_step_optimizers
 from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import Exchange, ShareStep, Update, sent_gradients, share_step
 from tfdistr.strategies.virtual.stages import Stages
@@ -95,7 +94,6 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
         own = _with_flat_logs(own)
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
-    build_step_optimizers(extended, fn, data)
     virtual: VirtualWorkers = extended.virtual
     return virtual.run(model, own, data, others, predicts=predicting is not None)
 
