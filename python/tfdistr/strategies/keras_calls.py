@@ -47,6 +47,7 @@ class KerasCalls:
     def __init__(self, extended: OneReplica) -> None:
         self._extended = extended
         self._prepared: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+        self._machines_compared = False
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
         """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one.
@@ -102,7 +103,9 @@ class KerasCalls:
         described["learning rates of new optimizers"] = " ".join(extended.given_rates)
         extended.given_rates.clear()  # the next call compares only new rates
         peers = agree(extended.collectives, described, notes(callbacks))
-        if extended.virtual and not self._prepared:
+        # Not by `_prepared`, from which a model vanishes at another time on each worker.
+        if extended.virtual and not self._machines_compared:
+            self._machines_compared = True
             compare_machines(extended.collectives)
         if training:
             go_on_in_data(callbacks)

@@ -122,6 +122,11 @@ def test_a_case_has_the_same_bits_on_three_workers(rows, way, case):
     assert set(row.differences.values()) == {0.0}
 
 
+def test_a_model_that_one_worker_has_lost_hangs_nobody():
+    for worker in run_cluster("two_models.py", 2, [], timeout=60):
+        assert worker.status == 0, worker.output[-3000:]
+
+
 # --- What is refused
 
 REFUSED = {
