@@ -69,7 +69,8 @@ paths <- function(found) {
 #' @param batch_size Number of examples in a global batch; `NULL` if `x` is a function that gives batches.
 #' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process, or the
-#'   cluster that it has joined.
+#'   cluster that it has joined. After a fit with `virtual_workers`, where TensorFlow already runs here with
+#'   several threads, it is one worker on this machine.
 #' @return A named list of numbers.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model, or has no targets;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if the workers

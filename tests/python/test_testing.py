@@ -165,9 +165,10 @@ REASONS = [
                 "does not determine.",
                 "Fix: Draw with keras.random, or with a generator that has a fixed seed."]),
     (relative_loss, [
-        APART, "Likely reason: a part of the loss, or of train_step(), depends on how many rows a worker "
-        "has: a sum over the rows, or a value that is computed from all of them.",
-        "Fix: Compute means over the rows. Values of all rows need virtual_workers=2."]),
+        APART, "Likely reason: a part of the loss, or of train_step(), depends on which rows a worker "
+        "has: a sum over the rows, a loss that compares them, or a gradient that the step clips.",
+        "Fix: Compute means over the rows; gather the rows of all workers with tfdistr.gather() for a loss "
+        "over the batch; let the optimizer clip (clipnorm, global_clipnorm)."]),
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.kinds import KINDS
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import make_run_dir, remove_run_dir
+from tfdistr.launch.local import local_cluster
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_values import map_inputs
@@ -48,11 +49,23 @@ def evaluate(
             received=f"`{name}` without `y`",
             fix="Pass `y`, or a function or data set whose examples are pairs (x, y).",
         )
+    if cluster is None and _needs_worker(result):
+        cluster = local_cluster(1)
     job, config = _job("evaluate", result, state, source, cluster, **numbers)
     if cluster is not None:
         return _on_cluster(job, caller, cluster).metrics
     import_tensorflow()
     return _KIND.fit_here(job, config, caller).metrics
+
+
+def _needs_worker(result: FitResult) -> bool:
+    """Whether virtual workers cannot evaluate here, where TensorFlow runs with more than one thread."""
+    if result.params.get("virtual_workers") is None or JOINED.settings:
+        return False
+    import_tensorflow()
+    from tfdistr.strategies.virtual.threads import may_use_one_thread
+
+    return not may_use_one_thread()
 
 
 def predict(

@@ -107,7 +107,8 @@ class FitResult:
             steps: Number of batches; by default all.
             cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
                 ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default this process, or the
-                cluster that it has joined.
+                cluster that it has joined. After a fit with ``virtual_workers``, where TensorFlow already
+                runs here with several threads, it is one worker on this machine.
 
         Returns:
             The value of each metric by its name.

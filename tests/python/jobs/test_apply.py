@@ -56,6 +56,14 @@ def cluster() -> tfdistr.LocalCluster:
 # --- Evaluation and prediction
 
 
+def test_virtual_workers_evaluate_where_tensorflow_runs_with_several_threads(monkeypatch):
+    tf.constant(1.0)
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")  # also on a machine with one core
+    virtual = tfdistr.distributed_fit(model, X, Y, **JOB, virtual_workers=2, cluster=tfdistr.local_cluster(1))
+    expected = virtual.evaluate(X, Y, cluster=tfdistr.local_cluster(2))
+    assert virtual.evaluate(X, Y) == expected
+
+
 def test_they_are_those_of_the_model(fit):
     np.testing.assert_array_equal(fit.predict(X), fit.model.predict(X, verbose=0))
     assert fit.evaluate(X, Y) == pytest.approx(fit.model.evaluate(X, Y, verbose=0, return_dict=True))

@@ -51,9 +51,10 @@ PREDICTING = Reason(
     "Draw with training=True only, and keep what a layer needs in its weights.",
 )
 UNKNOWN = Reason(
-    "a part of the loss, or of train_step(), depends on how many rows a worker has: a sum over the rows, "
-    "or a value that is computed from all of them.",
-    "Compute means over the rows. Values of all rows need virtual_workers={most}.",
+    "a part of the loss, or of train_step(), depends on which rows a worker has: a sum over the rows, a loss "
+    "that compares them, or a gradient that the step clips.",
+    "Compute means over the rows; gather the rows of all workers with tfdistr.gather() for a loss over the "
+    "batch; let the optimizer clip (clipnorm, global_clipnorm).",
 )
 _DRAWS = "Pass virtual_workers={most}: the numbers then do not depend on the number of workers."
 

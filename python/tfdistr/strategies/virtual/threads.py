@@ -11,6 +11,11 @@ from tfdistr._utils.processes import usable_cores
 from tfdistr.errors import ArgumentError
 
 
+def may_use_one_thread() -> bool:
+    """Whether ``use_one_thread()`` can do so in this process."""
+    return not _private.context_initialized() or _threads() == 1
+
+
 def use_one_thread() -> None:
     """Give each operation one thread, so that its rounding does not depend on the cores of the machine.
 
@@ -23,9 +28,7 @@ def use_one_thread() -> None:
     if not _private.context_initialized():
         tf.config.threading.set_intra_op_parallelism_threads(1)
         return
-    given = os.environ.get("TF_NUM_INTRAOP_THREADS")
-    threads = tf.config.threading.get_intra_op_parallelism_threads()
-    threads = threads or int(given or len(usable_cores()))
+    threads = _threads()
     if threads != 1:
         raise ArgumentError(
             "With virtual workers, each operation of TensorFlow must have one thread: the number of threads "
@@ -35,3 +38,9 @@ def use_one_thread() -> None:
             "tf.config.threading.set_intra_op_parallelism_threads(1) first, or pass "
             "cluster=local_cluster(1), which trains in a process of its own.",
         )
+
+
+def _threads() -> int:
+    """The number of threads that an operation has, where TensorFlow runs already."""
+    given = os.environ.get("TF_NUM_INTRAOP_THREADS")
+    return tf.config.threading.get_intra_op_parallelism_threads() or int(given or len(usable_cores()))
