@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,18 +16,40 @@ if TYPE_CHECKING:
 Arrays = list[np.ndarray[Any, Any]]
 
 
-def values_of(model: keras.Model) -> tuple[Arrays, Arrays]:
-    """The weights of a model, and the variables of its optimizer."""
-    variables = model.optimizer.variables if model.optimizer is not None else ()
-    return [_storable(value) for value in model.get_weights()], [_storable(value) for value in variables]
+class OptimizerValues(NamedTuple):
+    """The state of an optimizer.
+
+    Attributes:
+        values: Its variables.
+        trained: The numbers of the model's variables that it trains; None if they are not known, or if it
+            was not used.
+    """
+
+    values: Arrays
+    trained: list[int] | None
 
 
-def trained_numbers(model: keras.Model) -> list[int] | None:
-    """The variables that the optimizer of a model trains, by their numbers; None if this is not known."""
+def values_of(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
+    """The weights of a model, and the state of its optimizer and of the others that it holds."""
+    weights = [_storable(value) for value in model.get_weights()]
+    own = _state_of(model, model.optimizer) if model.optimizer is not None else OptimizerValues([], None)
+    return weights, own, [_state_of(model, optimizer) for optimizer in _others(model)]
+
+
+def _state_of(model: keras.Model, optimizer: Any) -> OptimizerValues:
+    return OptimizerValues(list(map(_storable, optimizer.variables)), _trained_numbers(model, optimizer))
+
+
+def _others(model: keras.Model) -> list[Any]:
     from tfdistr import _private
 
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None or not optimizer.built:
+    return [optimizer for optimizer in _private.optimizers_of(model) if optimizer is not model.optimizer]
+
+
+def _trained_numbers(model: keras.Model, optimizer: Any) -> list[int] | None:
+    from tfdistr import _private
+
+    if not optimizer.built:
         return None
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     found = [numbers.get(id(variable)) for variable in _private.trained_variables(optimizer)]
@@ -37,18 +59,18 @@ def trained_numbers(model: keras.Model) -> list[int] | None:
 def set_values(
     model: keras.Model,
     weights: Sequence[Any],
-    optimizer: Sequence[Any],
+    optimizer: OptimizerValues,
+    others: Sequence[OptimizerValues],
     inputs: Any,
-    trained: Sequence[int] | None = None,
 ) -> None:
     """Give a model the values of another one.
 
     Args:
         model: The model, which may be not built.
         weights: The weights of the other model.
-        optimizer: The variables of its optimizer.
+        optimizer: The state of its optimizer.
+        others: The state of the other optimizers that it holds.
         inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
-        trained: The result of ``trained_numbers`` of the other model.
 
     Raises:
         ArgumentError: The model has no ``call()``, and layers that are not built.
@@ -56,12 +78,13 @@ def set_values(
     if not model.built:
         _build(model, inputs, len(weights))
     model.set_weights(weights)
-    if model.optimizer is not None:
-        if trained is not None:
-            model.optimizer.build([model.variables[number] for number in trained])
-        elif len(optimizer) != len(model.optimizer.variables):  # else it was not used
-            model.optimizer.build(model.trainable_variables)
-        for variable, value in zip(model.optimizer.variables, optimizer, strict=True):
+    own = [] if model.optimizer is None else [(model.optimizer, optimizer)]
+    for held, state in [*own, *zip(_others(model), others, strict=True)]:
+        if state.trained is not None:
+            held.build([model.variables[number] for number in state.trained])
+        elif len(state.values) != len(held.variables):  # else it was not used
+            held.build(model.trainable_variables)
+        for variable, value in zip(held.variables, state.values, strict=True):
             variable.assign(value)
 
 

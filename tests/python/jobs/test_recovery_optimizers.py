@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from resumed import bits, train
+from resumed import X, Y, bits, train
 from slow import mostly_slow
 
 import tfdistr
@@ -120,6 +121,18 @@ def test_so_does_one_on_two_workers(tmp_path):
     fit = train(tmp_path / "run", built, callbacks=callbacks, max_restarts=1, **given)
     assert list((tmp_path / "run" / "logs").glob("*failed-1"))
     assert bits(fit) == bits(full)
+
+
+@pytest.mark.parametrize("cluster", [None, tfdistr.local_cluster(2)], ids=["here", "workers"])
+def test_a_result_has_the_state_of_all_optimizers(tmp_path, cluster):
+    fit = train(tmp_path, can_be_called, cluster=cluster, epochs=1)
+    again = pickle.loads(pickle.dumps(fit))
+    _, *used = (optimizer.variables for optimizer in optimizers_of(again.model))
+    assert [len(variables) for variables in used] == [10, 6]  # of 4 and 2 weights, twice, and 2 more
+    assert all(int(variables[0]) == 12 for variables in used)  # steps
+    assert all_bits(again) == all_bits(fit)
+    on = tfdistr.distributed_fit(again, X, Y, batch_size=8, epochs=2, initial_epoch=1, seed=1, verbose=0)
+    assert all(int(o.iterations) == 24 for o in optimizers_of(on.model)[1:])
 
 
 def held(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> keras.Model:
