@@ -1,0 +1,48 @@
+# Losses over the batch in R, and the warning about those that do not gather.
+
+# The spread of the outputs over the rows of a batch, `gathers` or not.
+spread_model <- function(gathers) {
+  force(gathers)
+  function() {
+    keras <- reticulate::import("keras")
+    spread <- function(y_true, y_pred) {
+      rows <- if (gathers) tfdistr::gather(y_pred) else y_pred
+      keras$ops$mean(keras$ops$square(rows - keras$ops$mean(rows, axis = 0L))) +
+        keras$ops$mean(keras$ops$square(y_pred))
+    }
+    model <- keras$Sequential(list(keras$Input(c(8L, 8L, 1L)), keras$layers$Flatten(), keras$layers$Dense(3L)))
+    model$compile("sgd", spread)
+    model
+  }
+}
+
+fit_spread <- function(gathers, workers) {
+  digits <- some_digits()
+  distributed_fit(
+    spread_model(gathers), digits$x[1:70, , , , drop = FALSE], digits$y[1:70],
+    cluster = local_cluster(workers), epochs = 2, seed = 1, verbose = 0
+  )
+}
+
+test_that("an R loss over the batch is that of one worker if it gathers", {
+  fits <- lapply(1:2, function(workers) fit_spread(TRUE, workers))
+  expect_lt(difference(fits[[1L]]$model, fits[[2L]]$model), 1e-6)
+  expect_equal(fits[[1L]]$history, fits[[2L]]$history, tolerance = 1e-6)
+})
+
+test_that("if it does not gather, a warning of a class of its own says so", {
+  given <- warnings_of(fit_spread(FALSE, 2L))
+  expect_length(given, 1L)
+  expect_identical(
+    class(given[[1L]])[1:3], c("tfdistr_warning_batch_loss", "tfdistr_warning", "warning")
+  )
+  expect_match(conditionMessage(given[[1L]]), "the gradient of the loss .* is no mean over the examples")
+  expect_match(conditionMessage(given[[1L]]), "gather()", fixed = TRUE)
+  expect_no_warning(suppressWarnings(fit_spread(FALSE, 2L), classes = "tfdistr_warning_batch_loss"))
+})
+
+test_that("on one worker gather() returns its input, and refuses what has no rows", {
+  rows <- array(c(1, 2, 3, 4), c(2, 2))
+  expect_identical(as.array(gather(rows)$numpy()), rows)
+  expect_error(gather(3), "must be a dense tensor of numbers", class = "tfdistr_error_argument")
+})
