@@ -13,7 +13,7 @@ from tfdistr.strategies.replica_step import current_step
 
 
 def gather(value: Any) -> tf.Tensor:
-    """Gather the rows of all workers, in the order of the rows of the global batch.
+    """Gather the rows of all workers.
 
     For a loss that compares the examples of a batch with each other: a contrastive loss (SimCLR, CLIP), a
     balance term, a distance of distributions. Call it in the loss, in the model or in ``train_step``, in the
@@ -27,7 +27,8 @@ def gather(value: Any) -> tf.Tensor:
         value: A dense tensor of shape ``(rows, ...)``: numbers or logical values of this worker's rows.
 
     Returns:
-        A tensor of the same type, with the rows of all workers. Its gradient goes back to these rows.
+        A tensor of the same type, with the rows of all workers in the order of the global batch. Its gradient
+        goes back to these rows.
 
     Raises:
         ArgumentError: ``value`` is not of the form above, or the call is in the scope of a strategy with
