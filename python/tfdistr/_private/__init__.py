@@ -82,7 +82,7 @@ from tfdistr._private.pipelines import (
 )
 from tfdistr._private.r_functions import function_of_r
 from tfdistr._private.records import random_record_reader
-from tfdistr._private.serialization import serialized
+from tfdistr._private.serialization import compile_arguments, serialized
 from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr._private.strategy import (
     MirroredExtended,
@@ -110,6 +110,7 @@ __all__ = [
     "build_instead",
     "call_on_this_thread",
     "changes_of_keras_loop",
+    "compile_arguments",
     "configure_coordination",
     "context_initialized",
     "delete_key",

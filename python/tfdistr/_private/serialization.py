@@ -29,3 +29,8 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
     with overridden(serialization_lib, "_get_class_or_fn_config", see):
         described = keras.saving.serialize_keras_object(model)
     return described, objects
+
+
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """The arguments that Keras's ``compile()`` received. ``get_compile_config()`` only describes them."""
+    return dict(model._compile_config.config) if hasattr(model, "_compile_config") else {}

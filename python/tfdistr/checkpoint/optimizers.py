@@ -31,7 +31,7 @@ def trained_by(model: keras.Model) -> list[list[int] | None]:
         strange = [variable.path for variable in variables if id(variable) not in numbers]
         if strange:
             raise ArgumentError(
-                "A checkpoint needs optimizers that train variables of the model.",
+                "Optimizers must train variables of the model, or their state cannot be saved.",
                 received=f"{', '.join(strange)}, of which {type(model).__name__}.variables knows nothing",
                 fix="Make the layers with these variables attributes of the model.",
             )

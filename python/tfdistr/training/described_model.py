@@ -8,7 +8,7 @@ from types import FunctionType
 import keras
 
 from tfdistr import _private
-from tfdistr.training.given_model import has_lambda
+from tfdistr.training.serializable import has_lambda
 
 
 def describe_model(model: keras.Model) -> str | None:

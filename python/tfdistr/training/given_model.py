@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
+from tfdistr.training.serializable import cannot_serialize, has_lambda
 
 if TYPE_CHECKING:
     import keras
@@ -42,24 +43,32 @@ class GivenModel:
                 received="a model that was not compiled",
                 fix="Call model.compile(optimizer=..., loss=...) before.",
             )
+        from tfdistr.training.own_compile import assumed_defaults, own_compile_saved
+
         self.original: keras.Model | None = model
-        self._own_parts = _own_parts(model)
-        with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
-            path = Path(folder, "model.keras")
-            with _quiet("You are saving a model that has not yet been built"):
-                model.save(path)
-            # An array is mapped into the memory of the workers, not copied.
-            self._archive = np.fromfile(path, np.uint8)
+        with own_compile_saved():
+            described, objects = _describe(model)
+            self._own_parts = _own_parts(model, objects)
+            with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
+                path = Path(folder, "model.keras")
+                with _quiet("You are saving a model that has not yet been built"):
+                    model.save(path)
+                # An array is mapped into the memory of the workers, not copied.
+                self._archive = np.fromfile(path, np.uint8)
+        if assumed_defaults(described):
+            self()  # the error of a copy that differs is raised here, not in each worker
 
     def __call__(self) -> keras.Model:
         """A copy of the model as it was given."""
         import keras
 
+        from tfdistr.training.own_compile import own_compile_saved
+
         with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
             path = Path(folder, "model.keras")
             self._archive.tofile(path)
             # The optimizer of a model that was never trained has no state yet.
-            with _quiet("Skipping variable loading for optimizer"):
+            with _quiet("Skipping variable loading for optimizer"), own_compile_saved():
                 return keras.saving.load_model(path, custom_objects=self._own_parts)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,7 +99,30 @@ def of_caller(model: Any) -> keras.Model | None:
     return model.original if isinstance(model, GivenModel) else None
 
 
-def _own_parts(model: keras.Model) -> dict[str, Any]:
+def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
+    """The description of a model, and the objects in it that have a name.
+
+    Raises:
+        ArgumentError: Keras cannot describe a part, or it has a lambda.
+    """
+    from tfdistr import _private
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Keras warns of what is refused below
+            described, objects = _private.serialized(model)
+    except ArgumentError:
+        raise
+    except Exception as error:  # get_config() of the user can raise anything
+        reason = str(error).strip().partition("\n")[0]
+        part = f"a part that Keras cannot describe: {type(error).__name__}: {reason}"
+        raise cannot_serialize(part) from error
+    if has_lambda(described):
+        raise cannot_serialize("a lambda, which has no name")
+    return described, objects
+
+
+def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
     """The user's classes and functions in a model, by the names by which Keras looks for them.
 
     Raises:
@@ -101,18 +133,6 @@ def _own_parts(model: keras.Model) -> dict[str, Any]:
 
     from tfdistr import _private
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Keras warns of what is refused below
-            described, objects = _private.serialized(model)
-    except Exception as error:  # get_config() of the user can raise anything
-        reason = str(error).strip().partition("\n")[0]
-        raise _unsendable(f"a part that Keras cannot describe: {type(error).__name__}: {reason}") from error
-    if has_lambda(described):
-        raise _unsendable("a lambda, which has no name")
-    kind, usual = type(model), keras.Model
-    if kind.compile is not usual.compile and kind.compile_from_config is usual.compile_from_config:
-        raise _unsendable(f"a compile() of {kind.__name__}, without a compile_from_config()")
     parts = {}
     for found in objects:
         part = found if isinstance(found, FunctionType | type) else type(found)
@@ -126,22 +146,6 @@ def _own_parts(model: keras.Model) -> dict[str, Any]:
             place = _private.function_of_r(model)
             if place is not None:
                 what = f"an R function ({place})"
-            raise _unsendable(f"{what}, which cannot be pickled: {error}") from error
+            raise cannot_serialize(f"{what}, which cannot be pickled: {error}") from error
         parts[keras.saving.get_registered_name(part)] = part
     return parts
-
-
-def _unsendable(what: str) -> ArgumentError:
-    return ArgumentError(
-        "All parts of `model` must be such that they can be sent to the workers.",
-        received=what,
-        fix="Use functions with a name, and classes with `get_config()`, that hold nothing of this process, "
-        "or pass a function that builds and compiles the model: every worker calls it.",
-    )
-
-
-def has_lambda(config: Any) -> bool:
-    """Whether the description of a model has a lambda."""
-    if isinstance(config, dict):
-        return config.get("class_name") == "__lambda__" or any(map(has_lambda, config.values()))
-    return isinstance(config, list | tuple) and any(map(has_lambda, config))

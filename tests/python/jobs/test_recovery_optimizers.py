@@ -160,7 +160,7 @@ def test_an_optimizer_of_a_variable_that_no_checkpoint_has_is_refused():
     with pytest.raises(ArgumentError) as caught:
         trained_by(made)
     assert str(caught.value).splitlines() == [
-        "A checkpoint needs optimizers that train variables of the model.",
+        "Optimizers must train variables of the model, or their state cannot be saved.",
         "Received: lost, of which Sequential.variables knows nothing",
         "Fix: Make the layers with these variables attributes of the model.",
     ]

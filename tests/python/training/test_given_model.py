@@ -195,12 +195,6 @@ class WithoutConfig(layers.Layer):
         return self.function(inputs)
 
 
-class CompiledOtherwise(Subclassed):
-    def compile(self, factor):
-        super().compile("sgd", "mse")
-        self.factor = factor
-
-
 def with_a_lock() -> keras.Model:
     lock = threading.Lock()
 
@@ -209,12 +203,6 @@ def with_a_lock() -> keras.Model:
             return squared(y_true, y_pred)
 
     return compiled(keras.Sequential([layers.Dense(1)]), locked)
-
-
-def compiled_otherwise() -> keras.Model:
-    model = CompiledOtherwise()
-    model.compile(factor=object())
-    return model
 
 
 REFUSED = {
@@ -230,7 +218,6 @@ REFUSED = {
         lambda: compiled(keras.Sequential([WithoutConfig(squared), layers.Dense(1)])),
         "Received: a part that Keras cannot describe: .*WithoutConfig",
     ),
-    "a compile() of its own": (compiled_otherwise, r"Received: a compile\(\) of CompiledOtherwise, without"),
     "a number": (lambda: 3, r"must be a compiled Keras 3 model, or a function.*Received: a number \(3\)"),
 }  # fmt: skip
 

@@ -1,0 +1,194 @@
+"""Copies of models whose class overrides ``compile()``, such as the tasks of keras-hub.
+
+Keras saves the arguments that its own ``compile()`` received, but not those that a subclass adds. They are
+found again in the model: as an attribute with the name of the argument, or among Keras's arguments. In a
+copy, the ``compile()`` of the class is called with them, and Keras's ``compile()`` within it receives what it
+received for the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import keras
+
+from tfdistr import _private
+from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
+from tfdistr.training.serializable import cannot_serialize, has_lambda
+
+_FIX = (
+    "Keep each argument of compile() as an attribute of the same name, or define get_compile_config() and "
+    "compile_from_config()"
+)
+_MISSING = object()
+
+Config = dict[str, Any]
+
+
+@contextlib.contextmanager
+def own_compile_saved() -> Iterator[None]:
+    """Within the context, Keras saves and restores a model with the ``compile()`` of its class.
+
+    Raises:
+        ArgumentError: An argument of ``compile()`` is not kept by the model, or cannot be serialized.
+    """
+    with (
+        _private.overridden(keras.Model, "get_compile_config", _get_compile_config),
+        _private.overridden(keras.Model, "compile_from_config", _compile_from_config),
+    ):
+        yield
+
+
+def assumed_defaults(config: Config) -> list[str]:
+    """The arguments of ``compile()`` that a saved model does not keep, so that they have their defaults."""
+    return list((config.get("compile_config") or {}).get("defaults", ()))
+
+
+def _has_own_compile(kind: type[keras.Model]) -> bool:
+    """Whether a class overrides ``compile()`` and does not say how to call it."""
+    usual = keras.Model
+    return kind.compile is not usual.compile and kind.compile_from_config is usual.compile_from_config
+
+
+def _get_compile_config(model: keras.Model) -> Config:
+    """``keras.Model.get_compile_config``, which also describes the arguments that a subclass adds."""
+    kind = type(model)
+    given = _private.compile_arguments(model)
+    own_config = kind.get_compile_config is not keras.Model.get_compile_config
+    if not given or own_config or not _has_own_compile(kind):
+        described: Config = super(keras.Model, model).get_compile_config()
+        return described
+    of_keras = {name: _serialized(kind, name, value) for name, value in given.items()}
+    own: Config = {}
+    shared, defaults = [], []
+    for name, parameter in inspect.signature(kind.compile).parameters.items():
+        if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        value = _value_of(model, name, given)
+        if value is given:
+            shared.append(name)
+        elif value is not _MISSING:
+            own[name] = _serialized(kind, name, value)
+        elif parameter.default is not parameter.empty:
+            defaults.append(name)
+        else:
+            received = f"`{name}` of {kind.__name__}.compile(), which the model does not keep"
+            raise cannot_serialize(received, _FIX)
+    return {
+        "own": own,
+        "keras": of_keras,
+        "shared": shared,
+        "defaults": defaults,
+        "attributes": {name: _described(value) for name, value in vars(model).items()},
+        "trained": trained_by(model),
+    }
+
+
+def _value_of(model: keras.Model, name: str, given: Config) -> Any:
+    """The argument ``name`` of ``compile()``; ``given`` itself if it is among Keras's arguments."""
+    held = vars(model).get(name, _MISSING)
+    if name in given:
+        held = getattr(held, "inner_optimizer", held)  # Keras puts one into a LossScaleOptimizer
+        return given if held is _MISSING or held is given[name] else held
+    return vars(model).get(f"_{name}", _MISSING) if held is _MISSING else held
+
+
+def _serialized(kind: type, name: str, value: Any) -> Any:
+    what = f"`{name}` of {kind.__name__}.compile()"
+    try:
+        config = keras.saving.serialize_keras_object(value)
+        json.dumps(config)
+    except Exception as error:  # get_config() of the user can raise anything
+        reason = str(error).strip().partition("\n")[0]
+        what += f": {type(value).__name__}, which Keras cannot describe: {reason}"
+        raise cannot_serialize(what) from error
+    if has_lambda(config):
+        raise cannot_serialize(f"{what}: a lambda, which has no name")
+    return config
+
+
+def _compile_from_config(model: keras.Model, config: Config) -> None:
+    """``keras.Model.compile_from_config``, for what ``_get_compile_config`` has described."""
+    if not _has_own_compile(type(model)):
+        super(keras.Model, model).compile_from_config(config)
+        return
+    if "own" not in config:  # the class has a get_compile_config()
+        model.compile(**keras.saving.deserialize_keras_object(config))
+        if model.optimizer is not None and model.built:
+            model.optimizer.build(model.trainable_variables)  # as Keras does
+        return
+    of_keras = keras.saving.deserialize_keras_object(config["keras"])
+    own = keras.saving.deserialize_keras_object(config["own"])
+    own |= {name: of_keras[name] for name in config["shared"]}
+    for name in _compile(model, own, of_keras):
+        _check_attribute(model, name, config["attributes"].get(name))
+    build_optimizers(model, config["trained"])
+
+
+def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
+    """Call ``compile()`` of a model's class, and return the attributes that it has set itself.
+
+    Args:
+        model: The model.
+        own: The arguments of ``compile()``.
+        of_keras: The arguments that Keras's ``compile()`` gets, whatever the class passes to it.
+    """
+    kind, usual = type(model), keras.Model.compile
+    set_attribute: Any = kind.__setattr__
+    names: set[str] = set()
+
+    def set_and_record(owner: Any, name: str, value: Any) -> None:
+        if owner is model:
+            names.add(name)
+        set_attribute(owner, name, value)
+
+    def compile_as_before(called: keras.Model, *args: Any, **kwargs: Any) -> None:
+        if called is not model:
+            usual(called, *args, **kwargs)
+            return
+        own_names = set(names)
+        usual(model, **of_keras)
+        names.intersection_update(own_names)
+
+    with (
+        _private.overridden(kind, "__setattr__", set_and_record),
+        _private.overridden(keras.Model, "compile", compile_as_before),
+    ):
+        try:
+            model.compile(**own)
+        except Exception as error:  # the user's code can raise anything
+            call = f"{kind.__name__}.compile({', '.join(own)})"
+            raise cannot_serialize(f"{call}, which raised {type(error).__name__}: {error}", _FIX) from error
+    return names
+
+
+def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
+    """Raise an error if an attribute that ``compile()`` has set is not that of the original model."""
+    found = _described(getattr(model, name))
+    if found is not None and wanted is not None and found != wanted:
+        raise cannot_serialize(
+            f"`{name}`, which {type(model).__name__}.compile() sets to {found} in a copy of the model, "
+            f"and not to {wanted}: the model does not keep an argument of compile()",
+            _FIX,
+        )
+
+
+def _described(value: Any) -> str | None:
+    """A value as text, without its name, to which Keras adds a number; None for what cannot be compared."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, FunctionType):
+        return value.__qualname__
+    if isinstance(value, type | keras.layers.Layer) or not hasattr(value, "get_config"):
+        return None
+    try:
+        config = value.get_config()
+    except Exception:  # it is the user's
+        return None
+    plain = [f"{k}={v!r}" for k, v in config.items() if k != "name" and isinstance(v, int | float | str)]
+    return f"{type(value).__name__}({', '.join(plain)})"
