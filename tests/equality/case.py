@@ -46,6 +46,7 @@ class Case:
         callbacks: Makes the callbacks.
         fit: Other arguments of ``fit`` and ``distributed_fit``.
         predicts: Whether the model can predict: it has ``call()``.
+        batch: Size of the global batch, where `data` is arrays.
         arrays: Whether ``fit`` under the strategy gets the arrays themselves.
         bound: Largest difference, relative to values above 1.
         predict_bound: The same for predictions, if it is another.
@@ -53,6 +54,8 @@ class Case:
         drop_in_only: Why there is no such case for ``distributed_fit``; empty if there is.
         not_mirrored: Why several devices of one process cannot train it; empty if they can.
         only_virtual: Why only virtual workers can train it with the same result; empty if all can.
+        known: Why it is known to miss its bound or to fail; empty if it does not. If it then does not fail,
+            that is a failure.
         on_purpose: Whether it misses its bound or fails on purpose. It then runs only if it is named.
     """
 
@@ -63,6 +66,7 @@ class Case:
     callbacks: Callable[[], list[keras.callbacks.Callback]] | None = None
     fit: dict[str, Any] = field(default_factory=dict)
     predicts: bool = True
+    batch: int = BATCH
     arrays: bool = False
     bound: float = 1e-6
     predict_bound: float | None = None
@@ -70,6 +74,7 @@ class Case:
     drop_in_only: str = ""
     not_mirrored: str = ""
     only_virtual: str = ""
+    known: str = ""
     on_purpose: bool = False
 
     def bound_of(self, group: str) -> float:

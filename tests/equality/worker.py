@@ -1,8 +1,8 @@
 """Trains cases, one after the other, as one worker of the cluster in TF_CONFIG, or alone without it.
 
-Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT VIRTUAL WAY:CASE...
+Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT VIRTUAL MODULE WAY:CASE...
 
-VIRTUAL is the number of virtual workers, or 0 for none.
+VIRTUAL is the number of virtual workers, or 0 for none. MODULE has the cases.
 
 For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict), or what went wrong in
 FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot go on together.
@@ -12,6 +12,7 @@ In a cluster all cases go one way, for TensorFlow makes one strategy per process
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import os
 import sys
 import tempfile
@@ -24,8 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
-from case import BATCH, WAYS, Case, Data
-from cases import CASES
+from case import CASES, WAYS, Case, Data
 
 import tfdistr
 
@@ -34,12 +34,12 @@ SEED = 7
 Results = dict[str, np.ndarray]
 
 
-def pipeline(data: Data, *, shuffle: bool = False) -> tf.data.Dataset:
+def pipeline(data: Data, batch: int, *, shuffle: bool = False) -> tf.data.Dataset:
     """An ordinary pipeline of global batches. It shuffles without a seed: the strategy gives all one."""
     if callable(data):
         return data()
     dataset = tf.data.Dataset.from_tensor_slices(data if len(data) > 1 else data[0])
-    return (dataset.shuffle(1000) if shuffle else dataset).batch(BATCH)
+    return (dataset.shuffle(1000) if shuffle else dataset).batch(batch)
 
 
 def drop_in(case: Case, strategy: tf.distribute.Strategy) -> Results:
@@ -47,9 +47,10 @@ def drop_in(case: Case, strategy: tf.distribute.Strategy) -> Results:
     keras.utils.set_random_seed(SEED)  # as distributed_fit() does by itself
     with strategy.scope():
         model = case.model()
-    data = arguments(case.data) if case.arrays else {"x": pipeline(case.data, shuffle=True)}
+    data = {"x": pipeline(case.data, case.batch, shuffle=True)}
+    data = arguments(case.data, case.batch) if case.arrays else data
     if case.validation is not None:
-        data["validation_data"] = pipeline(case.validation)
+        data["validation_data"] = pipeline(case.validation, case.batch)
     callbacks = case.callbacks() if case.callbacks else None
     history = model.fit(**data, **case.fit, callbacks=callbacks, verbose=0)
     held_out = held_out_of(case)
@@ -58,27 +59,27 @@ def drop_in(case: Case, strategy: tf.distribute.Strategy) -> Results:
     elif callable(held_out):
         predicted = model.predict(held_out().map(lambda x, *_: x), verbose=0)
     else:
-        predicted = model.predict(held_out[0], batch_size=BATCH, verbose=0)
-    evaluated = model.evaluate(pipeline(held_out), return_dict=True, verbose=0)
+        predicted = model.predict(held_out[0], batch_size=case.batch, verbose=0)
+    evaluated = model.evaluate(pipeline(held_out, case.batch), return_dict=True, verbose=0)
     return results(model, history.history, evaluated, predicted)
 
 
 def distributed_fit(case: Case, how: dict[str, Any]) -> Results:
     """``distributed_fit()``, which joins the cluster by itself, and the methods of what it returns."""
     fit = tfdistr.distributed_fit(
-        case.model, **arguments(case.data), validation_data=case.validation, callbacks=case.callbacks,
-        seed=SEED, verbose=0, **how, **case.fit,
+        case.model, **arguments(case.data, case.batch), validation_data=case.validation,
+        callbacks=case.callbacks, seed=SEED, verbose=0, **how, **case.fit,
     )  # fmt: skip
-    held_out = arguments(held_out_of(case))
+    held_out = arguments(held_out_of(case), case.batch)
     evaluated = fit.evaluate(**held_out)
     predicted = fit.predict(held_out["x"], batch_size=held_out["batch_size"]) if case.predicts else ()
     return results(fit.model, fit.history, evaluated, predicted)
 
 
-def arguments(data: Data) -> dict[str, Any]:
+def arguments(data: Data, batch: int) -> dict[str, Any]:
     """The data, as ``distributed_fit()`` takes it."""
     x, y, weight = (data, None, None) if callable(data) else (*data, None, None)[:3]
-    return {"x": x, "y": y, "sample_weight": weight, "batch_size": None if callable(data) else BATCH}
+    return {"x": x, "y": y, "sample_weight": weight, "batch_size": None if callable(data) else batch}
 
 
 def held_out_of(case: Case) -> Data:
@@ -109,8 +110,9 @@ def results(
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 
-def main(folder: Path, communication: str, limit: float, virtual: int, pairs: list[str]) -> None:
+def main(folder: Path, communication: str, limit: float, virtual: int, module: str, pairs: list[str]) -> None:
     tempfile.tempdir = str(folder)
+    importlib.import_module(module)
     strategy = None
     how: dict[str, Any] = {"communication": communication}
     if communication.startswith("mirrored:"):
@@ -142,4 +144,5 @@ def main(folder: Path, communication: str, limit: float, virtual: int, pairs: li
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
+    sys.path.append(str(Path(__file__).parents[1] / "zoo"))
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), sys.argv[5], sys.argv[6:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -100,6 +101,15 @@ def test_a_row_is_ok_up_to_its_bound():
     assert matrix.Row("sgd", "drop-in", 2, same | {"history": 1.1e-6}, "history loss").status == (
         "MISSED (history loss)"
     )
+
+
+def test_a_known_failure_stays_in_the_table_and_must_happen(monkeypatch):
+    known = dataclasses.replace(CASES["sgd"], known="a reason")
+    monkeypatch.setitem(CASES, "sgd", known)
+    same = dict.fromkeys(matrix.GROUPS, 0.0)
+    missed = matrix.Row("sgd", "drop-in", 2, same | {"history": 1.0}, "history loss")
+    assert missed.status == "known: MISSED (history loss)"
+    assert matrix.Row("sgd", "drop-in", 2, same).status == "FAILED (no longer, remove `known`)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""keras.applications, on images that are as small as each model takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from zoo import ROWS, compiled, labelled_images, large
+
+applications = keras.applications
+IMAGES = labelled_images(32)
+
+
+def application(build: Any, side: int = 32, **arguments: Any) -> keras.Model:
+    return compiled(build(input_shape=(side, side, 3), weights=None, classes=3, **arguments))
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def mobilenet():
+    return application(applications.MobileNet, alpha=0.25)
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def mobilenet_v2():
+    return application(applications.MobileNetV2, alpha=0.35)
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def mobilenet_v3_small():
+    return application(applications.MobileNetV3Small, minimalistic=True)
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def resnet50():
+    return application(applications.ResNet50)
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def efficientnet_b0():
+    return application(applications.EfficientNetB0)
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def densenet121():
+    return application(applications.DenseNet121)
+
+
+@large(data=labelled_images(71), only_virtual=ROWS)
+def xception():
+    return application(applications.Xception, 71)
+
+
+@large(data=IMAGES, only_virtual=ROWS)
+def nasnet_mobile():
+    return application(applications.NASNetMobile)
+
+
+@large(data=IMAGES)
+def convnext_tiny():
+    return application(applications.ConvNeXtTiny)
+
+
+@large(data=IMAGES)
+def vgg16():
+    body = applications.VGG16(input_shape=(32, 32, 3), weights=None, include_top=False, pooling="avg")
+    return compiled(keras.Sequential([body, keras.layers.Dense(3, "softmax")]))

@@ -1,0 +1,131 @@
+"""Models of keras-hub for images: classes, boxes, masks, and images again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+from zoo import DRAWS, EXAMPLES, OF_BATCH, ROWS, images, labelled_images, rng, zoo
+
+layers, models = keras.layers, keras_hub.models
+SIDE = 32
+SHAPE = (SIDE, SIDE, 3)
+CLASSIFIED = labelled_images(SIDE)
+
+
+def compiled(model: Any, **arguments: Any) -> Any:
+    model.compile(optimizer=keras.optimizers.Adam(0.001), **arguments)
+    return model
+
+
+def resnet(side: int | None = SIDE, stages: int = 3) -> Any:
+    return models.ResNetBackbone(
+        input_conv_filters=[64], input_conv_kernel_sizes=[7], stackwise_num_filters=[64, 16, 16, 16][:stages],
+        stackwise_num_blocks=[1] * stages, stackwise_num_strides=[1, 2, 2, 2][:stages],
+        block_type="basic_block", image_shape=(side, side, 3),
+    )  # fmt: skip
+
+
+@zoo(data=CLASSIFIED, only_virtual=ROWS)
+def resnet_classifier():
+    return compiled(models.ResNetImageClassifier(resnet(), num_classes=3))
+
+
+@zoo(data=CLASSIFIED)
+def vit_classifier():
+    backbone = models.ViTBackbone(SHAPE, (8, 8), num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=16)
+    return compiled(models.ViTImageClassifier(backbone, num_classes=3))
+
+
+@zoo(data=CLASSIFIED)
+def deit_classifier():
+    backbone = models.DeiTBackbone(
+        SHAPE, (8, 8), num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16
+    )
+    return compiled(models.DeiTImageClassifier(backbone, num_classes=3))
+
+
+@zoo(data=CLASSIFIED, only_virtual=DRAWS)
+def swin_classifier():
+    backbone = models.SwinTransformerBackbone(
+        SHAPE, embed_dim=8, depths=(1, 1), num_heads=(2, 2), window_size=4
+    )
+    return compiled(models.SwinTransformerImageClassifier(backbone, num_classes=3))
+
+
+@zoo(data=CLASSIFIED, only_virtual=ROWS)
+def densenet_classifier():
+    backbone = models.DenseNetBackbone([1, 1, 1], image_shape=SHAPE, growth_rate=4)
+    return compiled(models.DenseNetImageClassifier(backbone, num_classes=3))
+
+
+@zoo(data=CLASSIFIED, only_virtual=DRAWS)
+def vgg_classifier():
+    backbone = models.VGGBackbone([1, 1], [8, 8], image_shape=SHAPE)
+    classifier = models.VGGImageClassifier(
+        backbone, num_classes=3, pooling="avg", pooling_hidden_dim=8, dropout=0.5
+    )
+    return compiled(classifier)
+
+
+BOXES = {
+    "boxes": np.tile(np.array([[4.0, 4, 20, 20], [8, 10, 30, 28]], "float32"), (EXAMPLES, 1, 1)),
+    "labels": rng.integers(0, 3, size=(EXAMPLES, 2)).astype("float32"),
+}
+
+
+@zoo(data=(images(64), BOXES), only_virtual=OF_BATCH)
+def retinanet():
+    backbone = models.RetinaNetBackbone(resnet(64, stages=4), min_level=3, max_level=4, use_p5=False)
+    return compiled(models.RetinaNetObjectDetector(backbone, num_classes=3, pre_logits_num_conv_layers=1))
+
+
+MASKS = (images(64).mean(-1, keepdims=True) > 0.5).astype("float32")
+CLASS_OF_PIXELS = (images(SIDE).mean(-1) > 0.5).astype("int32")
+
+
+@zoo(data=(images(SIDE), keras.utils.to_categorical(CLASS_OF_PIXELS, 2)), only_virtual=ROWS)
+def deeplab_v3():
+    backbone = models.DeepLabV3Backbone(
+        resnet(), spatial_pyramid_pooling_key="P4", low_level_feature_key="P2", upsampling_size=4,
+        dilation_rates=[2, 4], projection_filters=8, image_shape=SHAPE,
+    )  # fmt: skip
+    return compiled(models.DeepLabV3ImageSegmenter(backbone, num_classes=2, activation="softmax"))
+
+
+@zoo(data=(images(64), keras.utils.to_categorical(MASKS[..., 0], 2)), only_virtual=ROWS)
+def segformer():
+    encoder = models.MiTBackbone(
+        image_shape=(64, 64, 3), num_layers=4, hidden_dims=[8, 16, 24, 32], layerwise_depths=[1] * 4,
+        layerwise_num_heads=[1, 1, 2, 2], layerwise_sr_ratios=[8, 4, 2, 1],
+        layerwise_patch_sizes=[7, 3, 3, 3], layerwise_strides=[4, 2, 2, 2], max_drop_path_rate=0.1,
+    )  # fmt: skip
+    backbone = models.SegFormerBackbone(image_encoder=encoder, projection_filters=8)
+    return compiled(models.SegFormerImageSegmenter(backbone, num_classes=2), loss="binary_crossentropy")
+
+
+@zoo(data=(images(64), MASKS), only_virtual=ROWS)
+def basnet_of_keras_hub():
+    backbone = models.BASNetBackbone(
+        resnet(None, stages=4), num_classes=1, image_shape=(64, 64, 3), projection_filters=64
+    )
+    return compiled(models.BASNetImageSegmenter(backbone))
+
+
+@zoo(
+    data=({"images": images(SIDE), "token_ids": rng.integers(0, 20, (EXAMPLES, 6))}, np.arange(EXAMPLES) % 2)
+)
+def clip():
+    backbone = models.CLIPBackbone(
+        models.CLIPVisionEncoder(8, 8, 1, 2, 16, image_shape=SHAPE),
+        models.CLIPTextEncoder(20, 8, 8, 1, 2, 16, max_sequence_length=6),
+        projection_dim=8,
+    )
+    scores = layers.Dense(2)(layers.Multiply()([
+        backbone.get_vision_embeddings(backbone.input["images"]),
+        backbone.get_text_embeddings(backbone.input["token_ids"]),
+    ]))  # fmt: skip
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return compiled(keras.Model(backbone.input, scores), loss=loss)

@@ -1,0 +1,135 @@
+"""Transformers of keras-hub for text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+from zoo import DRAWS, EXAMPLES, rng, zoo
+
+models = keras_hub.models
+WORDS, LENGTH = 30, 8
+SIZES = {"vocabulary_size": WORDS, "num_layers": 2, "hidden_dim": 8, "intermediate_dim": 16}
+HEADS = SIZES | {"num_heads": 2}
+GROUPED = SIZES | {"num_query_heads": 2, "num_key_value_heads": 1}
+
+TOKENS = rng.integers(3, WORDS, size=(EXAMPLES, LENGTH))
+MASK = np.arange(LENGTH) < rng.integers(2, LENGTH + 1, size=(EXAMPLES, 1))
+TEXT = {"token_ids": TOKENS * MASK, "padding_mask": MASK.astype("int32")}
+SEGMENTS = TEXT | {"segment_ids": np.zeros_like(TOKENS)}
+LABELS = np.arange(EXAMPLES) % 2
+NEXT = np.roll(TOKENS, -1, axis=1)
+#: What follows each token of a text; padding has no weight.
+CONTINUED = (TEXT, NEXT, MASK.astype("float32"))
+MASKED = (
+    SEGMENTS | {"mask_positions": np.tile(np.arange(2), (EXAMPLES, 1))}, TOKENS[:, :2],
+    np.ones((EXAMPLES, 2), "float32"),
+)  # fmt: skip
+
+
+def compiled(model: Any, **arguments: Any) -> Any:
+    model.compile(optimizer=keras.optimizers.Adam(0.01), **arguments)
+    return model
+
+
+def classifier(kind: str, **sizes: Any) -> Any:
+    backbone = getattr(models, f"{kind}Backbone")(**sizes)
+    return compiled(getattr(models, f"{kind}TextClassifier")(backbone, num_classes=2))
+
+
+def causal_lm(kind: str, **sizes: Any) -> Any:
+    backbone = getattr(models, f"{kind}Backbone")(**sizes)
+    return compiled(getattr(models, f"{kind}CausalLM")(backbone))
+
+
+@zoo(data=(SEGMENTS, LABELS), only_virtual=DRAWS)
+def bert_classifier():
+    return classifier("Bert", **HEADS, max_sequence_length=LENGTH)
+
+
+@zoo(data=(TEXT, LABELS))
+def roberta_classifier_without_dropout():
+    return classifier("Roberta", **HEADS, max_sequence_length=LENGTH, dropout=0.0)
+
+
+@zoo(data=(TEXT, LABELS), only_virtual=DRAWS)
+def distil_bert_classifier():
+    return classifier("DistilBert", **HEADS, max_sequence_length=LENGTH)
+
+
+@zoo(data=(SEGMENTS, LABELS), only_virtual=DRAWS)
+def albert_classifier():
+    return classifier("Albert", **HEADS, embedding_dim=4, max_sequence_length=LENGTH)
+
+
+@zoo(data=(TEXT, LABELS), only_virtual=DRAWS)
+def deberta_classifier():
+    return classifier("DebertaV3", **HEADS, max_sequence_length=LENGTH, bucket_size=4)
+
+
+@zoo(data=({k: v for k, v in SEGMENTS.items() if k != "padding_mask"}, LABELS), only_virtual=DRAWS)
+def fnet_classifier():
+    return classifier("FNet", **SIZES, max_sequence_length=LENGTH)
+
+
+@zoo(data=MASKED, only_virtual=DRAWS)
+def bert_masked_lm():
+    return compiled(models.BertMaskedLM(models.BertBackbone(**HEADS, max_sequence_length=LENGTH)))
+
+
+@zoo(data=CONTINUED, only_virtual=DRAWS)
+def gpt2_causal_lm():
+    return causal_lm("GPT2", **HEADS, max_sequence_length=LENGTH)
+
+
+@zoo(data=CONTINUED)
+def gpt_neo_x_causal_lm():
+    return causal_lm("GPTNeoX", **HEADS, rotary_percentage=0.5, max_sequence_length=LENGTH)
+
+
+@zoo(data=CONTINUED)
+def llama_causal_lm():
+    return causal_lm("Llama", **GROUPED)
+
+
+@zoo(data=CONTINUED)
+def gemma_causal_lm():
+    return causal_lm("Gemma", **GROUPED, head_dim=4)
+
+
+@zoo(data=CONTINUED)
+def mistral_causal_lm():
+    return causal_lm("Mistral", **GROUPED)
+
+
+@zoo(data=CONTINUED)
+def qwen_causal_lm():
+    return causal_lm("Qwen", **GROUPED)
+
+
+@zoo(data=CONTINUED)
+def bloom_causal_lm():
+    return causal_lm("Bloom", **HEADS)
+
+
+@zoo(data=CONTINUED)
+def mixtral_causal_lm():
+    return causal_lm("Mixtral", **GROUPED, num_experts=2)
+
+
+BOTH = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in TEXT.items()}
+
+
+@zoo(data=(BOTH, NEXT, MASK.astype("float32")), only_virtual=DRAWS)
+def bart_seq_2_seq_lm():
+    return compiled(models.BartSeq2SeqLM(models.BartBackbone(**HEADS, max_sequence_length=LENGTH)))
+
+
+@zoo(data=(BOTH, NEXT), only_virtual=DRAWS)
+def t5_backbone():
+    backbone = models.T5Backbone(**HEADS)
+    logits = backbone.token_embedding(backbone.output["decoder_sequence_output"], reverse=True)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return compiled(keras.Model(backbone.input, logits), loss=loss)
