@@ -82,7 +82,7 @@ from tfdistr._private.pipelines import (
 )
 from tfdistr._private.r_functions import function_of_r
 from tfdistr._private.records import random_record_reader
-from tfdistr._private.serialization import compile_arguments, serialized
+from tfdistr._private.serialization import compile_arguments, serialized, whole_configs
 from tfdistr._private.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr._private.strategy import (
     MirroredExtended,
@@ -169,6 +169,7 @@ __all__ = [
     "variables_of",
     "wait_at_barrier",
     "walk_pipeline",
+    "whole_configs",
 ]
 
 # AutoGraph replaces an error by an error of another class, unless the error's class forbids it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -26,7 +28,7 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
         objects.append(obj)
         return describe(obj)
 
-    with overridden(serialization_lib, "_get_class_or_fn_config", see):
+    with overridden(serialization_lib, "_get_class_or_fn_config", see), whole_configs():
         described = keras.saving.serialize_keras_object(model)
     return described, objects
 
@@ -34,3 +36,16 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """The arguments that Keras's ``compile()`` received. ``get_compile_config()`` only describes them."""
     return dict(model._compile_config.config) if hasattr(model, "_compile_config") else {}
+
+
+@contextlib.contextmanager
+def whole_configs() -> Iterator[None]:
+    """Within the context, the configuration of a Huber loss has its ``delta``, which Keras leaves out."""
+    huber = keras.losses.Huber
+    usual = huber.get_config
+
+    def get_config(loss: Any) -> dict[str, Any]:
+        return {**usual(loss), **(loss._fn_kwargs if type(loss) is huber else {})}
+
+    with overridden(huber, "get_config", get_config):
+        yield

@@ -43,10 +43,11 @@ class GivenModel:
                 received="a model that was not compiled",
                 fix="Call model.compile(optimizer=..., loss=...) before.",
             )
+        from tfdistr import _private
         from tfdistr.training.own_compile import assumed_defaults, own_compile_saved
 
         self.original: keras.Model | None = model
-        with own_compile_saved():
+        with own_compile_saved(), _private.whole_configs():
             described, objects = _describe(model)
             self._own_parts = _own_parts(model, objects)
             with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:

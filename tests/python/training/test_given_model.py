@@ -126,6 +126,11 @@ def test_the_next_call_begins_with_the_weights_and_the_optimizer_state_of_the_la
     assert int(model.optimizer.iterations.numpy()) == 24
 
 
+def test_a_huber_loss_keeps_its_delta_which_keras_does_not_save():
+    model = compiled(functional(), losses.Huber(delta=0.1))
+    assert GivenModel(model)().evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0)
+
+
 def test_a_result_goes_on_with_a_copy_of_its_model():
     first = tfdistr.distributed_fit(functional, X, Y, **JOB)
     before = state(first.model)
