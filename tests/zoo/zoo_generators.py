@@ -1,4 +1,4 @@
-"""Models that draw: a variational autoencoder and a diffusion model, as keras.io writes them, small."""
+"""A variational autoencoder, as keras.io writes it, small."""
 
 from __future__ import annotations
 
@@ -34,32 +34,3 @@ def variational_autoencoder():
     x = layers.Reshape((4, 4, 8))(layers.Dense(128, "relu")(x))
     x = layers.Conv2DTranspose(8, 3, 2, "same", activation="relu")(x)
     return compiled(keras.Model(inputs, layers.Conv2DTranspose(3, 3, 2, "same")(x)), "mse")
-
-
-class Diffusion(keras.Model):
-    """Learns the noise in images, and keeps the averages of its weights in a second network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network, self.averaged = denoiser(), denoiser()
-        self.averaged.set_weights(self.network.get_weights())
-        self.seeds = keras.random.SeedGenerator(2)
-
-    def call(self, inputs: Any) -> Any:
-        return self.averaged([inputs, ops.ones_like(inputs[:, :1, :1, :1])])
-
-    def train_step(self, data: Any) -> Any:
-        clean, _ = data
-        noise = keras.random.normal(ops.shape(clean), seed=self.seeds)
-        angle = keras.random.uniform((ops.shape(clean)[0], 1, 1, 1), 0.1, 1.4, seed=self.seeds)
-        logs = super().train_step(((ops.cos(angle) * clean + ops.sin(angle) * noise, angle), noise))
-        for weight, average in zip(self.network.weights, self.averaged.weights, strict=True):
-            average.assign(0.9 * average + 0.1 * weight)
-        return logs
-
-
-def denoiser() -> keras.Model:
-    inputs, angle = keras.Input((16, 16, 3)), keras.Input((1, 1, 1))
-    angles = layers.UpSampling2D(16)(angle)
-    x = layers.Conv2D(8, 3, padding="same", activation="swish")(layers.Concatenate()([inputs, angles]))
-    return keras.Model([inputs, angle], layers.Conv2D(3, 3, padding="same")(x))
