@@ -13,6 +13,9 @@ ROWS = "each worker normalizes with its own rows"
 DRAWS = "each worker draws its own random numbers"
 OF_BATCH = "its loss is normalized over the batch, so that the shares of a batch have other losses"
 
+#: The bound of models that enlarge the rounding of sums in another order. With virtual workers it is 0.
+ROUNDED = 1e-5
+
 EXAMPLES = 11
 
 rng = np.random.default_rng(0)

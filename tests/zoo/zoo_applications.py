@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from zoo import ROWS, compiled, labelled_images, large
+from zoo import ROUNDED, ROWS, compiled, labelled_images, large
 
 applications = keras.applications
 IMAGES = labelled_images(32)
@@ -55,7 +55,7 @@ def nasnet_mobile():
     return application(applications.NASNetMobile)
 
 
-@large(data=IMAGES)
+@large(data=IMAGES, bound=ROUNDED)
 def convnext_tiny():
     return application(applications.ConvNeXtTiny)
 

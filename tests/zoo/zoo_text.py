@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import keras_hub
 import numpy as np
-from zoo import DRAWS, EXAMPLES, rng, zoo
+from zoo import DRAWS, EXAMPLES, ROUNDED, rng, zoo
 
 models = keras_hub.models
 WORDS, LENGTH = 30, 8
@@ -94,7 +94,7 @@ def llama_causal_lm():
     return causal_lm("Llama", **GROUPED)
 
 
-@zoo(data=CONTINUED)
+@zoo(data=CONTINUED, predict_bound=ROUNDED)
 def gemma_causal_lm():
     return causal_lm("Gemma", **GROUPED, head_dim=4)
 
@@ -109,7 +109,7 @@ def qwen_causal_lm():
     return causal_lm("Qwen", **GROUPED)
 
 
-@zoo(data=CONTINUED)
+@zoo(data=CONTINUED, bound=ROUNDED)
 def bloom_causal_lm():
     return causal_lm("Bloom", **HEADS)
 
