@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1500)
 
 TEN = (
     "dlrm", "two_towers", "sasrec", "bert_classifier", "gpt2_causal_lm", "bart_seq_2_seq_lm",
-    "resnet_classifier", "retinanet", "segformer", "mobilenet",
+    "resnet_classifier", "retinanet", "segformer", "mobilenet_v2",
 )  # fmt: skip
 
 
