@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import keras
@@ -33,11 +32,17 @@ def build(
         batch = batch_of_zeros(data.element_spec)
     else:
         batch = data.example if isinstance(data, WorkerData) else next(iter(data))
+    _build(model, batch, optimizer=optimizer, training=training)
+
+
+def _build(model: keras.Model, batch: Any, *, optimizer: bool, training: bool) -> None:
     if has_call(model):
-        without = contextlib.nullcontext() if optimizer else _private.overridden(model, "optimizer", None)
-        with without, model.distribute_strategy.scope():
+        with _private.overridden(model, "optimizer", None), model.distribute_strategy.scope():
             _private.build(model, batch)
     build_by_step(model, batch, training=training, optimizers=optimizer)
+    if has_call(model) and optimizer:  # last: it trains all weights
+        with model.distribute_strategy.scope():
+            _private.build(model, batch)
 
 
 def has_call(model: keras.Model) -> bool:
@@ -47,14 +52,12 @@ def has_call(model: keras.Model) -> bool:
 
 def let_keras_build(model: keras.Model) -> None:
     """Let Keras's own ``fit`` and ``evaluate`` build by its step what they do not build by a call."""
-    if not _has_own(model, "train_step") and not _has_own(model, "test_step"):
+    if not any(_has_own(model, name) for name in ("train_step", "test_step", "compute_loss")):
         return
 
     def by_step(batch: Any) -> None:
         call = _private.keras_call()
-        if has_call(model):
-            _private.build(model, batch)
-        build_by_step(model, batch, training=call is None or call.method == "fit")
+        _build(model, batch, optimizer=True, training=call is None or call.method == "fit")
 
     _private.build_instead(model, by_step)
 
@@ -62,14 +65,18 @@ def let_keras_build(model: keras.Model) -> None:
 def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, optimizers: bool = True) -> None:
     """Build what only the steps of a model use, by a trace of a step that changes nothing.
 
-    They are the layers of a model without ``call()``, and optimizers other than ``model.optimizer``. Each
-    optimizer is built for the variables that the step passes to it, as in a process without a strategy.
-    Workers cannot create them in their steps: the initial values are the chief's.
+    They are the layers of a model without ``call()``, layers that ``compute_loss()`` uses, and optimizers
+    other than ``model.optimizer``. Each optimizer is built for the variables that the step passes to it, as
+    in a process without a strategy. Workers cannot create them in their steps: the initial values are the
+    chief's.
     """
     name = "train_step" if training else "test_step"
-    if not _has_own(model, name):
-        return  # without call(), Keras's error says that this step needs it
+    own = (name, "compute_loss") if has_call(model) else (name,)  # Keras's own step needs call(), says Keras
+    if not any(_has_own(model, method) for method in own):
+        return
     found = _private.optimizers_of(model) if optimizers and training else []
+    if has_call(model):  # Keras builds it for all weights
+        found = [optimizer for optimizer in found if optimizer is not model.optimizer]
     unbuilt = [optimizer for optimizer in found if not optimizer.built]
     if unbuilt or not all(layer.built for layer in _private.all_layers(model)):
         trained = _trace_again(model, name, batch)

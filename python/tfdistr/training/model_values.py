@@ -96,13 +96,12 @@ def _build(model: keras.Model, inputs: Any, weights: int) -> None:
     batch = map_inputs(inputs, tf.zeros)
     if has_call(model):
         model(batch)
-        return
-    if len(model.weights) < weights:
+    elif len(model.weights) < weights:
         with contextlib.suppress(Exception):  # the step may need targets, whose shapes are not known here
             build_by_step(model, (batch,) if isinstance(batch, tuple) else batch, optimizers=False)
     if len(model.weights) != weights:
         raise ArgumentError(
-            "Cannot build the trained model here: it has no call(), and layers without weights.",
+            "Cannot build the trained model here: some of its layers get their weights in a step only.",
             received=f"{type(model).__name__} with {len(model.weights)} of {weights} weights",
             fix="Build its layers in the model function, for example with keras.Input() in each network.",
         )

@@ -140,7 +140,7 @@ def test_it_trains_on_workers_as_by_keras(name, communication):
         with pytest.raises(ArgumentError) as caught:
             _ = fit.model
         assert str(caught.value).splitlines() == [
-            "Cannot build the trained model here: it has no call(), and layers without weights.",
+            "Cannot build the trained model here: some of its layers get their weights in a step only.",
             "Received: Denoiser with 0 of 4 weights",
             "Fix: Build its layers in the model function, for example with keras.Input() in each network.",
         ]
