@@ -71,7 +71,7 @@ def undistributed(script: str, replicas: int) -> str:
 def run(
     text: str, folders: Sequence[Path], environments: Sequence[Mapping[str, str]], devices: int = 0
 ) -> list[Values]:
-    """What each process that runs the script has trained. Several may share one folder."""
+    """Return the results of each process that runs the script. Several may share one folder."""
     commands = []
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def run(
 
 
 def one_process(text: str, folder: Path, environment: Mapping[str, str] = ALONE) -> Values:
-    """What a script gives in one process, which has learned something."""
+    """Return the result of a script in one process, which has learned something."""
     (values,) = run(text, [folder / "one"], [environment])
     assert values["loss"][-1] < values["loss"][0]
     return values

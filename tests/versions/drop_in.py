@@ -27,7 +27,7 @@ def parameters(function: Callable[..., Any]) -> Parameters:
 
 
 def differences(ours: Parameters, stock: Parameters) -> list[str]:
-    """What keeps ``ours`` from taking each call that ``stock`` takes, with the same meaning.
+    """Return what keeps ``ours`` from taking each call that ``stock`` takes, with the same meaning.
 
     An argument that TensorFlow requires may have a default here.
     """

@@ -1,4 +1,4 @@
-"""What the models of the zoo have in common: a dozen examples in batches of four, the last with three."""
+"""Common parts of the zoo's models: a dozen examples in batches of four, the last with three."""
 
 from __future__ import annotations
 

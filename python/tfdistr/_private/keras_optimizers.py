@@ -1,4 +1,4 @@
-"""The optimizers of a model: which there are, what they train, and how a step applies them."""
+"""Optimizers of a model: find them all, and change how a step applies them."""
 
 from __future__ import annotations
 

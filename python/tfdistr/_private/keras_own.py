@@ -1,4 +1,4 @@
-"""What of a model's training step is not Keras's own."""
+"""Parts of a training step that are not Keras's own, and how to run one without traces."""
 
 from __future__ import annotations
 

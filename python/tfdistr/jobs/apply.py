@@ -59,7 +59,7 @@ def evaluate(
 
 
 def _needs_worker(result: FitResult) -> bool:
-    """Whether virtual workers cannot evaluate here, where TensorFlow runs with more than one thread."""
+    """Return whether virtual workers need another process: TensorFlow runs here with several threads."""
     if result.params.get("virtual_workers") is None or JOINED.settings:
         return False
     import_tensorflow()

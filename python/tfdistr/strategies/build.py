@@ -25,7 +25,7 @@ def build(
     Args:
         model: The model.
         data: Batches for its step.
-        optimizer: Whether to create the variables of its optimizer, too.
+        optimizer: Whether to create the variables of its optimizer as well.
         training: Whether the model will train; else it will be evaluated.
     """
     if has_known_shapes(data.element_spec):

@@ -122,7 +122,7 @@ class MeanOverExamples:
 
     @property
     def loss_is_weighted(self) -> bool:
-        """Whether the gradients that are being taken are those of a weighted loss."""
+        """True while the gradients of a weighted loss are being taken."""
         return bool(self._weighted)
 
     def weight(self) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What a replica exchanges with the others within a step of Keras's ``fit``."""
+"""Exchange of values between replicas, within a step of Keras's ``fit``."""
 
 from __future__ import annotations
 

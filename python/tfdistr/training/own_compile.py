@@ -50,7 +50,7 @@ def assumed_defaults(config: Config) -> list[str]:
 
 
 def _has_own_compile(kind: type[keras.Model]) -> bool:
-    """Whether a class overrides ``compile()`` and does not say how to call it."""
+    """Return whether a class overrides ``compile()`` and does not say how to call it."""
     usual = keras.Model
     return kind.compile is not usual.compile and kind.compile_from_config is usual.compile_from_config
 

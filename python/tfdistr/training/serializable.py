@@ -21,7 +21,7 @@ def cannot_serialize(what: str, fix: str | None = None) -> ArgumentError:
 
 
 def has_lambda(config: Any) -> bool:
-    """Whether the description of a model has a lambda."""
+    """Return whether the description of a model has a lambda."""
     if isinstance(config, dict):
         return config.get("class_name") == "__lambda__" or any(map(has_lambda, config.values()))
     return isinstance(config, list | tuple) and any(map(has_lambda, config))

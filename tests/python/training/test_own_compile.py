@@ -64,7 +64,7 @@ class Task(keras.Model):
 
 
 class Detector(Task):
-    """What it passes to Keras has other names than its arguments."""
+    """A task that passes its arguments to Keras under other names."""
 
     def compile(self, optimizer="auto", box_loss="auto", **kwargs):
         losses_by_output = [losses.Huber() if box_loss == "auto" else box_loss]

@@ -1,5 +1,5 @@
 # nolint start: object_name_linter, object_usage_linter. As users write it; keras3 is not here.
-# A lesson: a training loop of one's own under MirroredStrategy.
+# A lesson: a custom training loop under MirroredStrategy.
 library(tensorflow)
 library(keras3)
 library(tfdatasets)

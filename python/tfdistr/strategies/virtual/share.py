@@ -60,7 +60,7 @@ def _cast(gradient: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
 
 @dataclass
 class Exchange:
-    """What a share exchanges with the others in its step: values that are summed, or updates that are due.
+    """An exchange of a share with the others in its step: values to sum, or updates that are due.
 
     Attributes:
         values: The values of the share that are summed over all shares.
@@ -139,7 +139,7 @@ class Share:
 
     @property
     def can_wait(self) -> bool:
-        """Whether the step can be cut here: it is traced, and this is no branch and no loop."""
+        """True where the step can be cut: it is being traced, outside of branches and loops."""
         return self._graph is not None and tf.compat.v1.get_default_graph() is self._graph
 
     def cut_for_updates(self, variable: Any, dtype: tf.DType | None) -> None:

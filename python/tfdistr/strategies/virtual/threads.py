@@ -12,7 +12,7 @@ from tfdistr.errors import ArgumentError
 
 
 def may_use_one_thread() -> bool:
-    """Whether ``use_one_thread()`` can do so in this process."""
+    """Return whether ``use_one_thread()`` can do so in this process."""
     return not _private.context_initialized() or _threads() == 1
 
 

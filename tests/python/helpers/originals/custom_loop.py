@@ -1,4 +1,4 @@
-"""A lesson: a training loop of one's own under MirroredStrategy, with a checkpoint."""
+"""A lesson: a custom training loop under MirroredStrategy, with a checkpoint."""
 
 import os
 
