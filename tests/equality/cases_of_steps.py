@@ -262,13 +262,36 @@ def two_learning_rates():
     return model
 
 
+class ScaledOnce(TwoRates):
+    """One loss is scaled by one optimizer, whose gradients two optimizers apply, one of them twice."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.optimizer.scale_loss(self.compute_loss(x, y, predicted))
+        body, head = self.body.trainable_variables, self.head.trainable_variables
+        gradients = tape.gradient(loss, body + head)
+        self.optimizer.apply(gradients[:1], body[:1])
+        self.body_optimizer.apply(gradients[1 : len(body)], body[1:])
+        self.optimizer.apply(gradients[len(body) :], head)
+        return self.compute_metrics(x, y, predicted)
+
+
+@case(data=(REAL.astype("float32"), LATENTS[:, :1]))
+def scaled_once():
+    model = ScaledOnce()
+    model.compile(optimizers.SGD(0.1), "mse", metrics=["mae"])
+    return model
+
+
 if hasattr(optimizers, "MultiOptimizer"):
 
     @case(data=(REAL.astype("float32"), LATENTS[:, :1]))
     def multi_optimizer():
         rates = optimizers.OptimizerMap(optimizers.SGD(0.1), {"head.*": optimizers.Adam(0.01)})
         model = keras.Sequential([keras.Input((4,)), layers.Dense(6, "tanh"), layers.Dense(1, name="head")])
-        model.compile(optimizers.MultiOptimizer(rates), "mse")
+        model.compile(optimizers.LossScaleOptimizer(optimizers.MultiOptimizer(rates)), "mse")
         return model
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import backend as _backend
+from keras.src.backend.common import global_state as _global_state
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR as _SEED_GENERATOR
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 
 _CALLS = {
@@ -78,15 +81,20 @@ def keras_is_symbolic() -> bool:
 
 def build(model: keras.Model, batch: Any) -> None:
     """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
-    type(model)._symbolic_build(model, data_batch=batch)  # not what ``build_instead`` hides it by
+    model._symbolic_build(data_batch=batch)
 
 
 def build_instead(model: keras.Model, by: Callable[[Any], None]) -> None:
     """Let ``fit`` and ``evaluate`` build a model by ``by(batch)``; Keras would call the model.
 
-    An attribute of the object hides ``Model._symbolic_build``, the only place where Keras does so.
+    An attribute of the object hides ``Model._symbolic_build``, the only place where Keras does so, once.
     """
-    model._symbolic_build = lambda iterator=None, data_batch=None: by(data_batch)
+
+    def build_once(iterator: Any = None, data_batch: Any = None) -> None:
+        del model._symbolic_build
+        by(data_batch)
+
+    model._symbolic_build = build_once
 
 
 def trace_without_effect(function: Callable[[], Any]) -> None:
@@ -105,8 +113,13 @@ def changes_of_keras_loop(model: keras.Model) -> list[str]:
     return [
         name
         for name in _LOOP
-        if name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name)
+        if name in vars(model) or overrides(model, name)
     ]
+
+
+def overrides(model: keras.Model, name: str) -> bool:
+    """Return whether the class of a model has its own method ``name`` in place of Keras's."""
+    return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
 def initial_epoch(model: keras.Model) -> int:
@@ -155,6 +168,21 @@ def given_metrics(model: keras.Model) -> list[Any]:
 def global_seed_generator() -> keras.random.SeedGenerator:
     """Return the generator that Keras uses for random numbers without a seed. It has no public name."""
     return _global_seed_generator()
+
+
+def existing_seed_generator() -> keras.random.SeedGenerator | None:
+    """Return the generator of ``global_seed_generator()``; None if Keras has not created it yet."""
+    return _global_state.get_global_attribute(_SEED_GENERATOR)
+
+
+@contextlib.contextmanager
+def no_new_seed_generator() -> Iterator[None]:
+    """After the context, Keras has its global generator of random numbers only if it had one before."""
+    before = existing_seed_generator()
+    try:
+        yield
+    finally:
+        _global_state.set_global_attribute(_SEED_GENERATOR, before)
 
 
 def layers_with_generators(model: keras.Model) -> list[tuple[keras.Layer, keras.random.SeedGenerator]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     own = [] if getattr(model, "optimizer", None) is None else [model.optimizer]
     holders = [model, *all_layers(model)]
     found = [*own, *(part for holder in holders for value in vars(holder).values() for part in _parts(value))]
-    inner = {id(part) for optimizer in found for part in _inner(optimizer)}
+    inner = {id(part) for optimizer in found for part in _inner(optimizer) if part is not optimizer}
     return list({id(optimizer): optimizer for optimizer in found if id(optimizer) not in inner}.values())
 
 
@@ -37,9 +36,10 @@ def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
 
 
 def _inner(optimizer: Any) -> list[keras.optimizers.Optimizer]:
-    """Return the optimizers inside an optimizer: of a LossScaleOptimizer or a MultiOptimizer (Keras 3.14)."""
+    """Return an optimizer and those in it: of a LossScaleOptimizer, or of a MultiOptimizer (Keras 3.14)."""
     inner = getattr(optimizer, "inner_optimizer", None)
-    return [inner] if inner is not None else list(getattr(optimizer, "optimizers", ()))
+    parts = [inner] if inner is not None else getattr(optimizer, "optimizers", ())
+    return [optimizer, *(each for part in parts for each in _inner(part))]
 
 
 def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
@@ -51,7 +51,7 @@ def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Varia
 @contextlib.contextmanager
 def optimizer_hooks(
     model: keras.Model,
-    scale: Callable[[keras.optimizers.Optimizer, Any], Any],
+    scale: Callable[[Any], Any],
     apply: Callable[[keras.optimizers.Optimizer, Sequence[Any], Any, Apply], Any],
 ) -> Iterator[None]:
     """Within the context, the optimizers of a model call ``scale`` and ``apply`` in a step.
@@ -60,19 +60,21 @@ def optimizer_hooks(
 
     Args:
         model: The model, with any number of optimizers.
-        scale: Applied to a loss before the ``scale_loss`` of an optimizer, with the optimizer before it.
+        scale: Applied to a loss before the ``scale_loss`` of an optimizer.
         apply: Called in place of ``apply(gradients, variables)``, with the optimizer before these arguments,
             and after them the optimizer's own ``apply`` for gradients that are already summed.
     """
     with contextlib.ExitStack() as stack:
         for optimizer in optimizers_of(model):
-            own = functools.partial(_apply_sums, optimizer, optimizer.apply)
-            stack.enter_context(overridden(optimizer, "apply", _apply_hook(optimizer, apply, own)))
+            stack.enter_context(_summed(optimizer))
+            stack.enter_context(overridden(optimizer, "apply", _apply_hook(optimizer, apply)))
             stack.enter_context(overridden(optimizer, "scale_loss", _scale_hook(optimizer, scale)))
         yield
 
 
-def _apply_hook(optimizer: Any, apply: Callable[..., Any], own: Apply) -> Callable[..., Any]:
+def _apply_hook(optimizer: Any, apply: Callable[..., Any]) -> Callable[..., Any]:
+    own = optimizer.apply
+
     def hook(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         return apply(optimizer, list(grads), trainable_variables, own)
 
@@ -81,23 +83,26 @@ def _apply_hook(optimizer: Any, apply: Callable[..., Any], own: Apply) -> Callab
 
 def _scale_hook(optimizer: Any, scale: Callable[..., Any]) -> Callable[[Any], Any]:
     own = optimizer.scale_loss
-    return lambda loss: own(scale(optimizer, loss))
+    return lambda loss: own(scale(loss))
 
 
 def apply_sums(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Any) -> Any:
-    """Change the weights with gradients that are already summed over the replicas.
+    """Change the weights with gradients that are already summed over the replicas."""
+    with _summed(optimizer):
+        return optimizer.apply(gradients, variables)
+
+
+@contextlib.contextmanager
+def _summed(optimizer: Any) -> Iterator[None]:
+    """Within the context, an optimizer takes gradients for sums over the replicas.
 
     Keras checks the gradients of each replica for overflow, accumulates and clips them, and sums them after
     that (``_all_reduce_sum_gradients``). A single worker does all that with the gradient of the whole batch.
     """
-    return _apply_sums(optimizer, optimizer.apply, gradients, variables)
-
-
-def _apply_sums(optimizer: Any, apply: Callable[..., Any], gradients: Sequence[Any], variables: Any) -> Any:
     with contextlib.ExitStack() as stack:
-        for part in _inner(optimizer) or [optimizer]:
+        for part in _inner(optimizer):
             stack.enter_context(overridden(part, "_all_reduce_sum_gradients", lambda pairs: pairs))
-        return apply(gradients, variables)
+        yield
 
 
 # Keras's code that sums the gradients of replicas, or that makes an optimizer.

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context as _context
 
-from tfdistr._private.keras_loop import all_layers
+from tfdistr._private.keras_loop import all_layers, overrides
+from tfdistr._private.keras_step import overridden
 from tfdistr._private.r_functions import function_of_r
 
 
@@ -23,9 +24,7 @@ def own_parts(model: keras.Model) -> list[str]:
     layers whose classes call ``add_loss`` and are not Keras's. (The arguments of ``compile`` have no public
     names.)
     """
-    kind = type(model)
-    methods = ("train_step", "compute_loss")
-    parts = [f"{name}()" for name in methods if getattr(kind, name) is not getattr(keras.Model, name)]
+    parts = [f"{name}()" for name in ("train_step", "compute_loss") if overrides(model, name)]
     losses = getattr(getattr(model, "_compile_loss", None), "_user_loss", None)
     given = [loss for loss in keras.tree.flatten(losses) if loss is not None and not _is_of_keras(loss)]
     parts += [f"the loss {_name_of(loss)!r}" for loss in given]
@@ -56,8 +55,6 @@ def _adds_loss(layer: keras.Layer) -> bool:
 @contextlib.contextmanager
 def silent_batch_statistics(model: keras.Model) -> Iterator[None]:
     """Within the context, normalization uses its moving averages, not the statistics of the batch."""
-    from tfdistr._private.keras_step import overridden
-
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             if isinstance(layer, keras.layers.BatchNormalization):

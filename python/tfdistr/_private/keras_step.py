@@ -102,8 +102,11 @@ class _SharedLoss:
             made.append(call(*args, **kwargs))
             return made[-1]
 
-        with overridden(self._loss, "call", observed):
-            value = self._loss(y_true, y_pred, sample_weight)
+        # Not the loss itself: under MirroredStrategy another replica may run in the middle of it. (Keras's
+        # objects are copied by their configuration.)
+        loss = object.__new__(type(self._loss))
+        vars(loss).update(vars(self._loss), call=observed)
+        value = loss(y_true, y_pred, sample_weight)
         reduction = self._loss.reduction
         if reduction in (None, "none") or made[0].shape.rank == 0:  # the loss computes a mean itself
             return value

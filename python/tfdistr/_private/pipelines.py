@@ -124,12 +124,16 @@ def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
     return _dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
 
 
-def peek(dataset: tf.data.Dataset) -> Any:
-    """Return the first element of a pipeline, read from a copy of it.
+def peek(dataset: tf.data.Dataset) -> Any | None:
+    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements.
+
+    A copy would call this code, which may be a generator, once more.
 
     An iterator of the pipeline itself would change the order of a shuffle that depends on the iteration. So
     would a copy that shares the generator of its seeds; the copy here gets new ones.
     """
+    if python_ops(dataset):
+        return None
     serialized = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE)
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
     nodes = {node.name: node for node in graph.node}

@@ -42,6 +42,9 @@ SHUFFLE_BUFFER = 10_000
 #: The same for a data set of TensorFlow Datasets, whose stored order is already random.
 STORED_SHUFFLE_BUFFER = 1_000
 
+# Number of examples that `look` reads of a dataset of examples.
+_LOOKED_AT = 8
+
 # The nodes that may follow ctx.shard() without an end, and the nodes that may not follow it.
 _ENDLESS = frozenset({"Map", "ParallelMap", "FlatMap", "Interleave", "ParallelInterleave", "Prefetch",
                       "Options", "Zip"})  # fmt: skip
@@ -59,6 +62,7 @@ class WorkerData:
             time than ``dataset``. None if the data has no such form.
         first: The number of the first step of ``dataset``, counted over all epochs.
         known_spec: The shapes and types of a batch, if they are known before ``dataset`` is made.
+        given: Batches of the dataset that a function of the user has returned.
     """
 
     made: tf.data.Dataset | FedBatches | Callable[[], tf.data.Dataset]
@@ -66,6 +70,7 @@ class WorkerData:
     arrays: Batches | None = None
     first: int = 0
     known_spec: Any = None
+    given: tf.data.Dataset | None = None
 
     @cached_property
     def dataset(self) -> tf.data.Dataset | FedBatches:
@@ -87,11 +92,11 @@ class WorkerData:
         """The first batch."""
         return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
 
-    def first_batch(self) -> Any:
-        """The first batch of this worker, read beside the training: its order stays as it is."""
+    def look(self) -> Any | None:
+        """Read some rows beside the training, whose order stays as it is; None if that is not possible."""
         if self.arrays is not None:
             return tf.nest.map_structure(tf.constant, self.arrays.batch(self.first))
-        return self.example if self.fed else _private.peek(self.dataset)
+        return self.example if self.given is None else _private.peek(self.given)
 
 
 def make_data(
@@ -197,6 +202,18 @@ def _from_function(
             received=f"a function that returned {describe(dataset)}",
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
+    given = dataset if context.global_batch_size is None else dataset.batch(_LOOKED_AT)
+    return replace(_from_dataset(function, call, dataset, context, steps, name), given=given)
+
+
+def _from_dataset(
+    function: Callable[..., Any],
+    call: Callable[[], Any],
+    dataset: tf.data.Dataset,
+    context: WorkerContext,
+    steps: int | None,
+    name: str,
+) -> WorkerData:
     if reading_of(context).order is not None:
         return _from_share(function, dataset, context, steps, name)
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:

@@ -2,7 +2,7 @@
 
 They do if a step is a mean over the examples of a batch. A contrastive loss is not, and neither is a gradient
 that a step clips by itself: each worker would compute something of its own rows. The check runs the step on a
-few rows, eagerly, without changing anything:
+few rows, eagerly, and restores all variables:
 
 * Rows A and B make up batches of the same size: AB, BA, AA and BB. For a mean over examples the gradients of
   AB and BA are together those of AA and BB. A random layer draws the same numbers for the same place in a
@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -45,32 +46,45 @@ _TOLERANCE_OF_16_BITS = 5e-2
 _SMALLEST = 0.1
 
 _WAYS_OUT = (
-    "The ways out: gather the rows of all workers with tfdistr.gather() and compute the loss of the whole "
-    "batch; let the optimizer clip (clipnorm, global_clipnorm), which is exact; or, if you know this, filter "
-    "warnings of the class BatchLossWarning (R: tfdistr_warning_batch_loss)."
+    "Gather the rows of all workers with tfdistr.gather() and compute the loss of the whole batch; let the "
+    "optimizer clip (clipnorm, global_clipnorm), which is exact; or, if you know this, filter warnings of "
+    "the class BatchLossWarning (R: tfdistr_warning_batch_loss)."
 )
 
 Gradients = list[np.ndarray[Any, Any]]
 
 
-def check_batch(extended: OneReplica, model: keras.Model, first_batch: Callable[[], Any]) -> None:
+def check_batch(
+    extended: OneReplica,
+    model: keras.Model,
+    look: Callable[[], Any],
+    weigh: Callable[[Any], Any] | None = None,
+) -> None:
     """Warn if a model's step computes something over its batch that is no mean over examples.
 
     Only the chief looks, and only at models whose step has parts that are not Keras's own. A step that
-    communicates, as with ``gather()``, knows of the other workers.
+    communicates, as with ``gather()``, knows of the other workers. A step that runs eagerly may change more
+    than variables, so that it is left alone.
 
     Args:
         extended: Runs the replica.
         model: A built model.
-        first_batch: Returns the first batch.
+        look: Returns some rows of the data; None if they cannot be read without an effect.
+        weigh: Applied to the rows before the step.
     """
     several = extended.num_workers > 1 or extended.virtual is not None
-    parts = _private.own_parts(model) if several and extended.is_chief and extended.one_replica else []
+    if not (several and extended.is_chief and extended.one_replica) or model.run_eagerly:
+        return
+    parts = _private.own_parts(model)
     if not parts:
         return
     names = " and ".join([f"{', '.join(parts[:-1])}", parts[-1]] if len(parts) > 1 else parts)
     try:
-        warning = _compare(extended, model, first_batch(), names)
+        with _private.undisturbed_random_numbers():
+            rows = look()
+            if rows is None:
+                return
+            warning = _compare(extended, model, weigh(rows) if weigh else rows, names)
     except Exception as error:  # the step itself will raise it, with its whole story
         log.debug("The check of %s failed: %s", names, error)
         return
@@ -84,22 +98,24 @@ def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -
     if rows == 0:
         return None
     a, b = cut_rows(batch, lambda _: (tf.zeros_like(rows), rows)), cut_rows(batch, lambda _: (rows, 2 * rows))
-    pairs = {"AB": (a, b), "again": (a, b), "BA": (b, a), "AA": (a, a), "BB": (b, b), "A": (a,), "B": (b,)}
+    noise, over_batch, sums = _Sums("AB -again"), _Sums("AB BA -AA -BB"), _Sums("A -B -2AB 2BB")
     probe = _Probe(extended, model)
-    found = {name: probe.gradients(_joined(parts)) for name, parts in pairs.items()}
-    if probe.communicates or not found["AB"] or len({len(each) for each in found.values()}) > 1:
+    batches = {"AB": (a, b), "again": (a, b), "BA": (b, a), "AA": (a, a), "BB": (b, b), "A": (a,), "B": (b,)}
+    for name, parts in batches.items():
+        gradients = probe.gradients(_joined(parts))
+        if probe.communicates or not gradients:
+            return None
+        if not all(np.isfinite(gradient).all() for gradient in gradients):
+            return (
+                f"Cannot check whether {names} can be split over workers: the gradient is not finite on the "
+                "first rows of the data. Look for values that are not finite, and for a division by zero."
+            )
+        for each in (noise, over_batch, sums):
+            each.add(name, gradients)
+    apart = max(over_batch.size, sums.size)
+    if apart <= _tolerance(model) + 10 * noise.size:
         return None
-    if not all(np.isfinite(gradient).all() for each in found.values() for gradient in each):
-        return (
-            f"Cannot check whether {names} can be split over workers: the gradient is not finite on the "
-            "first rows of the data. Look for values that are not finite, and for a division by zero."
-        )
-    noise = _difference(found, {"AB": 1, "again": -1})
-    over_batch = _difference(found, {"AB": 1, "BA": 1, "AA": -1, "BB": -1})
-    sums = _difference(found, {"A": 1, "B": -1, "AB": -2, "BB": 2})
-    if max(over_batch, sums) <= _tolerance(model) + 10 * noise:
-        return None
-    percent = f"{100 * max(over_batch, sums):.2g} %"
+    percent = f"{100 * apart:.2g} %"
     return (
         f"The result on several workers is not that of one worker: the gradient of {names} is no mean over "
         f"the examples of a batch (on the first rows it differs by {percent}), and each worker computes it "
@@ -113,14 +129,38 @@ def _tolerance(model: keras.Model) -> float:
     return max(_TOLERANCE.get(kind, _TOLERANCE_OF_16_BITS) for kind in kinds if "float" in kind)
 
 
-def _difference(found: dict[str, Gradients], factors: dict[str, int]) -> float:
-    """The largest combination of gradients of a variable, relative to these gradients."""
-    variables = range(len(found["AB"]))
-    sizes = [max(np.linalg.norm(found[name][i]) for name in factors) for i in variables]
-    totals = [sum(factor * found[name][i] for name, factor in factors.items()) for i in variables]
-    least = _SMALLEST * max(sizes) or 1.0
-    pairs = zip(totals, sizes, strict=True)
-    return max(float(np.linalg.norm(total) / max(size, least)) for total, size in pairs)
+class _Sums:
+    """A sum of the gradients of several batches, each with a factor.
+
+    Args:
+        terms: Factors and names of batches, such as "AB -again 2BB".
+    """
+
+    def __init__(self, terms: str) -> None:
+        parts = [re.fullmatch(r"(-?)(\d*)(\w+)", term) for term in terms.split()]
+        self._factors = {p[3]: int(f"{p[1]}{p[2] or 1}") for p in parts if p}
+        self._totals: Gradients = []
+        self._sizes: list[float] = []
+
+    def add(self, name: str, gradients: Gradients) -> None:
+        """Add the gradients of a batch, if it has a factor."""
+        factor = self._factors.get(name)
+        if factor is None:
+            return
+        norms = [float(np.linalg.norm(gradient)) for gradient in gradients]
+        if not self._totals:
+            self._totals, self._sizes = [factor * gradient for gradient in gradients], norms
+            return
+        for total, gradient in zip(self._totals, gradients, strict=True):
+            np.add(total, factor * gradient, out=total)
+        self._sizes = [max(pair) for pair in zip(self._sizes, norms, strict=True)]
+
+    @property
+    def size(self) -> float:
+        """The largest sum of a variable, relative to its gradients."""
+        least = _SMALLEST * max(self._sizes) or 1.0
+        pairs = zip(self._totals, self._sizes, strict=True)
+        return max(float(np.linalg.norm(total)) / max(size, least) for total, size in pairs)
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -152,6 +192,8 @@ class _Probe:
         known = _private.keras_step(model.train_step)
         self._step = known[1] if known else model.train_step
         self.communicates = False
+        # For each gradient of an embedding, the rows that the first batch has; the others have no others.
+        self._rows: dict[int, np.ndarray[Any, Any]] = {}
 
     def gradients(self, batch: Any) -> Gradients:
         """The gradients that the step gives to its optimizers."""
@@ -159,8 +201,7 @@ class _Probe:
         rows = tf.cast(count_examples(batch), tf.float64)
 
         def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> None:
-            dense = (tf.convert_to_tensor(g) for g in gradients if g is not None)
-            found.extend(tf.cast(gradient, tf.float64).numpy() for gradient in dense)
+            found.extend(self._dense(gradient, len(found)) for gradient in gradients if gradient is not None)
 
         def share(divisor: tf.Tensor | None) -> tf.Tensor:
             return (1.0 if divisor is None else tf.cast(divisor, tf.float64)) / rows
@@ -171,21 +212,33 @@ class _Probe:
             self._extended.without_peers(),
             replica.entered(),
             _private.silent_batch_statistics(self._model),
-            _private.optimizer_hooks(self._model, lambda _, loss: loss, collect),
+            _private.optimizer_hooks(self._model, lambda loss: loss, collect),
             _private.loss_shares(self._model, share, lambda: tf.ones([], tf.float64)),
         ):
             self._step(batch)
         self.communicates = self.communicates or replica.has_communicated
         return found
 
+    def _dense(self, gradient: Any, number: int) -> np.ndarray[Any, Any]:
+        """A gradient as an array of at least 32 bits; of an embedding, the rows of the first batch."""
+        dtype = gradient.dtype if gradient.dtype == tf.float64 else tf.float32
+        if not isinstance(gradient, tf.IndexedSlices):
+            return np.array(tf.cast(gradient, dtype))
+        indices, values = gradient.indices.numpy(), tf.cast(gradient.values, dtype).numpy()
+        rows = self._rows.setdefault(number, np.unique(indices))
+        dense = np.zeros((len(rows), *values.shape[1:]), values.dtype)
+        np.add.at(dense, np.searchsorted(rows, indices), values)
+        return dense
+
     @contextlib.contextmanager
     def _restored(self) -> Iterator[None]:
-        seeds = [generator.state for generator in _private.seed_generators(self._model)]
-        seeds.append(_private.global_seed_generator().state)
+        common = _private.existing_seed_generator()
+        generators = [*_private.seed_generators(self._model), *([common] if common else [])]
+        seeds = [generator.state for generator in generators]
         variables = itertools.chain(_private.variables_of(self._model), seeds)
         own = [self._extended.local_variable(_of_tensorflow(variable)) for variable in variables]
         kept = {id(variable): (variable, variable.read_value()) for variable in own}
-        with _private.undisturbed_random_numbers():
+        with _private.undisturbed_random_numbers(), _private.no_new_seed_generator():
             try:
                 yield
             finally:

@@ -52,7 +52,7 @@ def has_call(model: keras.Model) -> bool:
 
 def let_keras_build(model: keras.Model) -> None:
     """Let Keras's own ``fit`` and ``evaluate`` build by its step what they do not build by a call."""
-    if not any(_has_own(model, name) for name in ("train_step", "test_step", "compute_loss")):
+    if not any(_private.overrides(model, name) for name in ("train_step", "test_step", "compute_loss")):
         return
 
     def by_step(batch: Any) -> None:
@@ -72,8 +72,10 @@ def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, opti
     """
     name = "train_step" if training else "test_step"
     own = (name, "compute_loss") if has_call(model) else (name,)  # Keras's own step needs call(), says Keras
-    if not any(_has_own(model, method) for method in own):
+    if not any(_private.overrides(model, method) for method in own):
         return
+    if model.run_eagerly and has_call(model):
+        return  # its step can create them
     found = _private.optimizers_of(model) if optimizers and training else []
     if has_call(model):  # Keras builds it for all weights
         found = [optimizer for optimizer in found if optimizer is not model.optimizer]
@@ -86,10 +88,6 @@ def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, opti
                     optimizer.build(trained[id(optimizer)])
     if not has_call(model):
         model.built = True
-
-
-def _has_own(model: keras.Model, name: str) -> bool:
-    return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
 def _trace_again(model: keras.Model, name: str, batch: Any) -> dict[int, list[Any]]:
@@ -121,7 +119,7 @@ def _trace(model: keras.Model, name: str, batch: Any) -> dict[int, list[Any]]:
         with _one_replica(strategy):
             return step(batch)
 
-    with strategy.scope(), _private.optimizer_hooks(model, lambda _, loss: loss, note):
+    with strategy.scope(), _private.optimizer_hooks(model, lambda loss: loss, note):
         try:
             _private.trace_without_effect(in_replica)
         except ValueError as error:  # Keras creates no variables where values are collected

@@ -35,11 +35,12 @@ def exact_step(
     may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
     state = model.metrics_variables if may_be_empty and model.built else []
     variables = [extended.local_variable(v.value) for v in state]
-    mean = MeanOverExamples(extended, collectives, examples)
+    own = _private.overrides(model, "train_step")
+    mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own)
 
-    def scale_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
         extended.watch.see(loss, examples > 0)
-        return mean.scale_loss(optimizer, loss)
+        return mean.scale_loss(loss)
 
     extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
     # The step sees one replica, so that Keras divides nothing by the number of replicas.
@@ -47,7 +48,7 @@ def exact_step(
     try:
         with (
             without_stand_in(variables, examples),
-            _private.optimizer_hooks(model, scale_loss, mean.apply),
+            _private.optimizer_hooks(model, scale_loss, lambda _, *arguments: mean.apply(*arguments)),
             _private.loss_shares(model, mean.share, mean.weight),
         ):
             batch = at_least_one(data, examples) if may_be_empty else data
@@ -102,28 +103,33 @@ class Peers(Protocol):
 class MeanOverExamples:
     """The gradient of the mean over the global batch, from each worker's mean over its rows.
 
-    The weight of a worker is its number of rows. The loss of an optimizer is weighted before the gradient is
-    taken in two cases. First, the number of rows of the global batch is known. Second, the model communicates
-    in its forward pass (synchronized BatchNormalization); the number of rows then needs an all-reduce of its
-    own. Otherwise, and where a step does not call ``optimizer.scale_loss``, the gradients are weighted, and
-    the number of rows is all-reduced together with them.
+    The weight of a worker is its number of rows. In Keras's own ``train_step`` the loss is weighted before
+    the gradient is taken in two cases. First, the number of rows of the global batch is known. Second, the
+    model communicates in its forward pass (synchronized BatchNormalization); the number of rows then needs
+    an all-reduce of its own. Otherwise the gradients are weighted, and the number of rows is all-reduced
+    together with them. A ``train_step`` of the user may scale one loss and apply another, or one loss twice,
+    so its gradients are always weighted.
+
+    Args:
+        replica: The state of the replica.
+        peers: Sums tensors over the replicas.
+        examples: Number of rows of the replica.
+        may_weigh_loss: Whether the step is Keras's own.
     """
 
-    def __init__(self, replica: Replica, peers: Peers, examples: tf.Tensor) -> None:
+    def __init__(
+        self, replica: Replica, peers: Peers, examples: tf.Tensor, *, may_weigh_loss: bool = False
+    ) -> None:
         self._replica = replica
         self._peers = peers
         # In float32 a quotient would take half of their digits from models in float64.
         self._count = tf.cast(examples, tf.float64)
-        self._graph = _graph()
+        self._graph = current_graph()
         self._total: tf.Tensor | None = None
-        # The optimizers whose losses are weighted, by id, until they have applied the gradients.
-        self._weighted: set[int] = set()
+        self._may_weigh_loss = may_weigh_loss
         self._reductions_before = replica.replica_reductions
-
-    @property
-    def loss_is_weighted(self) -> bool:
-        """True while the gradients of a weighted loss are being taken."""
-        return bool(self._weighted)
+        #: Whether the loss, and so each gradient, is weighted.
+        self.loss_is_weighted = False
 
     def weight(self) -> tf.Tensor:
         """This worker's part of the examples of the global batch."""
@@ -133,7 +139,7 @@ class MeanOverExamples:
         return self._count / tf.cast(total, tf.float64)
 
     def _sum_of_rows(self) -> tf.Tensor:
-        if _graph() is not self._graph:  # in a branch or a loop, whose tensors cannot be used outside
+        if current_graph() is not self._graph:  # in a branch or a loop, whose tensors cannot be used outside
             return self._sum([self._count])[0]
         if self._total is None:
             (self._total,) = self._sum([self._count])
@@ -151,34 +157,34 @@ class MeanOverExamples:
         own = tf.math.divide_no_nan(totals[0], self._count)
         return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
 
-    def scale_loss(self, optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
-        """Weight the loss of an optimizer, if the weight is known or the model has communicated."""
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """Weight the loss of Keras's own step, if the weight is known or the model has communicated."""
         silent = self._replica.replica_reductions == self._reductions_before
-        if silent and self._replica.known_rows is None:
+        if not self._may_weigh_loss or (silent and self._replica.known_rows is None):
             return loss
-        self._weighted.add(id(optimizer))
+        self.loss_is_weighted = True
         return loss * tf.cast(self.weight(), loss.dtype)
 
-    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> Any:
+    def apply(self, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> Any:
         """Change the weights of an optimizer as one worker would; see ``optimizer_hooks``."""
         present = [gradient for gradient in gradients if gradient is not None]
-        reduced = iter(self._reduce(optimizer, present) if present else ())
+        reduced = iter(self._reduce(present) if present else ())
         return own([None if gradient is None else next(reduced) for gradient in gradients], variables)
 
-    def weigh(self, optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
-        """Weight gradients, unless the loss of their optimizer was weighted."""
-        if id(optimizer) in self._weighted:
-            self._weighted.discard(id(optimizer))  # a step may take several gradients for an optimizer
+    def weigh(self, gradients: Sequence[Any]) -> list[Any]:
+        """Weight gradients, unless their loss was weighted."""
+        if self.loss_is_weighted:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _reduce(self, optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
+    def _reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
-        if id(optimizer) in self._weighted:
-            self._weighted.discard(id(optimizer))
+        if self.loss_is_weighted:
             if self._replica.present is not None:  # the gradient of no rows may be NaN
                 gradients = [scale(g, self._replica.present) for g in gradients]
             return self._sum(gradients, self._replica.gradient_dtype)
+        if self._replica.known_rows is not None:
+            return self._sum([scale(g, self.weight()) for g in gradients], self._replica.gradient_dtype)
         scaled = [scale(g, self._count) for g in gradients]
         if self._replica.gradient_dtype is not None:  # it has too few digits for numbers of examples
             (total,) = self._sum([tf.cast(self._count, tf.float32)])
@@ -191,7 +197,8 @@ class MeanOverExamples:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
 
 
-def _graph() -> Any:
+def current_graph() -> Any:
+    """Return the graph that is being traced; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 

@@ -21,7 +21,7 @@ from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import let_keras_build
 from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
-from tfdistr.strategies.replica_step import ReplicaStep, scale
+from tfdistr.strategies.replica_step import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.strategies.worker_strategy import OneProcess
 from tfdistr.strategies.xla import turn_off
@@ -116,6 +116,8 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""
         keras_step = _private.keras_step(fn, inline=True)  # TensorFlow requires it
+        if self.num_replicas_in_sync > 1 and _private.keras_prediction(fn) is not None:
+            return super().run(self.extended.predicting(fn), args=args, kwargs=kwargs, options=options)
         if keras_step is None or self.num_replicas_in_sync == 1:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         model, fn = keras_step
@@ -174,12 +176,12 @@ class _Share:
     gradient_dtype = None
     replica_reductions = 0
 
-    def __init__(self, rows: tf.Tensor, all_rows: tf.Tensor) -> None:
+    def __init__(self, rows: tf.Tensor, all_rows: tf.Tensor, may_weigh_loss: bool) -> None:
         self.rows = rows
         self.known_rows: tf.Tensor | None = all_rows
         may_be_empty = tf.get_static_value(rows) is None
         self.present = tf.sign(tf.cast(rows, tf.float32)) if may_be_empty else None
-        self.mean = MeanOverExamples(self, self, rows)
+        self.mean = MeanOverExamples(self, self, rows, may_weigh_loss=may_weigh_loss)
 
     def all_reduce(
         self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
@@ -221,7 +223,8 @@ class _Replicas(_private.MirroredExtended):
         parts = [tf.nest.map_structure(lambda part, i=i: local(part)[i], data) for i in range(self._count)]
         rows = [count_examples(part) for part in parts]
         total = tf.cast(tf.add_n(rows), tf.float32)
-        self._shares = [_Share(own, total) for own in rows]
+        of_keras = not _private.overrides(model, "train_step")
+        self._shares = [_Share(own, total, of_keras) for own in rows]
 
         def mean() -> MeanOverExamples:
             return self._share().mean
@@ -232,8 +235,8 @@ class _Replicas(_private.MirroredExtended):
             with (
                 _private.optimizer_hooks(
                     model,
-                    lambda optimizer, loss: mean().scale_loss(optimizer, loss),
-                    lambda *arguments: mean().apply(*arguments),
+                    lambda loss: mean().scale_loss(loss),
+                    lambda _, *arguments: mean().apply(*arguments),
                 ),
                 _private.loss_shares(model, lambda divisor: mean().share(divisor), lambda: mean().weight()),
             ):
@@ -241,6 +244,15 @@ class _Replicas(_private.MirroredExtended):
         finally:
             self.replicas_to_tell = None
             self._shares = []
+
+    def predicting(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """A function for the replicas that calls ``fn``, a step of Keras's ``predict``."""
+
+        def in_replica(*args: Any, **kwargs: Any) -> Any:
+            step = ReplicaStep(NoPeers(), None, _replica(), self._count)
+            return step.enclose(fn)(*args, **kwargs)
+
+        return in_replica
 
     @contextlib.contextmanager
     def _step(self, model: keras.Model, batch: Any) -> Iterator[Any]:

@@ -82,11 +82,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
             in float32.
         virtual_workers: Number of virtual workers, at least the number of workers; None for none. The results
-            of Keras's ``fit``, ``evaluate`` and ``predict`` then have the same bits on any number of
+            of Keras's ``fit``, ``evaluate`` and ``predict`` are then bitwise identical on any number of
             workers: they depend on the number of virtual workers instead. Each operation has one thread.
         bytes_per_pack: Gradients are sent in packs of about this many bytes; by default 4 MiB.
         start_timeout: Seconds that the workers wait for each other at the start.
-        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost.
 
     Raises:
         ArgumentError: An argument is not of the form above, or ``communication_options`` is combined with

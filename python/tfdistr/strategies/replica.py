@@ -164,14 +164,18 @@ class OneReplica(_private.MultiWorkerExtended):
         """Within the context, the replica's sums are its own values, and it sees no other replica."""
         self.share, before = NoPeers(), self.share
         self.replicas_to_tell = 1
+        shares, self.shares_initial_values = self.shares_initial_values, True
         try:
             with self.replica_context(), tf.device(self.worker_devices[0]):
                 yield
         finally:
             self.share, self.replicas_to_tell = before, None
+            self.shares_initial_values = shares
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
         """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""
+        if isinstance(self.share, NoPeers):
+            return value
         if self.shares_initial_values and not tf.executing_eagerly():
             check_no_strange_optimizer()
             raise ArgumentError(

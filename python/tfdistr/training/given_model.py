@@ -47,6 +47,7 @@ class GivenModel:
         from tfdistr.training.own_compile import assumed_defaults, own_compile_saved
 
         self.original: keras.Model | None = model
+        self._dtype_policy: str = model.dtype_policy.name
         with own_compile_saved(), _private.whole_configs():
             described, objects = _describe(model)
             self._own_parts = _own_parts(model, objects)
@@ -69,11 +70,32 @@ class GivenModel:
             path = Path(folder, "model.keras")
             self._archive.tofile(path)
             # The optimizer of a model that was never trained has no state yet.
-            with _quiet("Skipping variable loading for optimizer"), own_compile_saved():
+            with (
+                _quiet("Skipping variable loading for optimizer"),
+                own_compile_saved(),
+                _compiled_under(self._dtype_policy),
+            ):
                 return keras.saving.load_model(path, custom_objects=self._own_parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "original": None}
+
+
+@contextlib.contextmanager
+def _compiled_under(policy: str) -> Iterator[None]:
+    """Within the context, ``compile()`` scales the loss if it did so for a model with this dtype policy.
+
+    Keras asks the policy of the model, which a saved model takes from the global one.
+    """
+    import keras
+
+    before = keras.config.dtype_policy()
+    if policy == "mixed_float16":
+        keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 @contextlib.contextmanager

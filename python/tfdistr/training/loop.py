@@ -68,7 +68,7 @@ def fit(
     listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found)
     extended = extended_of(model)
     if extended:
-        check_batch(extended, model, lambda: weigh(data.first_batch()) if weigh else data.first_batch())
+        check_batch(extended, model, data.look, weigh)
     train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
     test = _Phase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, keeper)

@@ -80,10 +80,11 @@ def set_values(
     model.set_weights(weights)
     own = [] if model.optimizer is None else [(model.optimizer, optimizer)]
     for held, state in [*own, *zip(_others(model), others, strict=True)]:
-        if state.trained is not None:
-            held.build([model.variables[number] for number in state.trained])
-        elif len(state.values) != len(held.variables):  # else it was not used
-            held.build(model.trainable_variables)
+        if len(state.values) != len(held.variables):  # else it is built, or was not used
+            numbers, all_variables = state.trained, model.variables
+            held.build(
+                model.trainable_variables if numbers is None else [all_variables[n] for n in numbers]
+            )
         for variable, value in zip(held.variables, state.values, strict=True):
             variable.assign(value)
 

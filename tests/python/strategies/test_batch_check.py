@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
+from slow import mostly_slow
 
 import tfdistr
 
@@ -109,16 +110,20 @@ def test_one_worker_does_not_warn():
 
 
 def test_keras_fit_warns_on_the_chief(tmp_path):
-    ended = run_cluster("batch_loss.py", 2, [str(tmp_path / "weights.npy"), "batch_loss"], timeout=120)
+    ended = run_cluster("batch_loss.py", 2, [str(tmp_path / "weights.npy"), "batch_loss", "dataset"])
     for index, worker in enumerate(ended):
         assert worker.status == 0, worker.output[-3000:]
         assert ("BatchLossWarning: The result on several workers" in worker.output) == (index == 0)
 
 
-def test_the_check_leaves_the_order_of_the_data(tmp_path):
+@pytest.mark.parametrize(
+    ("data", "mpi"), mostly_slow([("dataset", False), ("dataset", True), ("PyDataset", True)], quick=[])
+)
+def test_the_check_leaves_the_data_and_the_random_numbers_of_the_chief(tmp_path, data, mpi):
     files = [tmp_path / f"{workers}.npy" for workers in (1, 2)]
     for workers, file in enumerate(files, 1):
-        for worker in run_cluster("batch_loss.py", workers, [str(file), "row_loss"], timeout=120):
+        arguments = [str(file), "row_loss", data]
+        for worker in run_cluster("batch_loss.py", workers, arguments, mpi=mpi and workers == 2, timeout=90):
             assert worker.status == 0, worker.output[-3000:]
             assert "BatchLossWarning" not in worker.output
     one, two = map(np.load, files)

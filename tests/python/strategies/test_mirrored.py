@@ -50,6 +50,11 @@ def test_cross_device_ops_sum_over_the_devices(found):
     assert max(found["cross_device_ops"].values()) < 1e-6
 
 
+def test_a_model_that_gathers_trains_and_predicts_as_on_one_device_and_leaves_nothing(found):
+    assert found["gathering"]["apart"] < 1e-6
+    assert found["gathering"]["left"] == []
+
+
 @pytest.mark.parametrize(
     "name",
     ["cpu:0", "/cpu:0", "CPU", "/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:0", "logical"],

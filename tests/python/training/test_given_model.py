@@ -126,6 +126,22 @@ def test_the_next_call_begins_with_the_weights_and_the_optimizer_state_of_the_la
     assert int(model.optimizer.iterations.numpy()) == 24
 
 
+def test_a_model_of_16_bits_whose_optimizer_scales_the_loss_can_be_trained_twice():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    x = np.ones((8, 4), "float32")
+    steps = 0  # a step whose gradients are not finite does not count
+    for _ in range(2):
+        tfdistr.distributed_fit(model, x, x[:, :1], batch_size=4, epochs=4, seed=1, verbose=0)
+        assert int(model.optimizer.iterations) > steps
+        steps = int(model.optimizer.iterations)
+
+
 def test_a_huber_loss_keeps_its_delta_which_keras_does_not_save():
     model = compiled(functional(), losses.Huber(delta=0.1))
     assert GivenModel(model)().evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfdistr import _private
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples
+from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, current_graph
 from tfdistr.strategies.replica import OneReplica
 from tfdistr.strategies.replica_step import ReplicaStep, scale
 
@@ -86,7 +86,7 @@ class ShareStep:
 
     Attributes:
         updates: The updates that are due at the end of the step.
-    changed: Keras variables that the step would change.
+        changed: Keras variables that the step would change.
         values: The new values of these variables; for a variable that sums, the part of this share.
         draws: By the ids of generators of random numbers, how often the step has drawn.
         logs: What the step returns.
@@ -123,24 +123,27 @@ class Share:
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
         count: Number of shares.
+        may_weigh_loss: Whether the step is Keras's own.
     """
 
     gradient_dtype = None
 
-    def __init__(self, rows: tf.Tensor, all_rows: tf.Tensor, may_be_empty: bool, count: int) -> None:
+    def __init__(
+        self, rows: tf.Tensor, all_rows: tf.Tensor, may_be_empty: bool, count: int, may_weigh_loss: bool
+    ) -> None:
         self.rows = rows
         self._count = count
         self.known_rows: tf.Tensor | None = all_rows
         self.present = tf.sign(tf.cast(rows, tf.float32)) if may_be_empty else None
         self.replica_reductions = 0
         self.step = ShareStep()
-        self.mean = MeanOverExamples(self, self, rows)
-        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        self.mean = MeanOverExamples(self, self, rows, may_weigh_loss=may_weigh_loss)
+        self._graph = current_graph()
 
     @property
     def can_wait(self) -> bool:
         """True where the step can be cut: it is being traced, outside of branches and loops."""
-        return self._graph is not None and tf.compat.v1.get_default_graph() is self._graph
+        return self._graph is not None and current_graph() is self._graph
 
     def cut_for_updates(self, variable: Any, dtype: tf.DType | None) -> None:
         """Cut the step where it reads ``variable``, which an optimizer is to change before.
@@ -212,17 +215,18 @@ def share_step(
     Raises:
         ArgumentError: The step does something that cannot be split into shares.
     """
-    share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count)
+    of_keras = not _private.overrides(model, "train_step")
+    share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count, of_keras)
     step = share.step
 
-    def scale_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
         bad = (share.rows > 0) & ~tf.reduce_all(tf.math.is_finite(loss))
         step.bad = bad if step.bad is None else step.bad | bad
-        return share.mean.scale_loss(optimizer, loss)
+        return share.mean.scale_loss(loss)
 
     def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> None:
         weights = _private.trained_variables(optimizer) if variables is None else list(variables)
-        weighted = share.mean.weigh(optimizer, gradients)
+        weighted = share.mean.weigh(gradients)
         step.updates.append(Update(optimizer, [share.without_stand_in(g) for g in weighted], weights))
         scope.awaited |= {id(weight) for weight in weights}
 

@@ -40,7 +40,7 @@ class Stages:
             feeds, fetches = cut.stage(number, results)
             self._feeds.append(feeds)
             self._fetches.append(fetches)
-            self._functions.append(_apart(function.prune(feeds, fetches), feeds))
+            self._functions.append(apart(function.prune(feeds, fetches), feeds))
 
     def begin(self, inputs: Sequence[tf.Tensor]) -> dict[Any, tf.Tensor]:
         """The known tensors of a virtual worker before its first stage."""
@@ -116,13 +116,20 @@ def _reached(tensors: Sequence[tf.Tensor], ends: set[Any]) -> set[str]:
     return reached
 
 
-def _apart(pruned: Any, feeds: Sequence[tf.Tensor]) -> Any:
-    """A function that TensorFlow does not merge with the graph around it: its kernels stay the same."""
+def apart(function: Any, feeds: Sequence[tf.Tensor] | None = None) -> Any:
+    """Compile a function that TensorFlow does not merge with the graph around it.
+
+    So the graph of a number is the same on any number of workers, and so are its kernels.
+
+    Args:
+        function: The function, of tensors.
+        feeds: Tensors with the types of its arguments; by default those of its calls.
+    """
 
     def call(*arguments: tf.Tensor) -> Any:
-        return pruned(*arguments)
+        return function(*arguments)
 
-    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds]
+    signature = None if feeds is None else [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds]
     return tf.function(
         call, input_signature=signature, autograph=False, experimental_attributes={"_noinline": True}
     )

@@ -19,7 +19,7 @@ from tfdistr.strategies.replica import OneReplica
 from tfdistr.strategies.step_logs import flat_logs
 from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import Exchange, ShareStep, Update, sent_gradients, share_step
-from tfdistr.strategies.virtual.stages import Stages
+from tfdistr.strategies.virtual.stages import Stages, apart
 
 
 class VirtualWorkers:
@@ -264,7 +264,7 @@ class _Step:
             with self._changing():
                 self._update(exchange.updates, *map(iter, tf.nest.pack_sequence_as([sums, gathered], flat)))
 
-        _apart(change)(*sums, *gathered)
+        apart(change)(*sums, *gathered)
 
     def _gather(self, slices: tf.Tensor) -> tf.Tensor:
         collectives = self._extended.collectives
@@ -278,7 +278,7 @@ class _Step:
         def change(*flat: tf.Tensor) -> Any:
             return self._change(step, *tf.nest.pack_sequence_as(results, flat))
 
-        return _apart(change)(*tf.nest.flatten(results))
+        return apart(change)(*tf.nest.flatten(results))
 
     def _change(
         self, step: ShareStep, sums: list[tf.Tensor], slices: list[tf.Tensor], flags: list[tf.Tensor]
@@ -324,14 +324,6 @@ class _Step:
             own.assign_add(value)
         else:
             own.assign(value)
-
-
-def _apart(function: Any) -> Any:
-    """A function that TensorFlow does not merge with the graph around it.
-
-    So the graph of a number is the same on any number of workers, and so are its kernels.
-    """
-    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
 def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> Any:

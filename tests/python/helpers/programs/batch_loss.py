@@ -1,6 +1,6 @@
 """Trains by Keras's fit() with a loss of its own, on data whose order changes with each pass.
 
-Usage: batch_loss.py FILE LOSS   (the name of the loss; FILE gets the weights)
+Usage: batch_loss.py FILE LOSS DATA   (the name of the loss; "dataset" or "PyDataset"; FILE gets the weights)
 """
 
 import os
@@ -23,7 +23,18 @@ def batch_loss(y_true, y_pred):
 
 
 def row_loss(y_true, y_pred):
-    return keras.ops.mean(keras.ops.square(y_pred - y_true))
+    noise = keras.random.uniform(())  # by the global generator, which the first use creates
+    return keras.ops.mean(keras.ops.square(y_pred - y_true)) + 0.0 * noise
+
+
+class Batches(keras.utils.PyDataset):
+    """Keras shuffles its batches by Python's random numbers."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        return np.full((4, 3), number / 4, "float32"), np.ones((4, 2), "float32")
 
 
 with strategy.scope():
@@ -31,6 +42,9 @@ with strategy.scope():
     model.compile(keras.optimizers.SGD(0.5), globals()[sys.argv[2]])
 indices = tf.data.Dataset.range(8).shuffle(8, seed=1)
 data = indices.map(lambda i: (tf.fill([3], tf.cast(i, tf.float32) / 8), tf.ones([2])))
-model.fit(data.batch(4), epochs=3, verbose=0)
+with strategy.scope():  # as some scripts do
+    model.fit(Batches() if sys.argv[3] == "PyDataset" else data.batch(4), epochs=3, verbose=0)
+    other = keras.layers.Dense(1)
+    other.build((3,))  # its weights are those of one worker
 if tfdistr.is_chief():
-    np.save(sys.argv[1], model.get_weights()[0])
+    np.save(sys.argv[1], np.concatenate([model.get_weights()[0], other.get_weights()[0]], axis=1))

@@ -78,6 +78,33 @@ def drop_in():
     return abs(losses[0] - losses[1]), float(np.abs(predicted[0] - predicted[1]).max())
 
 
+class Centred(keras.layers.Layer):
+    """Subtracts the mean of all rows."""
+
+    def call(self, rows):
+        return rows - keras.ops.mean(tfdistr.gather(rows), axis=0)
+
+
+def gathering() -> dict[str, object]:
+    """How far a model that gathers is from one device, and what the training leaves in its parts."""
+    models = []
+    for strategy in (tfdistr.OneDeviceStrategy("cpu:0"), tfdistr.MirroredStrategy(DEVICES)):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            network = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, "tanh"), Centred()])
+            loss = keras.losses.MeanSquaredError(name="spread")
+            loss.call = lambda y, p: keras.ops.mean(keras.ops.square(tfdistr.gather(p)), axis=1) + 0.0 * y[:1]
+            network.compile("sgd", loss)
+        network.fit(X, np.zeros((45,), "float32"), batch_size=16, shuffle=False, verbose=0)
+        models.append(network)
+    outputs = [network.predict(X[:32], batch_size=32, verbose=0) for network in models]
+    trained = models[1]
+    return {
+        "apart": float(np.abs(outputs[0] - outputs[1]).max()),
+        "left": [name for name in ("apply", "_all_reduce_sum_gradients") if name in vars(trained.optimizer)],
+    }
+
+
 class Counting(tf.distribute.ReductionToOneDevice):
     """Sums as its parent does, and counts the calls."""
 
@@ -137,6 +164,7 @@ found = {
         "hierarchical copy": by_other_ops(tf.distribute.HierarchicalCopyAllReduce(num_packs=2)),
     },
     "calls": counting.calls,
+    "gathering": gathering(),
     "accumulation": refused(
         lambda: two(make=lambda: model(keras.optimizers.SGD(gradient_accumulation_steps=2)))
     ),
