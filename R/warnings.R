@@ -5,7 +5,8 @@
 warn_user <- function(message, worker = NULL, category = NULL) {
   if (getOption("warn") == 0) withr::local_options(warn = 1)
   if (!is.null(worker)) message <- sprintf("Worker %d: %s", worker, message)
-  warning(warningCondition(message, worker = worker, class = c(sprintf("tfdistr_warning_%s", category), "tfdistr_warning")))
+  classes <- c(sprintf("tfdistr_warning_%s", category), "tfdistr_warning")
+  warning(warningCondition(message, worker = worker, class = classes))
 }
 
 # Evaluates code in which Python may call functions of R.

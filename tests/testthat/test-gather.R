@@ -10,14 +10,15 @@ spread_model <- function(gathers) {
       keras$ops$mean(keras$ops$square(rows - keras$ops$mean(rows, axis = 0L))) +
         keras$ops$mean(keras$ops$square(y_pred))
     }
-    model <- keras$Sequential(list(keras$Input(c(8L, 8L, 1L)), keras$layers$Flatten(), keras$layers$Dense(3L)))
+    layers <- list(keras$Input(c(8L, 8L, 1L)), keras$layers$Flatten(), keras$layers$Dense(3L))
+    model <- keras$Sequential(layers)
     model$compile("sgd", spread)
     model
   }
 }
 
 fit_spread <- function(gathers, workers) {
-  digits <- some_digits()
+  digits <- some_digits() # nolint: object_usage_linter. A helper.
   distributed_fit(
     spread_model(gathers), digits$x[1:70, , , , drop = FALSE], digits$y[1:70],
     cluster = local_cluster(workers), epochs = 2, seed = 1, verbose = 0

@@ -23,7 +23,7 @@ test_that("a model with an R function cannot go", {
   model$compile("adam", r_loss)
   expect_error(
     distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2)),
-    "Cannot serialize `model` for the workers.*Received: an R function \\(loss\\).*or pass a function that builds",
+    "Cannot serialize `model`.*Received: an R function \\(loss\\).*or pass a function that builds",
     class = "tfdistr_error_argument"
   )
 })
