@@ -27,6 +27,7 @@ UV = str(ROOT / "tools" / "uv.sh")
 #: Cases of tests/equality, each by the strategy under Keras's fit() and by distributed_fit().
 CASES = (
     "masked_tokens", "last_batch_smaller_than_workers", "custom_train_step", "global_clipnorm",
+    "wasserstein_gan", "simclr", "without_call", "nested_logs",
 )  # fmt: skip
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 
