@@ -282,6 +282,8 @@ class ScaledOnce(TwoRates):
 def scaled_once():
     model = ScaledOnce()
     model.compile(optimizers.SGD(0.1), "mse", metrics=["mae"])
+    model(REAL[:1].astype("float32"))
+    model.optimizer.build(model.trainable_variables)  # its first gradients are of some of them only
     return model
 
 

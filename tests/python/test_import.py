@@ -10,7 +10,8 @@ import pytest
 import tfdistr
 
 PUBLIC = {
-    "ArgumentError", "ClusterConfig", "ClusterConfigError", "ClusterPlan", "ClusterStartError",
+    "ArgumentError", "BatchLossWarning", "ClusterConfig", "ClusterConfigError", "ClusterPlan",
+    "ClusterStartError",
     "Comparison", "DataShardError", "Diagnosis", "FitResult", "JobMismatchError", "JobStoppedError",
     "LocalCluster",
     "MirroredStrategy",
@@ -20,6 +21,7 @@ PUBLIC = {
     "VersionError", "WarmUp",
     "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
+    "gather",
     "is_chief",
     "kubernetes_manifests",
     "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "num_workers", "r_function",

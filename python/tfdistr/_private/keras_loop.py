@@ -81,20 +81,15 @@ def keras_is_symbolic() -> bool:
 
 def build(model: keras.Model, batch: Any) -> None:
     """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
-    model._symbolic_build(data_batch=batch)
+    type(model)._symbolic_build(model, data_batch=batch)  # not what ``build_instead`` hides it by
 
 
 def build_instead(model: keras.Model, by: Callable[[Any], None]) -> None:
     """Let ``fit`` and ``evaluate`` build a model by ``by(batch)``; Keras would call the model.
 
-    An attribute of the object hides ``Model._symbolic_build``, the only place where Keras does so, once.
+    An attribute of the object hides ``Model._symbolic_build``, the only place where Keras does so.
     """
-
-    def build_once(iterator: Any = None, data_batch: Any = None) -> None:
-        del model._symbolic_build
-        by(data_batch)
-
-    model._symbolic_build = build_once
+    model._symbolic_build = lambda iterator=None, data_batch=None: by(data_batch)
 
 
 def trace_without_effect(function: Callable[[], Any]) -> None:
