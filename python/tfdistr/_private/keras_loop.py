@@ -13,8 +13,10 @@ import tensorflow as tf
 from keras.src import backend as _backend
 from keras.src.backend.common import global_state as _global_state
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR as _SEED_GENERATOR
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
+
+# Keras keeps its global generator of random numbers by this name.
+_SEED_GENERATOR = "global_seed_generator"
 
 _CALLS = {
     inspect.unwrap(getattr(keras.Model, name)).__code__: name for name in ("fit", "evaluate", "predict")
