@@ -178,7 +178,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "a plain step": lambda: network(*random_layers(), kind=Plain, loss="mse"),
     "sampling": lambda: network(Sampling()),
     "a counter of TensorFlow": lambda: network(Counter()),
-    "regularizers": lambda: network(layers.Dense(4, kernel_regularizer="l2", activity_regularizer="l2")),
+    "regularizers": lambda: network(layers.Dense(4, kernel_regularizer="l2", bias_regularizer="l1")),
     "Keras's own": lambda: network(*random_layers(), loss="mse"),
 }
 
