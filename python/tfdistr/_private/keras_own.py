@@ -1,4 +1,4 @@
-"""Parts of a training step that are not Keras's own, and how to run one without traces."""
+"""Parts of a training step that are not Keras's own, and what a step without an effect needs."""
 
 from __future__ import annotations
 
