@@ -92,7 +92,10 @@ cluster_from_env <- function() {
 #'   background. It serves all jobs of this session. It ends with the session, after ten idle minutes, or by
 #'   [stop_warm_workers()]. Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs
 #'   say why.
-#' @return A list of class `tfdistr_local_cluster` with these seven values, `fewest`, and `gpus`, the GPU of
+#' @param tuning Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels, huge
+#'   pages, and memory that stays with the process. Environment variables that are already set, such as
+#'   `TF_ENABLE_ONEDNN_OPTS`, take precedence. `params$tuning` of the result describes the settings.
+#' @return A list of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPU of
 #'   each worker.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -100,9 +103,9 @@ cluster_from_env <- function() {
 #' @family clusters
 #' @export
 local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                          start_timeout = 300, warm = TRUE) {
+                          start_timeout = 300, warm = TRUE, tuning = TRUE) {
   made <- with_conditions({
-    made <- python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout, warm)
+    made <- python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout, warm, tuning)
     reload_environ()
     made$warm_up(worker_command(), worker_env())
     made
@@ -117,17 +120,18 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
       env = unlist(reticulate::py_to_r(made$env)),
       follow = follow,
       start_timeout = start_timeout,
-      warm = warm
+      warm = warm,
+      tuning = tuning
     ),
     class = "tfdistr_local_cluster"
   )
 }
 
-python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout, warm) {
+python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout, warm, tuning) {
   core()$describe_local_cluster(
     workers,
     ps = ps, cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
-    start_timeout = start_timeout, warm = warm
+    start_timeout = start_timeout, warm = warm, tuning = tuning
   )
 }
 

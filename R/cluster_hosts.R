@@ -22,6 +22,7 @@
 #'   `"ssh -F my_config"`. By default `ssh`.
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
+#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @return A list of class `tfdistr_mpi_cluster` with these values, and `workers`, their number on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine; they also communicate by MPI, where they can.
@@ -31,11 +32,11 @@
 #' @family clusters
 #' @export
 mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL, warm = TRUE) {
+                        start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE) {
   made <- with_conditions(
-    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm)
+    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning)
   )
-  cluster_on_hosts("tfdistr_mpi_cluster", made, hosts, follow, start_timeout, ssh, warm)
+  cluster_on_hosts("tfdistr_mpi_cluster", made, hosts, follow, start_timeout, ssh, warm, tuning)
 }
 
 #' Describe a cluster of workers on several hosts that are reached by ssh
@@ -62,6 +63,7 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #'   `"ssh -F my_config"`. By default `ssh`.
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
+#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
 #'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers
 #'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
@@ -73,19 +75,19 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #' @family clusters
 #' @export
 ssh_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL, warm = TRUE, tunnels = FALSE) {
+                        start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE, tunnels = FALSE) {
   made <- with_conditions(python_ssh_cluster(
-    hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm,
+    hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning,
     tunnels = tunnels
   ))
   cluster_on_hosts(
-    "tfdistr_ssh_cluster", made, hosts, follow, start_timeout, ssh, warm,
+    "tfdistr_ssh_cluster", made, hosts, follow, start_timeout, ssh, warm, tuning,
     tunnels = tunnels
   )
 }
 
 # The S3 object of a cluster on several hosts.
-cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, warm, ...) {
+cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, warm, tuning, ...) {
   structure(
     list(
       hosts = hosts,
@@ -97,6 +99,7 @@ cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, war
       start_timeout = start_timeout,
       ssh = ssh,
       warm = warm,
+      tuning = tuning,
       ...
     ),
     class = class
@@ -108,12 +111,12 @@ python_mpi_cluster <- function(...) python_on_hosts(core()$mpi_cluster, ...)
 python_ssh_cluster <- function(...) python_on_hosts(core()$ssh_cluster, ...)
 
 python_on_hosts <- function(make, hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
-                            warm, ...) {
+                            warm, tuning, ...) {
   make(
     if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
     cores_per_worker = cores_per_worker,
     env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
-    warm = warm, ...
+    warm = warm, tuning = tuning, ...
   )
 }
 

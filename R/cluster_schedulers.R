@@ -31,6 +31,7 @@
 #' @param start_timeout Seconds that the job may wait in the queue (then it is cancelled), and seconds from
 #'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
 #'   the workers have 300 seconds.
+#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @return A list of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on all
 #'   nodes.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `nodes` is left out
@@ -42,11 +43,11 @@
 #' @export
 slurm_cluster <- function(nodes = NULL, tasks_per_node = NULL, cores_per_worker = NULL, partition = NULL,
                           time = NULL, account = NULL, options = NULL, setup = NULL, template = NULL,
-                          env = NULL, follow = FALSE, start_timeout = NULL) {
+                          env = NULL, follow = FALSE, start_timeout = NULL, tuning = TRUE) {
   given <- list(
     nodes = nodes, tasks_per_node = tasks_per_node, cores_per_worker = cores_per_worker,
     partition = partition, time = time, account = account, options = options, setup = setup,
-    template = template, env = env, follow = follow, start_timeout = start_timeout
+    template = template, env = env, follow = follow, start_timeout = start_timeout, tuning = tuning
   )
   made <- with_conditions(python_slurm_cluster(given))
   structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_slurm_cluster")
@@ -61,7 +62,7 @@ python_slurm_cluster <- function(given) {
     account = given$account, options = as_mapping(given$options),
     setup = if (is.character(given$setup)) as.list(unname(given$setup)) else given$setup,
     template = given$template, env = if (length(given$env)) as.list(given$env), follow = given$follow,
-    start_timeout = given$start_timeout
+    start_timeout = given$start_timeout, tuning = given$tuning
   )
 }
 
@@ -90,6 +91,7 @@ python_slurm_cluster <- function(given) {
 #' @param start_timeout Seconds that the workers may wait for their resources, and seconds from then until
 #'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
 #'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
+#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @return A list of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine.
@@ -99,11 +101,11 @@ python_slurm_cluster <- function(given) {
 #' @export
 ray_cluster <- function(num_workers = 2, resources_per_worker = NULL, address = NULL,
                         placement_strategy = "SPREAD", runtime_env = NULL, env = NULL, follow = FALSE,
-                        start_timeout = NULL) {
+                        start_timeout = NULL, tuning = TRUE) {
   given <- list(
     num_workers = num_workers, resources_per_worker = resources_per_worker, address = address,
     placement_strategy = placement_strategy, runtime_env = runtime_env, env = env, follow = follow,
-    start_timeout = start_timeout
+    start_timeout = start_timeout, tuning = tuning
   )
   made <- with_conditions(python_ray_cluster(given))
   structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_ray_cluster")
@@ -116,7 +118,7 @@ python_ray_cluster <- function(given) {
     given$num_workers, as_mapping(given$resources_per_worker),
     address = given$address, placement_strategy = given$placement_strategy,
     runtime_env = as_mapping(given$runtime_env), env = if (length(given$env)) as.list(given$env),
-    follow = given$follow, start_timeout = given$start_timeout
+    follow = given$follow, start_timeout = given$start_timeout, tuning = given$tuning
   )
 }
 

@@ -280,18 +280,19 @@ workers_cluster <- function(cluster) {
   if (inherits(cluster, "tfdistr_local_cluster")) {
     workers <- if (length(cluster$gpus)) "gpus" else c(cluster$fewest, cluster$workers)
     python_local_cluster(
-      workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm
+      workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm,
+      cluster$tuning
     )
   } else if (inherits(cluster, "tfdistr_ssh_cluster")) {
     python_ssh_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh, cluster$warm,
+      cluster$start_timeout, cluster$ssh, cluster$warm, cluster$tuning,
       tunnels = cluster$tunnels
     )
   } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
     python_mpi_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh, cluster$warm
+      cluster$start_timeout, cluster$ssh, cluster$warm, cluster$tuning
     )
   } else if (inherits(cluster, "tfdistr_slurm_cluster")) {
     python_slurm_cluster(unclass(cluster))

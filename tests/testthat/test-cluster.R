@@ -104,14 +104,14 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
     unclass(cluster),
     list(
       workers = 3L, fewest = NULL, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = c(A = "1", B = "two"),
-      follow = TRUE, start_timeout = 60, warm = TRUE
+      follow = TRUE, start_timeout = 60, warm = TRUE, tuning = TRUE
     )
   )
   expect_identical(
     unclass(local_cluster()),
     list(
       workers = 2L, fewest = NULL, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = NULL, follow = FALSE,
-      start_timeout = 300, warm = TRUE
+      start_timeout = 300, warm = TRUE, tuning = TRUE
     )
   )
   expect_snapshot(cluster)
@@ -126,6 +126,7 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   refused(local_cluster(env = c(TF_CONFIG = "{}")), "`env` must not set TF_CONFIG")
   expect_false(local_cluster(warm = FALSE)$warm)
   refused(local_cluster(warm = 1), "`warm` must be true or false")
+  refused(local_cluster(tuning = "yes"), "`tuning` must be true or false")
   refused(local_cluster(follow = 1), "`follow` must be true or false")
   refused(local_cluster(start_timeout = 0), "`start_timeout` must be a number of seconds")
 })
@@ -136,7 +137,7 @@ test_that("mpi_cluster() describes workers on several hosts, and checks its argu
   expect_identical(unclass(cluster), list(
     hosts = c("a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
     env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config",
-    warm = TRUE
+    warm = TRUE, tuning = TRUE
   ))
   expect_snapshot(cluster)
   core <- workers_cluster(cluster)
@@ -205,7 +206,7 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   expect_identical(unclass(cluster), list(
     hosts = c("me@a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
     env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config", warm = FALSE,
-    tunnels = FALSE
+    tuning = TRUE, tunnels = FALSE
   ))
   expect_snapshot(cluster)
   core <- workers_cluster(cluster)

@@ -65,6 +65,7 @@ from tfdistr._private.keras_own import (
 )
 from tfdistr._private.keras_step import keras_prediction, keras_step, loss_shares, overridden
 from tfdistr._private.keras_updates import fewer_passes
+from tfdistr._private.kernels import onednn_is_on
 from tfdistr._private.loops import loop_of
 from tfdistr._private.pipelines import (
     dense_slices,
@@ -149,6 +150,7 @@ __all__ = [
     "node_inputs",
     "node_name",
     "nodes_after",
+    "onednn_is_on",
     "optimizer_at_work",
     "optimizer_hooks",
     "optimizers_of",

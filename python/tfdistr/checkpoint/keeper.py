@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,8 @@ from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.checkpoint.random_state import random_state, set_random_state
 from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
+
+log = logging.getLogger("tfdistr")
 
 #: Seconds between two checks of all workers whether one of them was told to end.
 ASK_SECONDS = 1.0
@@ -62,6 +65,7 @@ class Keeper:
         others: Variables outside the model, which exist only if there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
         parts: What the model is made of, by the names of its parts; see ``parts_of_run``.
+        kernels: How the chief rounds, as ``describe_kernels()`` tells; None if others compute the steps.
 
     Raises:
         ArgumentError: The checkpoint is of a model of other parts.
@@ -77,6 +81,7 @@ class Keeper:
         others: Sequence[tf.Variable] = (),
         on_event: Callable[..., None] = lambda kind, **fields: None,
         parts: Mapping[str, str | None] | None = None,
+        kernels: str | None = None,
     ) -> None:
         self.every = every
         self._folder = folder
@@ -87,6 +92,7 @@ class Keeper:
         self._others = others
         self._on_event = on_event
         self._parts = dict(parts or {})
+        self._kernels = kernels
         self.found = self._load()
         #: The position at which the training begins.
         self.start = self.found.position if self.found else Position(0, 0)
@@ -274,7 +280,9 @@ class Keeper:
         notes["kinds"], content = pack(arrays)
         gathered = gather(self._collectives, values, [json.dumps(notes).encode(), content])
         if self._is_chief:
-            common = {"workers": self._workers, "model": self._parts}
+            common: dict[str, Any] = {"workers": self._workers, "model": self._parts}
+            if self._kernels is not None:
+                common["kernels"] = self._kernels
             self._folder.save(
                 Checkpoint(self._folder.job, position, self.total + done, common, arrays=gathered)
             )
@@ -290,6 +298,8 @@ class Keeper:
         if (header := json.loads(text)) is None:
             return None
         _check_parts(self._parts, header.get("model", self._parts))
+        if self._kernels is not None and "kernels" in header:
+            _compare_kernels(self._kernels, header["kernels"])
         worker = self._collectives.index if self._collectives is not None else 0
         *values, notes, content = parts_of(arrays, worker, self._workers, header["workers"])
         state = json.loads(notes.own.tobytes())
@@ -304,6 +314,17 @@ def _check_parts(parts: Mapping[str, str | None], saved: Mapping[str, str | None
         own, other = (found.get(name, "nothing") for found in (parts, saved))
         if own != other and None not in (own, other):
             raise other_model(f"{name}: {own}, where the checkpoint has {other}")
+
+
+def _compare_kernels(own: str, saved: str) -> None:
+    (bits, processor), (saved_bits, saved_processor) = own.split(" ", 1), saved.split(" ", 1)
+    if bits != saved_bits:
+        log.warning(
+            "This process (%s) rounds differently from the process that wrote the checkpoint (%s). The "
+            "result differs in the last bits from that of a run that was never interrupted. The cause is "
+            "another processor, another version of TensorFlow, or another value of TF_ENABLE_ONEDNN_OPTS.",
+            processor, saved_processor,
+        )  # fmt: skip
 
 
 def _plain_logs(logs: Any, arrays: list[Array]) -> Any:

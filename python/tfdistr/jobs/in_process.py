@@ -15,6 +15,7 @@ import attrs
 from tfdistr._utils.r_function import begin_with_seed
 from tfdistr._utils.r_values import for_r
 from tfdistr._utils.store import is_url
+from tfdistr._utils.tuning import describe_tuning
 from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cluster.config import ClusterConfig
@@ -164,12 +165,14 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
               "seconds": trained.seconds, "log": None, **row}  # fmt: skip
     return FitResult(
         history=trained.history,
-        params={**job.params, "communication": trained.communication, **params},
+        params={
+            **job.params, "communication": trained.communication, "tuning": describe_tuning(), **params,
+        },
         workers=[worker],
         run_dir=None,
         trained=_trained(job, trained),
         form=form_of(job.data),
-    )
+    )  # fmt: skip
 
 
 def _agree(job: Job, strategy: WorkerStrategy) -> None:

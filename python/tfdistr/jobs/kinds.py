@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfdistr._utils.arguments import COMMUNICATION, one_of
 from tfdistr._utils.describe import describe
 from tfdistr._utils.mpi_ranks import ranks
+from tfdistr._utils.tuning import describe_tuning
 from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env
 from tfdistr.cluster.kubernetes import place_in_job
@@ -253,7 +254,7 @@ class Kind:
         if strategy.is_chief:
             log.info(backend_path(run_dir).read_text())
         job = Job.load(run_dir, functions)
-        log.info("cores: %s", ", ".join(map(str, cores)))
+        log.info("cores: %s; tuning: %s", ", ".join(map(str, cores)), describe_tuning())
         on_event("ready")
         return run_task(job, strategy, on_event, run_dir)
 

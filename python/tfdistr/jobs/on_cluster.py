@@ -19,7 +19,7 @@ from tfdistr.data.source import form_of
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.result import FitResult, builder, load_communication, load_history, load_state
+from tfdistr.jobs.result import FitResult, builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.jobs.trained import Trained
@@ -165,7 +165,7 @@ def _result(
 ) -> FitResult:
     """The result of a job whose processes have ended with the states ``rows``."""
     workers = len(rows) if job.recovery.min_workers else cluster.workers
-    numbers = {"communication": load_communication(run_dir), "workers": workers}
+    numbers = {**load_ways(run_dir), "workers": workers}
     return FitResult(
         history=load_history(run_dir),
         params={**job.params, **numbers, **summary.params(job, cluster)},

@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 from tfdistr._utils.as_json import as_json
 from tfdistr._utils.optional_imports import data_frame, figure
 from tfdistr._utils.trusted_files import open_own
+from tfdistr._utils.tuning import describe_tuning
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
 from tfdistr.errors import ArgumentError
@@ -348,7 +349,7 @@ def save_training(training: Training, run_dir: Path) -> None:
     if training.described is not None:
         (run_dir / _DESCRIBED).write_text(training.described)
     names = ("history", "seconds", "communication")
-    summary = {name: getattr(training, name) for name in names}
+    summary = {name: getattr(training, name) for name in names} | {"tuning": describe_tuning()}
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
@@ -358,9 +359,10 @@ def load_history(run_dir: Path) -> dict[str, list[float]]:
     return history
 
 
-def load_communication(run_dir: Path) -> str:
-    """Read what carried the gradients, as ``save_training`` wrote it."""
-    return str(_summary(run_dir)["communication"])
+def load_ways(run_dir: Path) -> dict[str, str]:
+    """Read what carried the gradients, and the tuning of the chief, as ``save_training`` wrote them."""
+    summary = _summary(run_dir)
+    return {name: str(summary[name]) for name in ("communication", "tuning")}
 
 
 def builder(run_dir: Path) -> Callable[[], keras.Model] | None:

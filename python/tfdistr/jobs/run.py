@@ -8,6 +8,7 @@ import attrs
 
 from tfdistr._utils.arguments import optional_path
 from tfdistr._utils.store import is_url
+from tfdistr._utils.tuning import tune_this_process
 from tfdistr._utils.uninterrupted import import_tensorflow
 from tfdistr._utils.versions import check_installed
 from tfdistr.cluster.config import ClusterConfig
@@ -46,6 +47,8 @@ def run_fit(
     describe the job; see ``make_job()``.
     """
     check_installed()
+    if cluster is None:
+        tune_this_process(exact=arguments["virtual_workers"] is not None)
     run_dir = optional_path("run_dir", run_dir)
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()

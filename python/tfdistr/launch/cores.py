@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfdistr.errors import ArgumentError
 
 _SHARE = "TFDISTR_CORES"
 _BY_SLURM = "slurm"
+_CPUS = Path("/sys/devices/system/cpu")
 # TensorFlow's own variables for the threads within one operation, and for operations side by side.
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
@@ -61,6 +63,29 @@ def _is_bound(words: list[str], usable: int) -> bool:
     return words[3:] == [_BY_SLURM] and cores.isdecimal() and usable <= max(1, int(cores) // int(words[1]))
 
 
+def neighbours_together(cores: Sequence[int], folder: Path = _CPUS) -> list[int]:
+    """Order cores so that the threads of one physical core are together, and the cores of one processor.
+
+    Linux may count the second thread of each core after the first threads of all. Workers that take numbers
+    in sequence would then share physical cores.
+
+    Args:
+        cores: Numbers of cores, as the system counts them.
+        folder: The folder in which Linux describes them. Without it the order is that of the numbers.
+    """
+
+    def place(core: int) -> tuple[int, int, int]:
+        try:
+            topology = folder / f"cpu{core}" / "topology"
+            names = ("physical_package_id", "core_id")
+            package, physical = (int((topology / name).read_text()) for name in names)
+        except (OSError, ValueError):
+            return 0, core, core
+        return package, physical, core
+
+    return sorted(cores, key=place)
+
+
 def take_cores() -> list[int]:
     """Bind this worker to its share of the cores, with as many threads, before TensorFlow starts.
 
@@ -70,7 +95,7 @@ def take_cores() -> list[int]:
     Raises:
         ArgumentError: This machine has too few cores.
     """
-    usable = usable_cores()
+    usable = neighbours_together(usable_cores())
     words = os.environ.get(_SHARE, "").split()
     if not words or _is_bound(words, len(usable)):
         return usable

@@ -111,6 +111,7 @@ class WorkersOnHosts(EqualWorkers):
     ssh: str | None = attrs.field(default=None, converter=_check_ssh)
     cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
     warm: bool = argument(flag, "warm", default=True)
+    tuning: bool = argument(flag, "tuning", default=True)
 
     #: It has no parameter servers.
     ps: ClassVar[int] = 0
@@ -131,4 +132,4 @@ class WorkersOnHosts(EqualWorkers):
         """The environment variables of each worker that are added to the variables of this process."""
         each = self.workers_per_host
         shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
-        return [{**worker_defaults(), **share, **(self.env or {})} for share in shares]
+        return [{**share, **worker_defaults(self.env, self.tuning)} for share in shares]

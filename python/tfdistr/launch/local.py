@@ -14,6 +14,7 @@ import attrs
 from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
 from tfdistr._utils.processes import PARENT
 from tfdistr._utils.r_values import ValueOfR
+from tfdistr._utils.tuning import TUNING, tuned_environment
 from tfdistr.cluster.config import ClusterConfig, split_address, tf_config
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.launch.cluster import EqualWorkers
@@ -81,6 +82,7 @@ class LocalCluster(EqualWorkers):
     gpus: tuple[str, ...] = ()  # the GPU of each worker; empty if all see all
     warm: bool = argument(flag, "warm", default=True)
     fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
+    tuning: bool = argument(flag, "tuning", default=True)
 
     def __attrs_post_init__(self) -> None:
         check_cores(self.workers, self.cores_per_worker)
@@ -154,7 +156,7 @@ class LocalCluster(EqualWorkers):
 
     def common_environment(self) -> dict[str, str]:
         """The environment variables that all processes of the cluster have."""
-        return {**worker_defaults(), **BY_MEMORY, **(self.env or {})}
+        return {**BY_MEMORY, **worker_defaults(self.env, self.tuning)}
 
     def warm_up(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start the fork server of the workers in the background, if they start warm.
@@ -180,6 +182,7 @@ def local_cluster(
     follow: bool = False,
     start_timeout: float = 300.0,
     warm: bool = True,
+    tuning: bool = True,
 ) -> LocalCluster:
     """Describe a cluster of workers on this machine.
 
@@ -209,6 +212,10 @@ def local_cluster(
             background. It serves all jobs of this session. It ends with the session, after ten idle minutes,
             or by `stop_warm_workers`. If a fork is not safe (macOS, a GPU in use), workers start cold, and
             their logs say why.
+        tuning: Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels,
+            huge pages, and memory that stays with the process. Environment variables that are already set,
+            such as TF_ENABLE_ONEDNN_OPTS, take precedence. ``params["tuning"]`` of the result describes the
+            settings.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -222,7 +229,7 @@ def local_cluster(
     """
     cluster = describe_local_cluster(
         workers, ps=ps, cores_per_worker=cores_per_worker, env=env, follow=follow,
-        start_timeout=start_timeout, warm=warm,
+        start_timeout=start_timeout, warm=warm, tuning=tuning,
     )  # fmt: skip
     cluster.warm_up(WORKER)
     return cluster
@@ -262,9 +269,17 @@ def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProc
     return processes
 
 
-def worker_defaults() -> dict[str, str]:
-    """Environment variables of every worker; the variables of the user override them."""
-    return {**_unset(_QUIET), "PYTHONUNBUFFERED": "1"}
+def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:
+    """The environment variables of every worker.
+
+    Args:
+        env: The variables of the user, which take precedence.
+        tuning: Whether to tune the worker for its processor.
+    """
+    given = dict(env or {})
+    settings = {**_unset(_QUIET), "PYTHONUNBUFFERED": "1"}
+    settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}
+    return {**settings, **given}
 
 
 def _unset(variables: Mapping[str, str]) -> dict[str, str]:

@@ -102,6 +102,7 @@ def mpi_cluster(
     start_timeout: float = 300.0,
     ssh: str | None = None,
     warm: bool = True,
+    tuning: bool = True,
 ) -> MpiCluster:
     """Describe an MPI cluster of workers on several hosts.
 
@@ -125,6 +126,7 @@ def mpi_cluster(
             example. By default ``ssh``.
         warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
             server on each host, by ssh.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -136,4 +138,6 @@ def mpi_cluster(
         >>> mpi_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    return MpiCluster(hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm)
+    return MpiCluster(
+        hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm, tuning
+    )

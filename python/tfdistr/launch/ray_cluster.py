@@ -52,6 +52,7 @@ class RayCluster(EqualWorkers):
     )
     follow: bool = argument(flag, "follow", default=False)
     _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
+    tuning: bool = argument(flag, "tuning", default=True)
     #: Seconds without a sign of life from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
@@ -114,7 +115,7 @@ class RayCluster(EqualWorkers):
         plan = tf_config(
             worker=[_address(_LOOPBACK if alone else fact["address"], fact["port"]) for fact in facts]
         )
-        common = {**self._of_this_process(), **worker_defaults(), **self._threads(), **(self.env or {})}
+        common = {**self._of_this_process(), **self._threads(), **worker_defaults(self.env, self.tuning)}
         made = []
         for index, fact in enumerate(facts):
             # A runtime environment, or another node, may have its Python elsewhere.
@@ -194,6 +195,7 @@ def ray_cluster(
     env: Mapping[str, str] | None = None,
     follow: bool = False,
     start_timeout: float | None = None,
+    tuning: bool = True,
 ) -> RayCluster:
     """Describe a cluster of workers in actors of Ray.
 
@@ -222,6 +224,7 @@ def ray_cluster(
             every worker must have joined the cluster. By default the workers wait for other jobs for any
             time, a cluster whose nodes are too small is refused at once, and the workers have 300 seconds to
             join.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -235,5 +238,5 @@ def ray_cluster(
     """
     return RayCluster(
         num_workers, resources_per_worker, address, placement_strategy,  # type: ignore[arg-type]
-        runtime_env=runtime_env, env=env, follow=follow, start_timeout=start_timeout,
+        runtime_env=runtime_env, env=env, follow=follow, start_timeout=start_timeout, tuning=tuning,
     )  # fmt: skip

@@ -48,6 +48,7 @@ class SlurmCluster(EqualWorkers):
     )
     follow: bool = argument(flag, "follow", default=False)
     _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
+    tuning: bool = argument(flag, "tuning", default=True)
     #: The option --mpi of srun.
     mpi: str = attrs.field(default="none", metadata={"hidden": True})
     #: The nodes of the allocation that were lost.
@@ -134,12 +135,7 @@ class SlurmCluster(EqualWorkers):
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[SlurmRank]:
         """Start every worker once; see `LocalCluster.start`."""
-        counts = self.counts
-        environments = [
-            {**worker_defaults(), **self._share(local, count), **(self.env or {})}
-            for count in counts
-            for local in range(count)
-        ]
+        counts, environments = self.counts, self.environments()
         if in_allocation():
             cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
             line = srun_line(counts, cores=cores, mpi=self.mpi, exclude=self.without_nodes)
@@ -147,8 +143,14 @@ class SlurmCluster(EqualWorkers):
         line = srun_line(counts, cores=self.cores_per_worker, mpi=self.mpi, local=False)
         return Batch(command, run_dir, environments, line, self._request()).ranks
 
-    def _share(self, local: int, count: int) -> dict[str, str]:
-        return share_of(local, count, self.cores_per_worker, by_slurm=True)
+    def environments(self) -> list[dict[str, str]]:
+        """The environment variables of each worker that are added to the variables of this process."""
+        shares = [
+            share_of(local, count, self.cores_per_worker, by_slurm=True)
+            for count in self.counts
+            for local in range(count)
+        ]
+        return [{**share, **worker_defaults(self.env, self.tuning)} for share in shares]
 
     def without(self, worker: int, min_workers: int) -> SlurmCluster | None:
         """This cluster without the node of a worker; None if fewer than ``min_workers`` would be left."""
@@ -192,6 +194,7 @@ def slurm_cluster(
     env: Mapping[str, str] | None = None,
     follow: bool = False,
     start_timeout: float | None = None,
+    tuning: bool = True,
 ) -> SlurmCluster:
     """Describe a cluster of workers that Slurm starts.
 
@@ -222,6 +225,7 @@ def slurm_cluster(
         start_timeout: Seconds that the job may wait in the queue (then it is cancelled), and seconds from its
             start until every worker must have joined the cluster. By default the job may wait for any time,
             and the workers have 300 seconds.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -236,5 +240,5 @@ def slurm_cluster(
     return SlurmCluster(
         nodes, tasks_per_node, cores_per_worker, partition, time, account,
         options=options, setup=setup,  # type: ignore[arg-type]  # the class converts them
-        template=template, env=env, follow=follow, start_timeout=start_timeout,
+        template=template, env=env, follow=follow, start_timeout=start_timeout, tuning=tuning,
     )  # fmt: skip

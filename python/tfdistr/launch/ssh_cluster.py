@@ -180,6 +180,7 @@ def ssh_cluster(
     start_timeout: float = 300.0,
     ssh: str | None = None,
     warm: bool = True,
+    tuning: bool = True,
     tunnels: bool = False,
 ) -> SshCluster:
     """Describe a cluster of workers on several hosts that are reached by ssh.
@@ -207,6 +208,7 @@ def ssh_cluster(
             example. By default ``ssh``.
         warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
             server on each host, by ssh.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
         tunnels: Whether the workers connect to each other through ssh, for hosts that only this machine
             reaches. All they send is then encrypted and goes through this machine, which is slower. The
             workers start cold, and listen on the loopback interface of their host only, if it has a C
@@ -223,5 +225,5 @@ def ssh_cluster(
         4
     """
     return SshCluster(
-        hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm, tunnels
+        hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm, tuning, tunnels
     )

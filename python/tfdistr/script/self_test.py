@@ -107,6 +107,7 @@ def judge(one: FitResult, many: FitResult) -> Verdict:
     lines = [
         f"Workers: {len(many.workers)}, on {', '.join(hosts)}",
         f"Gradients: {_carrier(many.params['communication'])}",
+        f"Tuning: {many.params['tuning']}",
         f"Difference of the weights from those of one worker: {apart:.1e} (allowed: {TOLERANCE:.0e})",
         f"Loss: {one.history['loss'][-1]:.6f} with one worker, {many.history['loss'][-1]:.6f} with "
         f"{len(many.workers)}",

@@ -23,8 +23,8 @@ from tfdistr.strategies.backup import go_on_in_data
 from tfdistr.strategies.batch_check import check_batch
 from tfdistr.strategies.batch_normalization import without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
+from tfdistr.strategies.kernels import compare_machines
 from tfdistr.strategies.replica import OneReplica
-from tfdistr.strategies.virtual.self_test import compare_machines
 from tfdistr.strategies.xla import turn_off
 
 log = logging.getLogger("tfdistr")

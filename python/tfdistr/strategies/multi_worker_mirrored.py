@@ -25,6 +25,7 @@ import tensorflow as tf
 from tfdistr import _private
 from tfdistr._utils import at_exit
 from tfdistr._utils.arguments import GRADIENT_DTYPES, one_of, optional_whole
+from tfdistr._utils.tuning import tune_this_process
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import what_to_tell
 from tfdistr.cluster.rendezvous import cluster_to_join
@@ -121,6 +122,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         check_resolver(cluster_resolver, exchange.communication)
         communication = exchange.communication
         count = optional_whole("virtual_workers", virtual_workers)
+        tune_this_process(exact=count is not None)
         if count is not None:
             check_virtual_workers(count, communication=communication)
             use_one_thread()

@@ -21,6 +21,7 @@ from tfdistr.data.class_weight import weigh_classes
 from tfdistr.data.pipeline import WorkerData
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.kernels import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
@@ -150,6 +151,7 @@ def _keeper(
     return Keeper(
         folder, every, preemption, collectives=strategy.collectives, others=strategy.variables_beside(),
         on_event=on_event, parts=parts_of_run(model),
+        kernels=describe_kernels() if strategy.is_chief else None,
     )  # fmt: skip
 
 

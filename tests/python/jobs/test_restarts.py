@@ -114,7 +114,8 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
 
         monkeypatch.setattr(on_cluster, "run_workers", attempt)
         monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
-        monkeypatch.setattr(on_cluster, "load_communication", lambda folder: "ring")
+        ways = {"communication": "ring", "tuning": "oneDNN"}
+        monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
         job = Job(Named("model"), Named("data"), communication="ring", recovery=Recovery("epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(
             job, KINDS["multi_worker_mirrored"], local_cluster(3), Caller(events.append), run_dir

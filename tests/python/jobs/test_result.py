@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
+from tfdistr._utils.tuning import describe_tuning
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.result import FitResult, load_communication, load_history, load_state, save_training
+from tfdistr.jobs.result import FitResult, load_history, load_state, load_ways, save_training
 from tfdistr.jobs.trained import Trained
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.trained_model import Training, input_spec
@@ -207,7 +208,7 @@ def test_the_trained_model_comes_back_and_trains_on_as_it_would_have(name, tmp_p
     received = load_state(tmp_path).give(make())
     np.testing.assert_array_equal(received.predict(x, verbose=0), trained.model.predict(x, verbose=0))
     assert load_history(tmp_path) == trained.history
-    assert load_communication(tmp_path) == "ring"
+    assert load_ways(tmp_path) == {"communication": "ring", "tuning": describe_tuning()}
 
     further = train(trained.model, x).history["loss"]
     assert train(received, x).history["loss"] == further

@@ -211,6 +211,15 @@ def test_a_torn_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, undisturbed
     assert "it is torn" in caplog.text
 
 
+@pytest.mark.filterwarnings("error::tfdistr.TfdistrWarning")
+def test_a_run_that_resumes_with_other_kernels_warns(tmp_path, monkeypatch):
+    train(tmp_path / "run", epochs=1)
+    train(tmp_path / "run", epochs=2, resume=True)
+    monkeypatch.setattr("tfdistr.training.train.describe_kernels", lambda: "0123456789abcdef Another CPU")
+    with pytest.warns(tfdistr.TfdistrWarning, match=r"This process \(Another CPU\) rounds differently from"):
+        train(tmp_path / "run", epochs=3, resume=True)
+
+
 def test_resume_in_a_new_folder_begins_with_the_seed_of_the_first_run(tmp_path):
     full = train(tmp_path / "run", resume=True, seed=None)
     again = train(tmp_path / "run", resume=True, seed=None)

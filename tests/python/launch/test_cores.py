@@ -11,7 +11,7 @@ import pytest
 import tfdistr
 from tfdistr._utils.processes import usable_cores
 from tfdistr.errors import ArgumentError
-from tfdistr.launch.cores import check_cores, share_of, take_cores
+from tfdistr.launch.cores import check_cores, neighbours_together, share_of, take_cores
 
 CORES = usable_cores()
 
@@ -35,6 +35,17 @@ def taken(monkeypatch):
                 os.sched_setaffinity(int(thread), CORES)
 
     return take
+
+
+def test_the_threads_of_a_core_are_neighbours(tmp_path):
+    """A processor with two cores of two threads, as Linux counts them; and one that says nothing."""
+    for core in range(4):
+        topology = tmp_path / f"cpu{core}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text("0\n")
+        (topology / "core_id").write_text(f"{core % 2}\n")
+    assert neighbours_together([0, 1, 2, 3], tmp_path) == [0, 2, 1, 3]
+    assert neighbours_together([3, 1, 0], tmp_path / "absent") == [0, 1, 3]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a process to cores")

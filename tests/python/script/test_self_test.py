@@ -22,14 +22,16 @@ def test_two_workers_are_well(start):
     ]  # fmt: skip
     assert re.match(r"Workers: 2, on \S+$", lines[2])
     assert lines[3] in ("Gradients: MPI", "Gradients: TensorFlow's ring, by gRPC")
-    assert re.match(r"Difference of the weights from those of one worker: \d\.\de-\d+ \(allowed", lines[4])
+    assert re.match(r"Tuning: (no )?oneDNN\b.*\b\d+ threads?$", lines[4])
+    assert re.match(r"Difference of the weights from those of one worker: \d\.\de-\d+ \(allowed", lines[5])
     assert lines[-1] == "All is well."
 
 
 def fit(weights, workers=1, communication="none"):
     return SimpleNamespace(
         model=SimpleNamespace(get_weights=lambda: [np.array(weights)]), history={"loss": [1.0]},
-        workers=[{"host": "a", "seconds": 1.5}] * workers, params={"communication": communication},
+        workers=[{"host": "a", "seconds": 1.5}] * workers,
+        params={"communication": communication, "tuning": "oneDNN"},
     )  # fmt: skip
 
 

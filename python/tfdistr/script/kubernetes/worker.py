@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr._utils.processes import PARENT
+from tfdistr._utils.tuning import tuned_environment
 from tfdistr.cluster.kubernetes import place_in_job
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.events import events_path
@@ -72,7 +73,7 @@ def _wait(command: list[str]) -> int:
 
     before = signal.signal(signal.SIGTERM, pass_on)
     try:
-        env = {**os.environ, PARENT: str(os.getpid())}
+        env = {**os.environ, **tuned_environment(os.environ), PARENT: str(os.getpid())}
         started.append(subprocess.Popen(command, env=env, start_new_session=True))
         if signalled:
             pass_on()

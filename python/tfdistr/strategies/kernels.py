@@ -1,4 +1,4 @@
-"""A small computation, to find machines whose results would have other bits."""
+"""A small computation that shows whether two processes round alike: their kernels, and their processors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("tfdistr")
 
 def compare_machines(collectives: Collectives) -> None:
     """Warn of workers whose machine rounds in another way than most. All workers must call it."""
-    found = [text.split(" ", 1) for text in collectives.exchange(f"{digest()} {processor()}")]
+    found = [text.split(" ", 1) for text in collectives.exchange(describe_kernels())]
     (usual, _), *_ = Counter(bits for bits, _ in found).most_common(1)
     for worker, (bits, name) in enumerate(found):
         if bits != usual:
@@ -32,8 +32,13 @@ def compare_machines(collectives: Collectives) -> None:
             )
 
 
+def describe_kernels() -> str:
+    """The digest of the computation in this process, and the name of the processor."""
+    return f"{digest()} {processor()}"
+
+
 def digest() -> str:
-    """What a fixed computation with the usual kernels gives on this machine."""
+    """What a fixed computation with the usual kernels gives in this process."""
     random = np.random.default_rng(0)
     images = tf.constant(random.normal(size=(4, 16, 16, 3)), tf.float32)
     filters = tf.constant(random.normal(size=(3, 3, 3, 8)), tf.float32)
