@@ -92,8 +92,8 @@ cluster_from_env <- function() {
 #'   background. It serves all jobs of this session. It ends with the session, after ten idle minutes, or by
 #'   [stop_warm_workers()]. Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs
 #'   say why.
-#' @param tuning Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels, huge
-#'   pages, and memory that stays with the process. Environment variables that are already set, such as
+#' @param tuning Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels,
+#'   huge pages, and memory that stays with the process. Environment variables that are already set, such as
 #'   `TF_ENABLE_ONEDNN_OPTS`, take precedence. `params$tuning` of the result describes the settings.
 #' @return A list of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPU of
 #'   each worker.

@@ -34,7 +34,9 @@
 mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
                         start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE) {
   made <- with_conditions(
-    python_mpi_cluster(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning)
+    python_mpi_cluster(
+      hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning
+    )
   )
   cluster_on_hosts("tfdistr_mpi_cluster", made, hosts, follow, start_timeout, ssh, warm, tuning)
 }

@@ -129,6 +129,16 @@ class Collectives(ABC):
     def traffic(self) -> Traffic:
         """The amount of data that this worker has sent until now."""
 
+    @property
+    def seconds(self) -> float | None:
+        """Seconds that this worker has spent in collectives of tensors, or None if that is not known."""
+        return None
+
+    @property
+    def share_a_host(self) -> bool | None:
+        """Whether all workers run on one host, or None if that is not known."""
+        return None
+
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """Return the sum of the workers' tensors, which have one dimension."""

@@ -7,7 +7,7 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,8 @@ from tfdistr.communication.mpi_init_timeout import remove_own_names
 from tfdistr.communication.shared_memory import SharedSum, shares
 from tfdistr.communication.sum_tree import Node, SumTree
 from tfdistr.errors import PEER_MARK
+
+T = TypeVar("T")
 
 # Numbers in one sum: larger sums took twice as long for 44 MB.
 _AT_ONCE = 1 << 20
@@ -64,7 +66,7 @@ class MpiCollectives(Collectives):
         self._failed = False
         self._waiting = False
         self._timeout = _NO_LIMIT if timeout is None else timeout
-        self._traffic = Traffic(0, 0)
+        self._traffic, self._seconds = Traffic(0, 0), 0.0
         #: Bytes that ordered sums have sent to peers by messages.
         self.sent_in_order = 0
         self._shared = SharedSum.of(self._comm, self._until)
@@ -83,11 +85,8 @@ class MpiCollectives(Collectives):
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)
 
-        def add(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            self._count(array)
-            return self._sum_of_halves(array) if tensor.dtype in _HALF else self._sum(array)
-
-        total = tf.numpy_function(add, [_owned(tf.cast(tensor, kind))], kind)
+        add = self._sum_of_halves if tensor.dtype in _HALF else self._sum
+        total = tf.numpy_function(self._counted(add), [_owned(tf.cast(tensor, kind))], kind)
         return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
 
     def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
@@ -96,7 +95,6 @@ class MpiCollectives(Collectives):
             return super()._sum_pack(tensors, dtype)
 
         def add(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-            self._count(*arrays)
             # Large arrays are sent in place, because copying them into one array takes longer.
             totals = [self._sum(array) if array.nbytes >= _LARGE else array for array in arrays]
             small = [i for i, array in enumerate(arrays) if array.nbytes < _LARGE]
@@ -107,12 +105,13 @@ class MpiCollectives(Collectives):
                     totals[i] = part
             return totals
 
-        sums: Any = tf.numpy_function(add, list(map(_owned, tensors)), [kind] * len(tensors))
+        sums: Any = tf.numpy_function(
+            self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors)
+        )
         return [sums] if len(tensors) == 1 else list(sums)
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
         def add(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            self._count(rows)
             if self._shared and all(len(nodes) == 1 for nodes in tree.all_nodes):
                 own = rows.reshape(-1)
                 self._shared.add(own, tree)
@@ -120,7 +119,8 @@ class MpiCollectives(Collectives):
             return self._sum_rows(tree, rows)
 
         own = tf.reshape(_owned(values), tf.shape(values))
-        return tf.ensure_shape(tf.numpy_function(add, [own], values.dtype), values.shape[1:])
+        total = tf.numpy_function(self._counted(add), [own], values.dtype)
+        return tf.ensure_shape(total, values.shape[1:])
 
     def _sum_rows(self, tree: SumTree, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Sum the nodes: each worker sums its part of the numbers, and sends the result to all."""
@@ -150,26 +150,34 @@ class MpiCollectives(Collectives):
     def traffic(self) -> Traffic:
         return self._traffic
 
+    @property
+    def seconds(self) -> float:
+        return self._seconds
+
+    @property
+    def share_a_host(self) -> bool:
+        return len(self._neighbours) == self.num_workers - 1
+
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
 
         def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            self._count(array)
             self._finish(self._comm.Ibarrier())  # to notice a rank that has failed before
             return np.concatenate(self._comm.allgather(array), axis)
 
-        gathered = tf.numpy_function(gather, [tensor], tensor.dtype)
+        gathered = tf.numpy_function(self._counted(gather), [tensor], tensor.dtype)
         sides = tensor.shape.as_list()
         sides[axis] = None
         return tf.ensure_shape(gathered, sides)
 
     def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
         def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            self._count(array)
             self._finish(self._comm.Ibarrier())
             return np.asarray(self._comm.bcast(array))
 
-        return tf.ensure_shape(tf.numpy_function(send, [tensor], tensor.dtype), tensor.shape)
+        return tf.ensure_shape(
+            tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape
+        )
 
     def exchange(self, text: str) -> list[str]:
         self._finish(self._comm.Ibarrier(), _NO_LIMIT)
@@ -236,9 +244,18 @@ class MpiCollectives(Collectives):
                 message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
                 raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
 
-    def _count(self, *arrays: np.ndarray[Any, Any]) -> None:
-        sent = sum(array.nbytes for array in arrays)
-        self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
+    def _counted(self, collective: Callable[..., T]) -> Callable[..., T]:
+        """Count the calls, the bytes and the seconds of a collective, which takes arrays."""
+
+        def counted(*arrays: np.ndarray[Any, Any]) -> T:
+            began = time.monotonic()
+            sent = sum(array.nbytes for array in arrays)
+            self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
+            result = collective(*arrays)
+            self._seconds += time.monotonic() - began
+            return result
+
+        return counted
 
     def _sum(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Replace ``array``, of one dimension, by the sum of the ranks' arrays."""

@@ -32,6 +32,7 @@ from tfdistr.training.reader import Reader
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
+from tfdistr.training.waits import Waits
 from tfdistr.training.warm_up import scale_learning_rate
 
 log = logging.getLogger("tfdistr")
@@ -77,13 +78,15 @@ def _train(
     callbacks = [*callbacks, reporter]
     examples = examples_of_epoch(job, data)
     on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples)
-    started = time.monotonic()
+    started, waits = time.monotonic(), Waits(strategy.collectives)
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
         model, data, epochs=job.all_epochs, validation=validation, callbacks=callbacks,
         on_steps=reporter.on_steps, weigh=weigh, keeper=keeper,
     )  # fmt: skip
     seconds = time.monotonic() - started
+    if strategy.is_chief:
+        waits.tell(seconds)
     if strategy.variables_are_remote:
         model = copy_here(job, model, data, callbacks)
     return Training(

@@ -22,7 +22,7 @@ def sent(request, tmp_path_factory):
     arguments = [str(folder), request.param]
     for ended in run_cluster("traffic.py", 2, arguments, timeout=200, mpi=request.param == "mpi"):
         assert ended.status == 0, ended.output[-3000:]
-    return json.loads((folder / "traffic.json").read_text())
+    return json.loads((folder / "traffic.json").read_text()) | {"communication": request.param}
 
 
 def of_steps(moments: list[tuple[int, int]]) -> set[tuple[int, int]]:
@@ -54,6 +54,11 @@ def test_an_epoch_adds_its_metrics_and_that_all_go_on(sent):
         assert (end[0] - begin[0], end[1] - begin[1]) == (STEPS + 1, STEPS * 4 * WEIGHTS + 16)
     for end, begin in zip(within[1:-1:2], within[2::2], strict=True):
         assert end[0] + 2 == begin[0]  # does one stop? and: was a loss no number?
+
+
+def test_the_time_of_the_exchange_is_known_over_mpi(sent):
+    exchange, training = sent["seconds"]
+    assert exchange is None if sent["communication"] == "ring" else 0 < exchange < training
 
 
 def test_large_gradients_go_out_in_pieces(sent):
