@@ -36,8 +36,8 @@ class Waits:
         workers = self._collectives.num_workers
         if self._collectives.share_a_host and workers * (1 - waited) < 1:
             log.warning(
-                "The %d workers spent %.0f %% of the time exchanging gradients and waiting for each other. One "
-                "worker with all cores, local_cluster(1), would be faster. With larger batches, workers "
+                "The %d workers spent %.0f %% of the time exchanging gradients and waiting for each other. "
+                "One worker with all cores, local_cluster(1), would be faster. With larger batches, workers "
                 "exchange less often.",
                 workers, 100 * waited, extra=NOTE,
             )  # fmt: skip
