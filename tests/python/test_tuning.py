@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
 import tfdistr
@@ -71,6 +74,31 @@ def test_every_cluster_tunes_its_workers_unless_told_not_to(cluster, monkeypatch
     assert not {ONEDNN, "GLIBC_TUNABLES"} & untuned.keys()
     with pytest.raises(ArgumentError, match="`tuning` must be true or false"):
         cluster(tuning="yes")
+
+
+def dense() -> keras.Model:
+    model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+@x86
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_workers_are_tuned_and_ignore_an_allocator_that_is_not_there(tmp_path):
+    """The other tests run with the variable of the Makefile, which turns oneDNN off."""
+    x = np.arange(32, dtype="float32").reshape(16, 2)
+    env = {ONEDNN: "1", "LD_PRELOAD": "/nowhere/liballocator.so"}
+    fits = [
+        tfdistr.distributed_fit(
+            dense, x, x[:, :1], batch_size=8, epochs=2, seed=1, verbose=0, run_dir=tmp_path / str(workers),
+            cluster=tfdistr.local_cluster(workers, env=env, cores_per_worker=1, warm=workers > 1),
+        )
+        for workers in (1, 2)
+    ]
+    assert all(re.fullmatch("oneDNN(, huge pages)?, 1 thread", fit.params["tuning"]) for fit in fits)
+    np.testing.assert_allclose(fits[0].history["loss"], fits[1].history["loss"], rtol=1e-5)
+    assert "liballocator.so" in (tmp_path / "1" / "logs" / "worker-0.log").read_text()
 
 
 def run(program: str, **env: str) -> list[str]:

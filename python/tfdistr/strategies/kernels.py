@@ -25,7 +25,8 @@ def compare_machines(collectives: Collectives) -> None:
             other = next(name for bits, name in found if bits == usual)
             log.warning(
                 "Worker %d (%s) computes a test with other bits than most workers (%s). With virtual "
-                "workers, a result has the same bits only on machines with the same kind of processor.",
+                "workers, a result has the same bits only on machines with the same kind of processor, the "
+                "same TensorFlow, and the same value of TF_ENABLE_ONEDNN_OPTS.",
                 worker,
                 name,
                 other,
