@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,84 @@ def test_only_its_user_gets_forks(tmp_path: Path) -> None:
         )  # fmt: skip
         refusals = ("it ended", "it does not answer ([Errno 32] Broken pipe)")
         assert ended.stdout.strip() in refusals, ended.stderr
+
+
+def fork_this(folder: Path) -> list[bool | int]:
+    """The changes of a fork that runs a short module."""
+    with open(os.devnull, "wb") as output:
+        path = str(folder / "socket")
+        return list(Forked(path, ["-m", "this"], env=dict(os.environ), output=output.fileno()).changes())
+
+
+VALID: dict[str, Any] = {
+    "argv": ["-m", "this"], "env": {}, "folder": "/", "umask": 0, "cores": [0], "files": [],
+}  # fmt: skip
+MALFORMED = {
+    "deep": b"[" * 200_000 + b"]" * 200_000 + b"\n",
+    "no JSON": b"{\n",
+    "no bytes of text": b"\xff\xfe\n",
+    "a list": b"[]\n",
+    "empty": b"{}\n",
+    **{
+        f"{name}={value}": json.dumps({**VALID, name: value}).encode() + b"\n"
+        for name, value in [
+            ("argv", []), ("argv", [1]), ("env", {"A": 1}), ("env", []), ("folder", None), ("umask", -1),
+            ("umask", "0"), ("cores", [-1]), ("cores", [1 << 70]), ("cores", "0"), ("files", ["A"]),
+            ("files", 1),
+        ]
+    },
+}  # fmt: skip
+
+
+def drips(client: socket.socket) -> bool:
+    """Send one byte more, and return whether the server has closed the connection."""
+    try:
+        client.sendall(b" ")
+    except ConnectionError:
+        return True
+    return False
+
+
+def files_of(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_malformed_requests_end_only_their_connections_and_leave_no_files(tmp_path: Path) -> None:
+    with small_server(tmp_path / "s") as server, open(os.devnull, "rb") as empty:
+        assert fork_this(tmp_path / "s") == [0]
+        before = files_of(server.pid)
+        for what, request in MALFORMED.items():
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(5)
+                client.connect(str(tmp_path / "s" / "socket"))
+                sent = socket.send_fds(client, [request], [empty.fileno()] * 3)
+                with contextlib.suppress(ConnectionError):
+                    client.sendall(request[sent:])
+                    assert client.recv(1) == b"", what
+        assert server.poll() is None
+        assert wait_for(lambda: files_of(server.pid) <= before, 5)
+        assert fork_this(tmp_path / "s") == [0]
+
+
+def test_silent_dripping_and_flooding_clients_do_not_delay_others(tmp_path: Path) -> None:
+    program = "from tfdistr.launch.warm import request\nrequest._SECONDS = 3.0\n" + SERVER
+    with small_server(tmp_path / "s", program=program) as server, contextlib.ExitStack() as stack:
+        assert fork_this(tmp_path / "s") == [0]
+        before = files_of(server.pid)
+        clients = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(21)]
+        for client in clients:
+            client.settimeout(5)
+            client.connect(str(tmp_path / "s" / "socket"))
+        flooding = clients.pop()
+        with pytest.raises(ConnectionError):
+            flooding.sendall(b"[" * (1 << 26))
+        began = time.monotonic()
+        for client in clients[::2]:
+            client.sendall(b"{")
+        assert fork_this(tmp_path / "s") == [0]
+        assert time.monotonic() - began < 2.5
+        assert wait_for(lambda: drips(clients[0]), 10)
+        assert wait_for(lambda: files_of(server.pid) <= before, 5)
 
 
 def test_no_answer_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 TIMEOUT = 60.0
 """Seconds that a server may take to answer: it may have to import TensorFlow first."""
-_MOST_FILES = 16
 _CHUNK = 1 << 16
 
 
@@ -156,23 +155,6 @@ def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[
         data = data[sent:]
     if data:  # an empty send would fail if a server has refused and closed
         connection.sendall(data)
-
-
-def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Read one message that comes with open files.
-
-    Raises:
-        EOFError: The connection ended before the message did.
-    """
-    data, files, _, _ = socket.recv_fds(connection, _CHUNK, _MOST_FILES)
-    while not data.endswith(b"\n"):
-        more = connection.recv(_CHUNK)
-        if not more:
-            for file in files:
-                os.close(file)
-            raise EOFError("a request ended early")
-        data += more
-    return json.loads(data), files
 
 
 def _umask() -> int:

@@ -28,13 +28,14 @@ from typing import Any, NoReturn
 from tfdistr._utils.processes import end_with_parent
 from tfdistr._utils.python310 import safe_path
 from tfdistr.launch.warm.child import become
-from tfdistr.launch.warm.client import receive, send
+from tfdistr.launch.warm.client import send
+from tfdistr.launch.warm.request import Request
 from tfdistr.launch.warm.safety import threads, why_unsafe
 
 IDLE = 600.0
 """Seconds without a fork, after which the server ends."""
 _LOOK = 1.0  # seconds between two checks of the session
-_REQUEST = 10.0  # seconds that a client may take to send its request
+_MOST_REQUESTS = 256  # that may arrive at the same time
 _STDIN = 0
 # The imports of a worker before its first step. None of them sets up devices. mpi4py is not among them: its
 # import would start MPI here, or, without that, would not start MPI in programs that rely on it.
@@ -115,6 +116,7 @@ class _Server:
         self._listener = listener
         self._parent = os.getppid()
         self._clients: dict[int, socket.socket] = {}  # by the fork of each
+        self._requests: set[Request] = set()  # that arrive
         self._ending = False
         self._busy = time.monotonic()
         self._selector = selectors.DefaultSelector()
@@ -137,6 +139,8 @@ class _Server:
                 if program is not None:
                     return program
             self._reap()
+            for request in [request for request in self._requests if request.is_late]:
+                self._drop(request)
             now = time.monotonic()
             self._busy = now if self._clients else self._busy
             if now - self._busy > IDLE or os.getppid() != self._parent:
@@ -146,8 +150,10 @@ class _Server:
     def _take(self, key: selectors.SelectorKey) -> list[str] | None:
         """React to one source. Return, in a fork, the program to run."""
         if key.fileobj is self._listener:
-            return self._accept()
-        if key.fileobj is self._wakeup:
+            self._accept()
+        elif isinstance(key.data, Request):
+            return self._receive(key.data)
+        elif key.fileobj is self._wakeup:
             with contextlib.suppress(BlockingIOError):
                 self._wakeup.recv(1 << 12)
         elif key.fd == _STDIN:
@@ -159,17 +165,37 @@ class _Server:
             self._selector.unregister(key.fileobj)
         return None
 
-    def _accept(self) -> list[str] | None:
-        client, _ = self._listener.accept()
+    def _accept(self) -> None:
         try:
-            if _user_of(client) != os.geteuid():
-                client.close()
-                return None
-            client.settimeout(_REQUEST)
-            request, files = receive(client)
-        except (OSError, EOFError, ValueError):
+            client, _ = self._listener.accept()
+        except OSError:  # it is gone, or this process has too many files
+            return
+        if _user_of(client) != os.geteuid() or len(self._requests) >= _MOST_REQUESTS:
             client.close()
+            return
+        request = Request(client)
+        self._requests.add(request)
+        self._selector.register(client, selectors.EVENT_READ, request)
+
+    def _receive(self, request: Request) -> list[str] | None:
+        """Read a request further. Return, in a fork, the program to run."""
+        try:
+            complete = request.read()
+        except (OSError, ValueError):
+            self._drop(request)
             return None
+        if complete is None:
+            return None
+        self._selector.unregister(request.client)
+        self._requests.remove(request)
+        return self._fork(request.client, complete, request.files)
+
+    def _drop(self, request: Request) -> None:
+        self._selector.unregister(request.client)
+        self._requests.remove(request)
+        request.close()
+
+    def _fork(self, client: socket.socket, request: dict[str, Any], files: list[int]) -> list[str] | None:
         reason = "the fork server is ending" if self._ending else why_unsafe(self._threads)
         # A fork has the server's function for SIGTERM, which ends all forks, until `become` resets it.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -201,6 +227,8 @@ class _Server:
         """In a fork: close the sockets of the server."""
         for each in (client, self._listener, self._wakeup, self._signals, *self._clients.values()):
             each.close()
+        for request in self._requests:
+            request.close()
         self._selector.close()
 
     def _reap(self) -> None:
