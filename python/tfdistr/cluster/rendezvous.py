@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -33,12 +32,16 @@ from tfdistr.cluster.rendezvous_protocol import (
     absence,
     absence_error,
     greeting_of,
+    is_list_of_names,
     listening_socket,
     lookup,
     no_port,
     no_port_error,
+    parse,
+    printable,
     resolves,
     send,
+    some_at_once,
     tell,
     this_process,
 )
@@ -55,8 +58,12 @@ SEEKING = 30.0
 _RETRY = 0.2
 _LOOK = 0.02
 _NEWS = 1.0  # seconds between two lines of the leader with the tasks for which it waits
+_FIRST = 10.0  # seconds that a process which has connected has to say something
+_LINES, _BYTES = 64, 4 * LONGEST  # of one connection; a worker says one or two lines
+_MORE = 256  # connections beside those of the tasks
+_SHOWN = 8  # missing tasks in a message
 # The errors from messages of a foreign process, or from a worker that is gone.
-_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
+_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError, asyncio.TimeoutError)
 
 log = logging.getLogger("tfdistr")
 
@@ -188,6 +195,7 @@ class _Meeting:
         self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._strangers: list[asyncio.StreamWriter] = []  # processes without a place in this cluster
+        self._open = 0  # connections of others to this worker
         # Only in the others: the connection to the leader, and its missing tasks; None without a connection.
         self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
@@ -303,20 +311,30 @@ class _Meeting:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a process that has connected to this worker."""
         name = None
+        self._open += 1
         try:
+            if self._open > len(self._tasks) + _MORE:
+                return
             send(writer, {"task": self._own, "id": self._id, "waits": self._missing(), "time": time.time()})
-            while line := await reader.readline():
-                message = json.loads(line)
+            line = await asyncio.wait_for(reader.readline(), _FIRST)
+            lines, size = 0, 0
+            while line:
+                lines, size = lines + 1, size + len(line)
+                if lines > _LINES or size > _BYTES:
+                    return
+                message = parse(line)
                 if "end" in message:
                     # A process that cannot join leaves it to this worker to tell the others.
-                    self._decide(End(**message["end"]), heard=message.get("pass_on") is not True)
+                    self._decide(End.heard(message["end"]), heard=message.get("pass_on") is not True)
                 elif self._own == self._leader:
                     name = self._register(message["hello"], writer)
+                line = await reader.readline()
         except _NOT_ONE_OF_US:
             pass
         except asyncio.CancelledError:
             pass  # the rendezvous is over; asyncio would print the error
         finally:
+            self._open -= 1
             if self._writers.get(str(name)) is writer and not self._decided.done():
                 del self._writers[str(name)], self._hellos[str(name)]
             writer.close()
@@ -389,11 +407,13 @@ class _Meeting:
 
     async def _hear(self, leader: asyncio.StreamReader) -> None:
         while line := await leader.readline():
-            message = json.loads(line)
+            message = parse(line)
             if "waits" in message:
-                self._leader_waits = list(map(str, message["waits"]))
+                if not is_list_of_names(message["waits"]):
+                    raise ValueError("no names")
+                self._leader_waits = [name for name in message["waits"] if name in self._tasks]
             elif "end" in message:
-                self._decide(End(**message["end"]), heard=True)
+                self._decide(End.heard(message["end"]), heard=True)
             elif "go" in message:
                 if self._to_leader and not self._decided.done():
                     self._keep(self._leader, self._to_leader)
@@ -435,7 +455,7 @@ class _Meeting:
         missing = self._missing()
         if missing == [self._leader] or self._unresolved:  # other workers may also be missing
             others = [n for n in self._tasks if n not in (self._own, *missing, *self._hellos)]
-            there = await asyncio.gather(*map(self._is_there, others))
+            there = await some_at_once(self._is_there, others)
             missing = missing + [name for name, is_there in zip(others, there, strict=True) if not is_there]
         found = f"waited for {await self._reasons(missing)}"
         return End.of(absence_error(self._title(self._own), found, self._timeout))
@@ -451,8 +471,11 @@ class _Meeting:
         return bool(greeting["task"] == name) and waits <= {*self._unresolved, self._own}
 
     async def _reasons(self, missing: Sequence[str]) -> str:
-        reasons = await asyncio.gather(*map(self._reason, missing))
-        return "; ".join(self._title(name) + why for name, why in zip(missing, reasons, strict=True))
+        shown = missing[:_SHOWN]
+        reasons = await some_at_once(self._reason, shown)
+        texts = [self._title(name) + why for name, why in zip(shown, reasons, strict=True)]
+        more = len(missing) - len(shown)
+        return "; ".join([*texts, *([f"and {more} more"] if more else [])])
 
     async def _reason(self, name: str) -> str:
         """Describe what answers at the address of a missing task."""
@@ -466,9 +489,11 @@ class _Meeting:
             return ", where something else answers (has the cluster started already?)"
         writer.close()
         if greeting["task"] != name:
-            return f", where {greeting['task']} answers"
-        waits = [other for other in greeting["waits"] if other != name]
-        return f", which waits for {' and '.join(map(self._title, waits))}" if waits else ""
+            return f", where {printable(greeting['task'])} answers"
+        waits = [other for other in greeting["waits"] if other != name and other in self._tasks]
+        more = ["others"] if len(waits) > _SHOWN else []
+        titles = [*map(self._title, waits[:_SHOWN]), *more]
+        return f", which waits for {' and '.join(titles)}" if waits else ""
 
     async def _no_port(self, error: OSError) -> End:
         """Return why this worker cannot listen on its port."""
@@ -484,7 +509,7 @@ class _Meeting:
         return End(
             ClusterStartError.kind,
             "Each task of the cluster must be one process.",
-            f"{self._title(name)} twice: {first}, and {second}",
+            f"{self._title(name)} twice: {printable(first)}, and {printable(second)}",
             "Give each process its own task in TF_CONFIG, and end those of an earlier run.",
         )
 

@@ -2,6 +2,9 @@
 
 Each connection begins with a greeting, a line from the side that listens. It has the task, the process, the
 tasks for which this task waits, and the time.
+
+Anybody can connect to these ports. So each message is checked, texts are cut, and the number of threads,
+connections and bytes has a limit.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from tfdistr._utils.python310 import timeout
 from tfdistr.cluster.tf_config_json import split_address
@@ -26,6 +29,13 @@ from tfdistr.errors import ClusterStartError, JobMismatchError, TfdistrError
 LONGEST = 1 << 20
 _ANSWER = 2.0  # seconds that a peer has to answer
 _LOOKUP = 10.0  # seconds that the lookup of a name has
+_PAUSE = 0.02  # seconds until the next try to get one of the threads
+_TEXT = 4000  # characters of a text that a peer has sent
+_ID = 200  # characters of the name of a process, or of a task
+# A lookup that hangs keeps its thread.
+_threads = threading.BoundedSemaphore(32)
+_AT_ONCE = 64  # connections to other tasks
+T = TypeVar("T")
 #: The hint if another process has the port of a task.
 PORT_IN_USE = "Another process has this task's port: end it, or give the task another address."
 
@@ -43,9 +53,44 @@ class End:
     def of(cls, error: TfdistrError) -> End:
         return cls(error.kind, error.message, str(error.received), str(error.fix))
 
+    @classmethod
+    def heard(cls, message: Any) -> End:
+        """Return the reason that a message of a peer contains.
+
+        Raises:
+            ValueError: The message is not one.
+        """
+        names = [field.name for field in fields(cls)]
+        if not isinstance(message, dict) or message.keys() != set(names):
+            raise ValueError("no end")
+        if not all(isinstance(text, str) for text in message.values()):
+            raise ValueError("no end")
+        return cls(**{name: printable(message[name], _TEXT) for name in names})
+
     def error(self) -> TfdistrError:
         made = JobMismatchError if self.kind == JobMismatchError.kind else ClusterStartError
         return made(self.message, received=self.received, fix=self.fix)
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """Return the message in a line.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        message = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("too deep") from error
+    if not isinstance(message, dict):
+        raise ValueError("no message")
+    return message
+
+
+def printable(text: str, most: int = _ID) -> str:
+    """Return a text of a peer without control characters, and at most ``most`` characters of it."""
+    cut = text if len(text) <= most else text[: most - 3] + "..."
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in cut)
 
 
 def absence(error: OSError) -> str:
@@ -105,6 +150,8 @@ def send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
 
 async def lookup(host: str, port: int) -> list[Any]:
     """Look up a host's addresses on a separate thread. The loop's pool would wait for a lookup that hangs."""
+    with contextlib.suppress(OSError):  # an address needs no lookup, and so no thread
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Any] = loop.create_future()
 
@@ -117,11 +164,15 @@ async def lookup(host: str, port: int) -> list[Any]:
             result: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # UnicodeError: a label is too long
             result = error if isinstance(error, OSError) else socket.gaierror(socket.EAI_NONAME, str(error))
+        finally:
+            _threads.release()
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(give, result)
 
-    threading.Thread(target=look, daemon=True).start()
     async with timeout(_LOOKUP):
+        while not _threads.acquire(blocking=False):
+            await asyncio.sleep(_PAUSE)
+        threading.Thread(target=look, daemon=True).start()
         result = await found
     if isinstance(result, OSError):
         raise result
@@ -155,7 +206,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
             continue
         try:
             async with timeout(_ANSWER):
-                greeting = json.loads(await reader.readline())
+                greeting = parse(await reader.readline())
             if not _is_greeting(greeting):
                 raise ValueError("no greeting")
         except BaseException as error:
@@ -167,14 +218,17 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
     raise failure
 
 
-def _is_greeting(message: Any) -> bool:
+def _is_greeting(message: Mapping[str, Any]) -> bool:
     return (
-        isinstance(message, dict)
-        and all(isinstance(message.get(name), str) for name in ("task", "id"))
+        all(isinstance(message.get(name), str) for name in ("task", "id"))
         and isinstance(message.get("time"), (int, float))
-        and isinstance(message.get("waits"), list)
-        and all(isinstance(name, str) for name in message["waits"])
+        and is_list_of_names(message.get("waits"))
     )
+
+
+def is_list_of_names(value: Any) -> bool:
+    """Return whether a part of a message is a list of texts."""
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: bool = False) -> None:
@@ -195,7 +249,18 @@ async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: b
             writer.close()
             told.add(name)
 
-    await asyncio.gather(*map(one, tasks))
+    await some_at_once(one, tasks)
+
+
+async def some_at_once(work: Callable[[str], Awaitable[T]], names: Iterable[str]) -> list[T]:
+    """Return ``work(name)`` for each name; only some of them run at the same time."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> T:
+        async with places:
+            return await work(name)
+
+    return list(await asyncio.gather(*map(one, names)))
 
 
 async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -10,9 +11,15 @@ import time
 import pytest
 from meeting import addresses, outcomes, run, started
 
+from tfdistr.cluster import rendezvous
 from tfdistr.cluster.rendezvous import meet
+from tfdistr.cluster.rendezvous_protocol import End
+from tfdistr.errors import ClusterStartError
+from tfdistr.launch.ports import free_ports
 
 pytestmark = pytest.mark.timeout(60)
+
+DEEP = b"[" * 200_000 + b"]" * 200_000 + b"\n"
 
 def test_an_address_of_another_worker_and_what_is_no_worker_are_named():
     with socket.create_server(("", 0)) as silent:
@@ -31,7 +38,11 @@ def test_what_is_sent_by_others_is_ignored():
     port = int(tasks["worker 0"].rpartition(":")[2])
 
     def disturb() -> None:
-        texts = [b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"end": 1}\n', b'{"hello": {}}\n', b"\xff" * 2_000_000]
+        texts = [
+            b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"end": 1}\n', b'{"hello": {}}\n', b"\xff" * 2_000_000,
+            DEEP, b'{"end": {"kind": 1, "message": [], "received": {}, "fix": null}}\n',
+            b'{"end": {"kind": "cluster_start", "message": "Cancelled."}}\n',
+        ]  # fmt: skip
         for text in texts:
             for _ in range(200):
                 try:
@@ -81,6 +92,8 @@ def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
         [greeting | {"waits": 5}],
         [greeting, 5],
         [greeting, {"end": {}}],
+        [greeting, {"waits": [["worker 1"]]}],
+        [greeting, None],
         [greeting, {}, {"go": True}],
     ]
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -88,7 +101,8 @@ def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
         def answer() -> None:
             for lines in answers:
                 with server.accept()[0] as one:
-                    one.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+                    texts = [DEEP if line is None else json.dumps(line).encode() + b"\n" for line in lines]
+                    one.sendall(b"".join(texts))
                     while one.recv(4096):
                         pass
                 seen.append(len(lines))
@@ -99,4 +113,59 @@ def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
         tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
         meet(tasks, "worker 1", {}, 10)
         thread.join(5)
-    assert seen == [1, 2, 2, 3]
+    assert seen == [1, 2, 2, 2, 2, 3]
+
+
+def test_many_silent_connections_are_closed_and_others_meet_beside_them():
+    tasks = addresses(2)
+    place = ("127.0.0.1", int(tasks["worker 0"].rpartition(":")[2]))
+    with (
+        started([{"tasks": tasks, "own": "worker 0", "timeout": 40}]) as (leader,),
+        contextlib.ExitStack() as stack,
+    ):
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(place).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        silent = [stack.enter_context(socket.create_connection(place, 20)) for _ in range(400)]
+        answered = [bool(one.recv(1 << 12)) for one in silent]
+        assert sum(answered) == len(tasks) + rendezvous._MORE
+        assert run(tasks, 1, timeout=30) == ["all are there"]  # when the first ones have been closed
+        assert outcomes([leader])[0]["said"] == "all are there"
+
+
+def test_a_text_of_a_stranger_is_cut_and_has_no_control_characters():
+    text = "\x1b[31m" + "x" * 100_000
+    end = End.heard(dict.fromkeys(("kind", "message", "received", "fix"), text))
+    assert end.message == "\\x1b[31m" + "x" * (4000 - 8) + "..."
+    assert len(str(end.error())) < 13_000
+
+
+def test_a_large_cluster_needs_few_threads_and_its_error_is_short(monkeypatch):
+    """The names of 2,000 hosts, none of which resolves; a lookup takes a moment."""
+    most = 0
+
+    def look(host, port, *arguments, **options):
+        nonlocal most
+        if not options.get("flags"):
+            most = max(most, threading.active_count())
+            time.sleep(0.005)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    (port,) = free_ports(1)
+    tasks = {"worker 0": f"127.0.0.1:{port}"} | {f"worker {i}": f"host-{i}:2222" for i in range(1, 2000)}
+    here = socket.getaddrinfo
+
+    def local_or_slow(host, *arguments, **options):
+        return (here if host in ("127.0.0.1", "") else look)(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", local_or_slow)
+    with pytest.raises(ClusterStartError) as caught:
+        meet(tasks, "worker 0", {}, 3)
+    assert most < 64
+    assert "worker 1 (host-1:2222), whose name does not resolve; " in str(caught.value)
+    assert "; and 1991 more\n" in str(caught.value)
+    assert len(str(caught.value)) < 1500
