@@ -152,8 +152,8 @@ class Lifelines:
             if text == _GOODBYE:
                 return "", False
             if text.startswith(_FAILED):
-                with contextlib.suppress(ValueError):
-                    return str(json.loads(text.removeprefix(_FAILED))), False
+                with contextlib.suppress(ValueError, RecursionError):
+                    return str(json.loads(text.removeprefix(_FAILED)))[:_LONGEST], False
         return "", True
 
 

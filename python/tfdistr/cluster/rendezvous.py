@@ -47,6 +47,7 @@ from tfdistr.cluster.rendezvous_protocol import (
 )
 from tfdistr.cluster.slurm import slurm_cluster_from_env
 from tfdistr.cluster.tf_config_json import load_json, split_address
+from tfdistr.cluster.token import TOKEN, Proofs, other_token
 from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
 
 #: Seconds after which a waiting worker names the workers that are missing.
@@ -196,6 +197,8 @@ class _Meeting:
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._strangers: list[asyncio.StreamWriter] = []  # processes without a place in this cluster
         self._open = 0  # connections of others to this worker
+        self._proofs = Proofs()
+        self._refused = False  # by a process at the address of the leader, with another token
         # Only in the others: the connection to the leader, and its missing tasks; None without a connection.
         self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
@@ -310,12 +313,13 @@ class _Meeting:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a process that has connected to this worker."""
-        name = None
+        name, nonce = None, self._proofs.nonce()
         self._open += 1
         try:
             if self._open > len(self._tasks) + _MORE:
                 return
-            send(writer, {"task": self._own, "id": self._id, "waits": self._missing(), "time": time.time()})
+            greeting = {"task": self._own, "id": self._id, "waits": self._missing(), "time": time.time()}
+            send(writer, {**greeting, "nonce": nonce, "token": bool(self._proofs)})
             line = await asyncio.wait_for(reader.readline(), _FIRST)
             lines, size = 0, 0
             while line:
@@ -324,10 +328,23 @@ class _Meeting:
                     return
                 message = parse(line)
                 if "end" in message:
+                    said = {part: message.get(part) for part in ("end", "pass_on")}
+                    if name is None and not self._proofs.holds(message.get("proof"), "end", nonce, said):
+                        return
                     # A process that cannot join leaves it to this worker to tell the others.
                     self._decide(End.heard(message["end"]), heard=message.get("pass_on") is not True)
                 elif self._own == self._leader:
-                    name = self._register(message["hello"], writer)
+                    theirs, hello = message.get("nonce"), message["hello"]
+                    proof = message.get("proof")
+                    # A worker with a token does not believe a leader without one.
+                    if (proof and not self._proofs) or not self._proofs.holds(
+                        proof, "hello", nonce, theirs, hello
+                    ):
+                        send(writer, {"end": asdict(End.of(other_token()))})
+                        await writer.drain()
+                        return
+                    send(writer, {"proof": self._proofs.of("leader", theirs)})
+                    name = self._register(hello, writer)
                 line = await reader.readline()
         except _NOT_ONE_OF_US:
             pass
@@ -397,7 +414,14 @@ class _Meeting:
                 greeting, reader, writer = await greeting_of(self._tasks[self._leader])
                 try:
                     if greeting["task"] == self._leader:
-                        send(writer, {"hello": self._hello})
+                        nonce = self._proofs.nonce()
+                        proof = self._proofs.of("hello", greeting["nonce"], nonce, self._hello)
+                        send(writer, {"hello": self._hello, "nonce": nonce, "proof": proof})
+                        if self._proofs:
+                            told = parse(await reader.readline()).get("proof")
+                            self._refused = not self._proofs.holds(told, "leader", nonce)
+                            if self._refused:
+                                raise ValueError("another token")
                         self._to_leader = writer
                         await self._hear(reader)
                 finally:
@@ -488,6 +512,8 @@ class _Meeting:
         except ValueError:
             return ", where something else answers (has the cluster started already?)"
         writer.close()
+        if bool(greeting.get("token")) != bool(self._proofs) or (self._refused and name == self._leader):
+            return f", which has another {TOKEN} than this process, or none"
         if greeting["task"] != name:
             return f", where {printable(greeting['task'])} answers"
         waits = [other for other in greeting["waits"] if other != name and other in self._tasks]

@@ -1,7 +1,8 @@
 """The protocol of workers before they start: lines of JSON over the ports of their addresses.
 
 Each connection begins with a greeting, a line from the side that listens. It has the task, the process, the
-tasks for which this task waits, and the time.
+tasks for which this task waits, the time, a number for the proofs of this connection, and whether the process
+has a token. If it has, it believes only those that prove that they know the token: see ``Proofs``.
 
 Anybody can connect to these ports. So each message is checked, texts are cut, and the number of threads,
 connections and bytes has a limit.
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 
 from tfdistr._utils.python310 import timeout
 from tfdistr.cluster.tf_config_json import split_address
+from tfdistr.cluster.token import Proofs
 from tfdistr.errors import ClusterStartError, JobMismatchError, TfdistrError
 
 #: Maximum length of a line in bytes.
@@ -222,6 +224,7 @@ def _is_greeting(message: Mapping[str, Any]) -> bool:
     return (
         all(isinstance(message.get(name), str) for name in ("task", "id"))
         and isinstance(message.get("time"), (int, float))
+        and isinstance(message.get("nonce"), str)
         and is_list_of_names(message.get("waits"))
     )
 
@@ -241,10 +244,12 @@ async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: b
         pass_on: Whether these tasks must tell the others, as if they had found the reason themselves.
     """
 
+    message = {"end": asdict(end), "pass_on": pass_on}
+
     async def one(name: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            _, _, writer = await greeting_of(tasks[name])
-            send(writer, {"end": asdict(end), "pass_on": pass_on})
+            greeting, _, writer = await greeting_of(tasks[name])
+            send(writer, {**message, "proof": Proofs().of("end", greeting["nonce"], message)})
             await writer.drain()
             writer.close()
             told.add(name)

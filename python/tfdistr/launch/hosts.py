@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from tfdistr._utils.arguments import argument, flag, optional_whole, seconds, whole
+from tfdistr.cluster.token import with_token
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import share_of
@@ -132,4 +133,4 @@ class WorkersOnHosts(EqualWorkers):
         """The environment variables of each worker that are added to the variables of this process."""
         each = self.workers_per_host
         shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
-        return [{**share, **worker_defaults(self.env, self.tuning)} for share in shares]
+        return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])

@@ -16,6 +16,7 @@ from tfdistr._utils.processes import PARENT
 from tfdistr._utils.r_values import ValueOfR
 from tfdistr._utils.tuning import TUNING, tuned_environment
 from tfdistr.cluster.config import ClusterConfig, split_address, tf_config
+from tfdistr.cluster.token import with_token
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import check_cores, share_of
@@ -103,8 +104,9 @@ class LocalCluster(EqualWorkers):
                 worker is left running.
         """
         plan = tf_config(worker=[f"{_HOST}:{port}" for port in free_ports(self.workers)])
+        environments = with_token([self.environment(index) for index in range(self.workers)])
         return launch(
-            lambda index: self.start_process(index, command, run_dir, plan[index], self.environment(index)),
+            lambda index: self.start_process(index, command, run_dir, plan[index], environments[index]),
             self.workers,
         )
 

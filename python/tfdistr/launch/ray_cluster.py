@@ -16,6 +16,7 @@ import attrs
 
 from tfdistr._utils.arguments import argument, flag, one_of, optional_seconds, whole
 from tfdistr.cluster.config import tf_config
+from tfdistr.cluster.token import with_token
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch import ray_arguments as check
 from tfdistr.launch import ssh_guard
@@ -115,7 +116,8 @@ class RayCluster(EqualWorkers):
         plan = tf_config(
             worker=[_address(_LOOPBACK if alone else fact["address"], fact["port"]) for fact in facts]
         )
-        common = {**self._of_this_process(), **self._threads(), **worker_defaults(self.env, self.tuning)}
+        own = {**self._of_this_process(), **self._threads(), **worker_defaults(self.env, self.tuning)}
+        (common,) = with_token([own])
         made = []
         for index, fact in enumerate(facts):
             # A runtime environment, or another node, may have its Python elsewhere.

@@ -11,6 +11,7 @@ import attrs
 
 from tfdistr._utils.arguments import argument, flag, optional_seconds, optional_whole
 from tfdistr.cluster.slurm import is_slurm_task
+from tfdistr.cluster.token import with_token
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch import slurm_arguments as check
 from tfdistr.launch.cluster import EqualWorkers
@@ -150,7 +151,7 @@ class SlurmCluster(EqualWorkers):
             for count in self.counts
             for local in range(count)
         ]
-        return [{**share, **worker_defaults(self.env, self.tuning)} for share in shares]
+        return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])
 
     def without(self, worker: int, min_workers: int) -> SlurmCluster | None:
         """This cluster without the node of a worker; None if fewer than ``min_workers`` would be left."""

@@ -87,7 +87,7 @@ def test_a_stranger_does_not_take_the_place_of_a_worker(hello):
 
 
 def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
-    greeting = {"task": "worker 0", "id": "x", "waits": [], "time": 0.0}
+    greeting = {"task": "worker 0", "id": "x", "waits": [], "time": 0.0, "nonce": ""}
     answers = [
         [greeting | {"waits": 5}],
         [greeting, 5],

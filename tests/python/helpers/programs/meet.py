@@ -1,9 +1,10 @@
 """A worker that meets its peers, without TensorFlow, and says how that ended.
 
-Usage: meet.py JSON   (JSON: tasks, own, timeout; may have fields, and wait, seconds before it begins)
+Usage: meet.py JSON   (JSON: tasks, own, timeout; may have fields, token, and wait, seconds before it begins)
 """
 
 import json
+import os
 import sys
 import time
 
@@ -11,6 +12,7 @@ from tfdistr.cluster.rendezvous import meet
 from tfdistr.errors import TfdistrError
 
 given = json.loads(sys.argv[1])
+os.environ["TFDISTR_TOKEN"] = given.get("token", "")
 time.sleep(given.get("wait", 0))
 began = time.monotonic()
 try:
