@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
@@ -64,10 +66,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hostfile", metavar="FILE", help='a host on each line, such as "node-1 slots=2"')
     parser.add_argument("--cores", dest="cores_per_worker", type=int, metavar="N", help="cores of a worker")
     parser.add_argument("--communication", help="auto (default), mpi, ring or nccl")
-    parser.add_argument(
-        "--env", action=EnvAction, metavar="NAME=VALUE",
-        help="an environment variable for the workers; repeat it",
-    )  # fmt: skip
+    add_env(parser)
     parser.add_argument(
         "--start_timeout", "--start-timeout", type=float, metavar="SECONDS",
         help="how long the workers may take to start (default: 300)",
@@ -87,14 +86,52 @@ def _add_script(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
 
 
-class EnvAction(argparse.Action):
-    """Collects NAME=VALUE."""
+def add_env(parser: argparse.ArgumentParser) -> None:
+    """Add the flags with environment variables for the workers."""
+    parser.add_argument(
+        "--env", action=_Env, metavar="NAME[=VALUE]",
+        help="an environment variable for the workers; repeat it. Other users can read a command line: for a "
+        "secret, leave out the value, and it is that of this environment",
+    )  # fmt: skip
+    parser.add_argument(
+        "--env_file", "--env-file", action=_EnvFile, metavar="FILE",
+        help="a file with a line NAME=VALUE for each variable",
+    )  # fmt: skip
+
+
+class _Env(argparse.Action):
+    """Collects NAME=VALUE, or NAME with the value that it has in this process."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         name, sign, value = str(values).partition("=")
-        if not sign or not name:
-            parser.error("--env takes NAME=VALUE, such as --env OMP_NUM_THREADS=1")
-        namespace.env = {**getattr(namespace, "env", {}), name: value}
+        if not name:
+            parser.error("--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1")
+        if not sign and name not in os.environ:
+            parser.error(f"--env {name} takes the value of this environment, which has no {name}")
+        _add(namespace, {name: value if sign else os.environ[name]})
+
+
+class _EnvFile(argparse.Action):
+    """Collects the variables of a file. No error shows a value."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        try:
+            lines = Path(values).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            parser.error(f"--env_file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
+        found = {}
+        for number, line in enumerate(lines, 1):
+            name, sign, value = line.partition("=")
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            if not sign or not name.strip():
+                parser.error(f"--env_file: line {number} of {values} has another form than NAME=VALUE")
+            found[name.strip()] = value
+        _add(namespace, found)
+
+
+def _add(namespace: Any, variables: dict[str, str]) -> None:
+    namespace.env = {**getattr(namespace, "env", {}), **variables}
 
 
 def _number_or_gpus(text: str) -> int | str:

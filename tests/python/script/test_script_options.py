@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tfdistr.launch.local import LocalCluster
 from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.ssh_cluster import SshCluster
-from tfdistr.script.commands import ask
+from tfdistr.script.commands import add_env, ask
 from tfdistr.script.config_file import OPTIONS, read_config, write_config
 from tfdistr.script.options import Script, Workers
 
@@ -280,8 +281,38 @@ def test_what_config_asks_for():
     assert ask({}, lambda words: "") == {}
 
 
-def test_a_variable_without_a_value(capsys):
+@pytest.fixture
+def parsed():
+    """The variables for the workers that flags give."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_env(parser)
+    return lambda *words: parser.parse_args(words).env
+
+
+def test_variables_from_the_environment_and_from_a_file(parsed, monkeypatch, tmp_path):
+    monkeypatch.setenv("SECRET", "a=b")
+    (tmp_path / "env").write_text("# of the team\nA=1\n\n TOKEN=x=y \n")
+    words = ["--env", "A=0", "--env-file", str(tmp_path / "env"), "--env", "SECRET", "--env", "B="]
+    assert parsed(*words) == {"A": "1", "TOKEN": "x=y ", "SECRET": "a=b", "B": ""}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--env", "=1"], "--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1"),
+        (["--env", "NOT_SET"], "--env NOT_SET takes the value of this environment, which has no NOT_SET"),
+        (["--env-file", "absent"], "--env_file: absent cannot be read (No such file or directory)"),
+        (["--env-file", "latin"], "--env_file: latin cannot be read (no UTF-8)"),
+        (["--env-file", "bad"], "--env_file: line 2 of bad has another form than NAME=VALUE"),
+    ],
+)
+def test_variables_that_cannot_be_taken(parsed, words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("latin").write_bytes(b"A=\xe4\n")
+    Path("bad").write_text("A=1\na secret\n")
     with pytest.raises(SystemExit) as ended:
-        run(["run", "--env", "A", "train.py"])
+        parsed(*words)
     assert ended.value.code == 2
-    assert "--env takes NAME=VALUE, such as --env OMP_NUM_THREADS=1" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert said in error
+    assert "a secret" not in error

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tfdistr.errors import STOPPED_STATUS, JobStoppedError, WorkerFailedError
-from tfdistr.script.commands import EnvAction, show
+from tfdistr.script.commands import add_env, show
 
 _TEXT = """\
 Run a script of Python or R as the pods of an Indexed Job of Kubernetes. Inside, distributed_fit() without
@@ -83,7 +83,7 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
         help="how often the workers start again after a failure (default: 0)")  # fmt: skip
     add("--grace_period", "--grace-period", type=int, metavar="SECONDS",
         help="time to save a checkpoint after SIGTERM (default: 120)")  # fmt: skip
-    add("--env", action=EnvAction, metavar="NAME=VALUE", help="a variable for the workers; repeat it")
+    add_env(parser)
     add("script", help="a file of Python (.py) or R (.R)")
     add("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
 
