@@ -26,12 +26,16 @@ _REPLACED = "originally returned UnavailableError, and was replaced by InternalE
 _SILENT_NOW = "does not answer any more: it was killed or halted, or its machine or network has failed."
 _ENDED = "has ended without saying why: it was killed, or it crashed."
 _LOOK = "Look at its log, and at that of its machine (dmesg says whether memory was the reason)."
+_LONGEST = 10_000  # characters of an error's text for the peers
 UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
 
 def report(worker: int, error: BaseException) -> str:
     """Return the message of worker ``worker``, which failed with ``error``, to its peers."""
-    return f"{PEER_MARK} worker {worker}: {type(error).__name__}: {error}".rstrip(": ")
+    text = str(error)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... (the log of worker {worker} has all)"
+    return f"{PEER_MARK} worker {worker}: {type(error).__name__}: {text}".rstrip(": ")
 
 
 def report_end(worker: int, address: str) -> str:

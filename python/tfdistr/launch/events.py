@@ -45,12 +45,23 @@ from typing import Any
 from tfdistr._utils.as_json import as_json
 from tfdistr._utils.log_tail import Tail
 
+#: Characters of a text in an event. A message of the user may have any length.
+LONGEST = 10_000
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
     """The path of the file with the events of worker `index`."""
     return Path(run_dir) / "workers" / str(index) / "events.jsonl"
+
+
+def cut(text: str) -> str:
+    """Return a text of at most about ``LONGEST`` characters: the begin and the end of a longer one."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    left_out = f"\n[... {len(text) - 2 * half:,} characters are only in the log of this worker ...]\n"
+    return text[:half] + left_out + text[-half:]
 
 
 class EventWriter:
@@ -76,9 +87,10 @@ class EventWriter:
         Args:
             kind: Its kind, as in the table above.
             **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
-                a value without a form in JSON becomes text.
+                a value without a form in JSON becomes text. Long texts are cut.
         """
-        event = {"event": kind, "time": time.time(), **as_json(fields)}
+        texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
+        event = {"event": kind, "time": time.time(), **as_json({**fields, **texts})}
         # One call: the line stays whole if others append, and is there if this process is killed next.
         os.write(self._file, json.dumps(event, allow_nan=False).encode() + b"\n")
 

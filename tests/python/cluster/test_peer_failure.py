@@ -57,6 +57,12 @@ def test_a_session_that_lives_on_hears_of_a_failure_and_of_what_comes_after_it(f
         assert said in other[3]
 
 
+def test_a_long_message_is_cut_for_the_peers():
+    said = report(1, ValueError("x" * 10_000_000))
+    assert said.endswith("xxx... (the log of worker 1 has all)")
+    assert len(said) < 10_200
+
+
 def test_a_worker_that_only_lost_another_is_not_blamed():
     ended = run_cluster("left_by_a_peer.py", 3, [], timeout=150)
     assert ended[2].status == -9

@@ -29,6 +29,18 @@ def test_an_event_has_its_worker_kind_time_and_fields(tmp_path: Path) -> None:
     assert event == {"worker": 1, "event": "epoch_end", "epoch": 0, "metrics": {"loss": 0.25}, "seconds": 1.5}
 
 
+def test_a_long_text_is_cut_and_says_where_the_rest_is(tmp_path: Path) -> None:
+    text = "begin" + "x" * 10_000_000 + "end"
+    EventWriter(tmp_path, 0).write("failed", message=text, traceback="short", peer=False)
+    event = poll_one(tmp_path)
+    message = str(event["message"])
+    assert message.startswith("begin")
+    assert message.endswith("end")
+    assert "[... 9,990,008 characters are only in the log of this worker ...]" in message
+    assert len(message) < 10_100
+    assert event["traceback"] == "short"
+
+
 def test_each_event_is_given_once_and_in_the_order_of_time(tmp_path: Path) -> None:
     writers = [EventWriter(tmp_path, index) for index in range(3)]
     reader = EventReader(tmp_path, 3)
