@@ -17,7 +17,7 @@ else
   if [ ! -x "$uv" ]; then
     python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip >&2
     say "uv, with pip, into .tools/uv" >&2
-    python3 -m pip install --quiet --target .tools/uv uv >&2
+    python3 -m pip install --quiet --require-hashes --only-binary :all: --target .tools/uv -r tools/uv.txt >&2
   fi
 fi
 export UV_PYTHON_DOWNLOADS=never
