@@ -1,22 +1,68 @@
 #!/bin/sh
-# A second environment in .cache/bench, for what the benchmarks compare with: tf-keras and PyTorch.
+# Environments in .cache for the systems that the benchmarks compare with: "bench" has tf-keras and PyTorch, "bench-torch"
+# has Keras on torch, "bench-jax" has Keras on JAX. What cannot be installed is left out, and the benchmarks say so.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
 
-# Not in uv.lock: its CPU build is not on PyPI.
+# Not in uv.lock: torch's CPU build is not on PyPI, and nothing else needs JAX.
 torch=2.13.0
+jax=0.10.2
 
-stamp=.cache/bench/inputs.sha256
 wanted=$(cat uv.lock pyproject.toml tools/setup-bench.sh | sha256sum)
-if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
+is_current() { [ "$(cat ".cache/$1/inputs.sha256" 2>/dev/null)" = "$wanted" ]; }
+left_out() { say "$1 is not installed: its rows of make bench are left out."; }
 
-say "Python environment .cache/bench from uv.lock, with tf-keras"
-UV_PROJECT_ENVIRONMENT=.cache/bench tools/uv.sh sync --locked --no-default-groups --group bench --python .venv/bin/python
+pip_install() {
+  python="$PWD/.cache/$1/bin/python"
+  shift
+  python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip
+  python3 -m pip --python "$python" install --quiet "$@"
+}
 
-say "PyTorch $torch for CPUs, with pip"
-python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip
-install() { python3 -m pip --python .cache/bench/bin/python install --quiet "$@" "torch==$torch+cpu"; }
-# What pip is configured to look at first; then where PyTorch's CPU builds are.
-install 2>/dev/null || install --extra-index-url https://download.pytorch.org/whl/cpu
-echo "$wanted" >"$stamp"
+# First from the sources that pip is configured with, then from PyTorch's own index.
+install_torch() {
+  pip_install "$@" "torch==$torch+cpu" 2>/dev/null ||
+    pip_install "$@" --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu"
+}
+
+# An empty environment, and the versions of uv.lock for pip.
+new_environment() {
+  rm -rf ".cache/$1"
+  mkdir -p .cache
+  "$(.venv/bin/python -c 'import sys; print(sys._base_executable)')" -m venv --without-pip ".cache/$1"
+  tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --no-default-groups >".cache/$1/versions.txt"
+}
+
+if ! is_current bench; then
+  say "Python environment .cache/bench from uv.lock, with tf-keras"
+  if UV_PROJECT_ENVIRONMENT=.cache/bench tools/uv.sh sync --locked --no-default-groups --group bench --python .venv/bin/python; then
+    say "PyTorch $torch for CPUs, with pip"
+    if install_torch bench; then echo "$wanted" >.cache/bench/inputs.sha256; else left_out PyTorch; fi
+  else
+    rm -rf .cache/bench
+    left_out "tf-keras, and PyTorch with it,"
+  fi
+fi
+
+if ! is_current bench-torch; then
+  say "Python environment .cache/bench-torch with Keras and PyTorch $torch, with pip"
+  new_environment bench-torch
+  if install_torch bench-torch && pip_install bench-torch -c .cache/bench-torch/versions.txt keras; then
+    echo "$wanted" >.cache/bench-torch/inputs.sha256
+  else
+    rm -rf .cache/bench-torch
+    left_out "Keras on torch"
+  fi
+fi
+
+if ! is_current bench-jax; then
+  say "Python environment .cache/bench-jax with Keras and JAX $jax, with pip"
+  new_environment bench-jax
+  if pip_install bench-jax -c .cache/bench-jax/versions.txt keras "jax==$jax"; then
+    echo "$wanted" >.cache/bench-jax/inputs.sha256
+  else
+    rm -rf .cache/bench-jax
+    left_out "Keras on JAX"
+  fi
+fi
