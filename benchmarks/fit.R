@@ -1,6 +1,6 @@
-# A run through tfdistr from R, with the network and the data of networks.py: the arrays of Python themselves,
+# A run through tfdistr from R, with a CNN and the data of networks.py: the arrays of Python themselves,
 # for R has no bytes that are numbers, and its integers are four times as large.
-# Usage: fit.R NETWORK FOLDER WORKERS COMMUNICATION
+# Usage: fit.R NETWORK FOLDER WORKERS COMMUNICATION [STEPS of two epochs]
 library(tfdistr)
 
 arguments <- commandArgs(trailingOnly = TRUE)
@@ -8,7 +8,8 @@ name <- arguments[[1]]
 folder <- arguments[[2]]
 networks <- reticulate::import("networks")
 data <- reticulate::import("networks", convert = FALSE)$data(name)
-dense <- networks$NETWORKS[[name]]$dense
+dense <- networks$DENSE[[name]]
+steps <- if (length(arguments) > 4L) as.integer(arguments[[5]])
 
 model <- function() {
   keras <- reticulate::import("keras")
@@ -31,7 +32,8 @@ writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
 fit <- distributed_fit(
   model, reticulate::py_get_item(data, 0L), reticulate::py_get_item(data, 1L),
   cluster = local_cluster(as.integer(arguments[[3]]), cores_per_worker = 1L), communication = arguments[[4]],
-  per_worker_batch_size = networks$PER_WORKER_BATCH, epochs = networks$NETWORKS[[name]]$epochs, seed = 1,
+  per_worker_batch_size = networks$PER_WORKER_BATCH, seed = 1,
+  epochs = if (is.null(steps)) networks$NETWORKS[[name]]$epochs else 2, steps_per_epoch = steps,
   callbacks = function() list(reticulate::import("measure")$callback(folder)),
   verbose = 0, run_dir = file.path(folder, "run")
 )

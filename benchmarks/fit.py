@@ -19,6 +19,7 @@ parser.add_argument("--workers", type=int, help="by default, join what TF_CONFIG
 parser.add_argument("--communication", default="auto")
 parser.add_argument("--alongside", type=int, default=1, help="how many such runs take place at the same time")
 parser.add_argument("--cores", type=int, default=1, help="cores of each worker")
+parser.add_argument("--shares", type=int, default=1, help="batches that make a worker's batch")
 parser.add_argument("--virtual", type=int, default=0, help="number of virtual workers; 0 for none")
 parser.add_argument("--steps", type=int, help="train two epochs of so many steps")
 given = parser.parse_args()
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     tfdistr.distributed_fit(
         lambda: networks.model(name), x, y,
         cluster=None if joins else tfdistr.local_cluster(given.workers, cores_per_worker=given.cores),
-        communication=given.communication, per_worker_batch_size=networks.PER_WORKER_BATCH,
+        communication=given.communication, per_worker_batch_size=given.shares * networks.PER_WORKER_BATCH,
         epochs=2 if given.steps else networks.NETWORKS[name].epochs, steps_per_epoch=given.steps, seed=1,
         virtual_workers=given.virtual or None,
         callbacks=lambda: [measure.callback(folder, alongside)],

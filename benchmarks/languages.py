@@ -88,7 +88,7 @@ def compare_training(rounds: int) -> Iterable[str]:
     for _ in range(rounds):
         for workers, languages in speeds.items():
             for language, found in languages.items():
-                found.append(images_per_second(language, workers))
+                found.append(examples_per_second(language, workers))
     print("\nSeed CNN: images per second\n")
     print(f"{'workers':>8}{'Python':>12}{'R':>12}{'R / Python':>12}")
     bars = []
@@ -99,7 +99,7 @@ def compare_training(rounds: int) -> Iterable[str]:
     return bars
 
 
-def images_per_second(language: str, workers: int) -> float:
+def examples_per_second(language: str, workers: int) -> float:
     """Train the seed network once."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
         commands = {
@@ -107,4 +107,4 @@ def images_per_second(language: str, workers: int) -> float:
             "R": ["Rscript", str(HERE / "fit.R"), "seed", folder, str(workers), "mpi"],
         }
         run([commands[language]])
-        return measure.images_per_second(folder, NETWORKS["seed"].examples)
+        return measure.examples_per_second(folder, NETWORKS["seed"].examples)

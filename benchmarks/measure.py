@@ -33,7 +33,7 @@ def saved(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
 
 
-def images_per_second(folder: str | os.PathLike[str], examples: int) -> float:
+def examples_per_second(folder: str | os.PathLike[str], examples: int) -> float:
     """The speed of a run that saved in ``folder``: of its slowest worker, by its later epochs."""
     slowest = max(statistics.median(worker["epochs"][1:]) for worker in saved(folder))
     return examples / slowest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import tfdistr
 from tfdistr.launch.ports import free_ports
@@ -27,8 +29,27 @@ QUIET = {
 Command = list[str]
 
 
+class Failed(RuntimeError):
+    """A program failed; ``reason`` is why, in a line."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def environment(name: str) -> str:
+    """The Python of an environment that tools/setup-bench.sh makes."""
+    return str(HERE.parent / ".cache" / name / "bin" / "python")
+
+
 def python(program: str, *arguments: object, of: str = sys.executable) -> Command:
-    """The command that runs a program of this folder."""
+    """The command that runs a program of this folder.
+
+    Raises:
+        Failed: The environment of ``of`` is not installed.
+    """
+    if not Path(of).exists():
+        raise Failed(f"{of} does not exist: see tools/setup-bench.sh", "not installed")
     return [of, str(HERE / program), *map(str, arguments)]
 
 
@@ -69,7 +90,7 @@ def run(
     """Start all commands, wait for them, leave none behind, and return what each printed.
 
     Raises:
-        RuntimeError: One failed, or they took longer than ``timeout`` seconds; with the end of its output.
+        Failed: One failed, or they took longer than ``timeout`` seconds; with the end of its output.
     """
     given = list(environments) or [{}] * len(commands)
     end = time.monotonic() + timeout
@@ -84,18 +105,29 @@ def run(
             )  # fmt: skip
             stack.callback(_end, process)
             processes.append(process)
-        for process, err in zip(processes, errors, strict=True):
-            try:
-                status = process.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                status = None
-            if status != 0:
-                err.seek(0)
-                came = f"took more than {timeout:g} s" if status is None else f"ended with status {status}"
-                raise RuntimeError(f"{' '.join(process.args)} {came}:\n{err.read()[-4000:]}")
+        # The first that fails is the cause: its peers fail after it, or wait for it.
+        waiting = dict(zip(processes, errors, strict=True))
+        while waiting:
+            for process, err in list(waiting.items()):
+                status = process.poll()
+                if status == 0:
+                    del waiting[process]
+                elif status is not None:
+                    raise _failed(process.args, f"ended with status {status}", err)
+                elif time.monotonic() > end:
+                    raise _failed(process.args, f"took more than {timeout:g} s", err)
+            time.sleep(0.02)
         for out in outputs:
             out.seek(0)
         return [out.read() for out in outputs]
+
+
+def _failed(command: Command, what: str, err: IO[str]) -> Failed:
+    err.seek(0)
+    text = err.read()
+    raised = re.findall(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
+    reason = f"{what}: {raised[-1]}" if raised else what
+    return Failed(f"{' '.join(command)} {what}:\n{text[-4000:]}", reason[:150])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

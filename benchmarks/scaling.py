@@ -18,7 +18,7 @@ import larger_clusters
 import measure
 import namespaces
 import scaling_model
-from networks import NETWORKS, PER_WORKER_BATCH
+from networks import CNNS, NETWORKS, PER_WORKER_BATCH
 from processes import CORES, HERE, MPIEXEC, Command, exit_when_terminated, mpiexec, pinned, python, run
 
 import tfdistr
@@ -117,7 +117,7 @@ def time_all_reduces() -> None:
     print("\n".join(scaling_model.table(points, kept_out, model)))
     print(f"\nalpha = {model.alpha * 1e6:.0f} us, waits = {model.waits:.2f}, eta = {model.eta:.3f} (fitted); "
           f"gamma = {model.gamma * 1e9:.2f} ns (measured)\n")  # fmt: skip
-    compute = {name: compute_seconds(name) for name in NETWORKS}
+    compute = {name: compute_seconds(name) for name in CNNS}
     print("\n".join(larger_clusters.table(model, compute)))
 
 

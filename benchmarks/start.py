@@ -95,7 +95,7 @@ def compare(rounds: int) -> None:
             what = f"{language}, {workers} workers, {carrier}"
             bars.append(report.judged(cold / warm, FACTOR, f"{what}: cold / warm"))
             if workers == min(WORKERS):
-                bars.append(within(warm, SECONDS[language], f"{what}: seconds of a warm start"))
+                bars.append(report.within(warm, SECONDS[language], f"{what}: seconds of a warm start"))
     print_parts(all_starts)
     bars += print_rest()
     print("\n".join(["", "Bars", *bars]), flush=True)
@@ -124,11 +124,6 @@ def print_rest() -> list[str]:
     print(f"{ROW} warm fits in a row: the memory of the caller changed by {found['growth']:+.1f} MB "
           f"from the tenth to the last; left: {', '.join(found['left']) or 'nothing'}")  # fmt: skip
     return [
-        within(found["restart"], RESTART, "seconds from a killed worker to the next step"),
-        within(float(len(found["left"])), 0.0, f"what {ROW} fits left"),
+        report.within(found["restart"], RESTART, "seconds from a killed worker to the next step"),
+        report.within(float(len(found["left"])), 0.0, f"what {ROW} fits left"),
     ]
-
-
-def within(value: float, bar: float, words: str) -> str:
-    """A line that says whether ``value`` is at most the bar."""
-    return f"{'ok' if value <= bar else 'MISSED':6} {value:6.2f} <= {bar:.2f}   {words}"

@@ -2,7 +2,7 @@
 
     make bench T=virtual
 
-The two networks of the other benchmarks, on 1 and 2 workers with a core each, and on one worker with two
+The two CNNs, on 1 and 2 workers with a core each, and on one worker with two
 cores. The systems take turns; a run counts with the median of its epochs but the first.
 """
 
@@ -12,7 +12,7 @@ import statistics
 import tempfile
 
 import measure
-from networks import NETWORKS
+from networks import CNNS, NETWORKS
 from processes import python, run
 
 #: Workers, and cores of each.
@@ -22,12 +22,12 @@ COUNTS = (2, 4, 8)
 
 def compare(rounds: int) -> None:
     """Print images per second by network, place and number of virtual workers."""
-    for network in NETWORKS:
+    for network in CNNS:
         found: dict[tuple[int, int, int], list[float]] = {}
         for _ in range(rounds):
             for workers, cores in PLACES:
                 for count in (0, *COUNTS):
-                    speed = images_per_second(network, workers, cores, count)
+                    speed = examples_per_second(network, workers, cores, count)
                     found.setdefault((workers, cores, count), []).append(speed)
         print(f"\n{NETWORKS[network].title}: images per second\n")
         head = ["workers x cores", "without", *(f"{count} virtual" for count in COUNTS)]
@@ -39,9 +39,9 @@ def compare(rounds: int) -> None:
             print("".join(f"{cell:>20}" for cell in cells), flush=True)
 
 
-def images_per_second(network: str, workers: int, cores: int, count: int) -> float:
+def examples_per_second(network: str, workers: int, cores: int, count: int) -> float:
     """Train a network once."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
         options = ("--workers", workers, "--cores", cores, "--virtual", count)
         run([python("fit.py", network, folder, *options)])
-        return measure.images_per_second(folder, NETWORKS[network].examples)
+        return measure.examples_per_second(folder, NETWORKS[network].examples)

@@ -1,0 +1,78 @@
+"""The networks of `make bench`, and what it prints about systems that fail."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import pytest
+from paths import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+import networks
+import processes
+import report
+import systems
+
+
+@pytest.mark.parametrize("name", networks.NETWORKS)
+def test_a_network_has_the_declared_weights_and_trains(name):
+    model = networks.model(name)
+    model.run_eagerly = True  # tracing takes longer than the step
+    x, y = networks.data(name)
+    loss, _ = model.train_on_batch(x[:4], y[:4])
+    assert np.isfinite(loss)
+    weights = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+    assert weights == networks.NETWORKS[name].weights
+
+
+@pytest.mark.parametrize("name", networks.NETWORKS)
+def test_all_steps_of_an_epoch_have_the_same_shape(name):
+    # A program that is compiled for a shape would be compiled again for the rest of an epoch.
+    x, y = networks.data(name)
+    assert len(x) == len(y) == networks.amount(name, 2)[0]
+    assert len(x) % (systems.WORKERS * networks.PER_WORKER_BATCH) == 0
+
+
+def test_fewer_steps_are_two_epochs_of_global_batches():
+    assert networks.amount("seed", workers=2, steps=3) == (3 * 2 * 64, 2)
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    monkeypatch.setattr(report, "machine", lambda: "a machine")
+    speeds = {systems.DDP: 900.0, systems.KERAS_JAX: 1000.0, systems.MPI: 1100.0}
+    found = {name: [report.Run(speed, 100.0, None)] for name, speed in speeds.items()}
+    found[systems.KERAS_TORCH] = []
+    failures = {("mlp", systems.KERAS_TORCH): "not installed"}
+    return report.report({"mlp": found}, failures, {}, rounds=1).splitlines()
+
+
+def test_tfdistr_is_compared_with_the_best_rival(lines):
+    assert "ok       1.10 >= 1.00   mlp: tfdistr, MPI / the best rival, Keras 3 on JAX" in lines
+    (row,) = (line for line in lines if line.startswith(systems.MPI))
+    assert "1,100" in row
+    assert row.endswith("DDP 1.22, best rival 1.10 (1)")
+
+
+def test_a_rival_that_failed_has_a_dash_and_a_reason(lines):
+    (row, why) = (line for line in lines if systems.KERAS_TORCH in line)
+    assert row.split() == [*systems.KERAS_TORCH.split(), "-"]
+    assert why == f"- {systems.KERAS_TORCH}: not installed"
+
+
+def test_a_program_that_fails_is_named_while_its_peer_waits():
+    waits = [sys.executable, "-c", "import time; time.sleep(60)"]
+    fails = [sys.executable, "-c", "raise ValueError('no')"]
+    began = time.monotonic()
+    with pytest.raises(processes.Failed) as failed:
+        processes.run([waits, fails])
+    assert failed.value.reason == "ended with status 1: ValueError: no"
+    assert time.monotonic() - began < 30
+
+
+def test_an_environment_that_is_not_there_is_no_command():
+    with pytest.raises(processes.Failed) as failed:
+        processes.python("ddp.py", of=processes.environment("bench-none"))
+    assert failed.value.reason == "not installed"
