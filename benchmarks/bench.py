@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import checkpoint
+import cores
 import data
 import decode
+import job
 import languages
 import launcher
 import measure
+import memory
 import report
 import start
 import virtual
@@ -36,6 +39,9 @@ from systems import OTHERS, SYSTEMS, System
 PARTS = (*NETWORKS, report.ALL_REDUCE)
 #: Parts with tables of their own, by name.
 OTHER_PARTS: dict[str, Callable[[int], None]] = {
+    "cores": cores.compare,
+    "job": job.compare,
+    "memory": memory.compare,
     "data": data.compare,
     "decode": decode.compare,
     "checkpoint": checkpoint.compare,

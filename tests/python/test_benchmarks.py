@@ -10,6 +10,7 @@ import pytest
 from paths import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
+import memory
 import networks
 import processes
 import report
@@ -76,3 +77,10 @@ def test_an_environment_that_is_not_there_is_no_command():
     with pytest.raises(processes.Failed) as failed:
         processes.python("ddp.py", of=processes.environment("bench-none"))
     assert failed.value.reason == "not installed"
+
+
+def test_memory_that_grows_is_found():
+    steady = [100.0] * memory.EPOCHS
+    growing = [100.0 + 0.2 * epoch for epoch in range(memory.EPOCHS)]
+    assert memory.grown(steady) == 0
+    assert memory.grown(growing) > memory.GROWTH_BAR
