@@ -16,9 +16,11 @@ VIRTUAL ?=
 # What `make chaos` does: which faults, and how many workers it kills.
 SEED ?= 1
 KILLS ?= 8
-# How often `make bench` runs each system; SYSTEMS=MPI runs those with this in their name.
+# How often `make bench` runs each system; SYSTEMS=MPI runs those with this in their name. STEPS=2 trains each network
+# for two epochs of so many steps, to see what runs.
 ROUNDS ?= 5
 SYSTEMS ?=
+STEPS ?=
 
 export LC_ALL := C.UTF-8
 export SLOW
@@ -155,9 +157,9 @@ chaos: setup ## workers are killed, halted and robbed while they train; every bi
 chaos-elastic: setup ## a worker is killed, and jobs of other sizes go on with the run, by the ring
 	@$(MAKE) -o setup chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
 
-bench: setup ## speed against stock TensorFlow and PyTorch; T='seed wide allreduce data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=
+bench: setup ## speed against Keras, PyTorch and JAX; T='seed wide resnet transformer lstm tabular mlp allreduce cores job memory data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=, STEPS=
 	@tools/setup-bench.sh
-	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' --parts $(T)
+	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' $(if $(STEPS),--steps $(STEPS)) --parts $(T)
 
 scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers, and what follows for 1,024; needs root
 	@$(PYTHON) benchmarks/scaling.py

@@ -25,7 +25,7 @@ _BLOCK = re.compile(
 _NUMBER = re.compile(r'[\d.,]*\d(<!-- proof: (\w+) "([^"]+)" -->)')
 #: A number that says how fast or how large something is: with a decimal point, or before such a unit.
 _CLAIM = re.compile(
-    r"(?<![\w.,-])(?:\d[\d,]*\.\d+|\d[\d,]*(?= (?:times|ms|MB|GB|images/s|rows/s|seconds)\b))(?![\w.]*\d)"
+    r"(?<![\w.,-])(?:\d[\d,]*\.\d+|\d[\d,]*(?= (?:times|ms|MB|GB|\w+/s|seconds)\b))(?![\w.]*\d)"
 )
 #: Numbers that are no measurements: versions, licences, and what is computed or chosen.
 _OTHERS = re.compile(

@@ -15,7 +15,8 @@ PARTS = {
     "equality": ("Workers train as one", "make equality"),
     "faults": ("What the other workers do when something happens to one", "make faults"),
     "chaos": ("Runs whose workers are killed end with the bits of undisturbed ones", "make chaos"),
-    "speed": ("Images per second, beside stock TensorFlow and PyTorch", "make bench T='seed wide' ROUNDS=5"),
+    "speed": ("Examples per second, beside Keras, PyTorch and JAX", "make bench T='seed wide' ROUNDS=5"),
+    "networks": ("Other networks", "make bench T='resnet transformer lstm tabular mlp' ROUNDS=3"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
     "allreduce": ("The all-reduce alone", "make bench T=allreduce ROUNDS=5"),
     "step": ("What takes the time of a step", STEP),
@@ -28,6 +29,9 @@ PARTS = {
     "data": ("Files", "make bench T=data ROUNDS=1"),
     "checkpoint": ("What a checkpoint costs", "make bench T=checkpoint ROUNDS=1"),
     "start": ("From the call to the first step", "make bench T=start ROUNDS=5"),
+    "job": ("From the call to the result of a small job", "make bench T=job ROUNDS=5"),
+    "cores": ("Workers against one process with all cores", "make bench T=cores ROUNDS=3"),
+    "memory": ("Memory over 10,000 steps", "make bench T=memory ROUNDS=1"),
     "languages": ("What R costs", "make bench T=languages ROUNDS=1"),
 }
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from parts import ROOT, read
 
 PICTURES = ROOT / "docs" / "pictures"
-#: Of a system in the table of `make bench`: images per second, and (min to max).
+#: Of a system in the table of `make bench`: examples per second, and (min to max).
 _SYSTEM = re.compile(r"(\S.*?)  +([\d,]+)  +\(([\d,]+) to ([\d,]+)\)")
 
 # The same numbers give the same file.
@@ -23,7 +23,7 @@ matplotlib.rcParams["svg.fonttype"] = "none"
 
 
 def speeds() -> dict[str, list[tuple[str, float, float, float]]]:
-    """For each network: the systems, their images per second, the least and the most."""
+    """For each network: the systems, their examples per second, the least and the most."""
     found: dict[str, list[tuple[str, float, float, float]]] = {}
     for paragraph in read("speed").paragraphs:
         title, *lines = paragraph.splitlines()
@@ -36,9 +36,10 @@ def speeds() -> dict[str, list[tuple[str, float, float, float]]]:
 
 
 def speed() -> Figure:
-    """Images per second of each system: a bar, and the range of the runs as a line."""
+    """Examples per second of each system: a bar, and the range of the runs as a line."""
     found = speeds()
-    drawn = Figure((8, 2 + 2 * len(found)), layout="constrained")
+    rows = sum(len(systems) for systems in found.values())
+    drawn = Figure((8, 2 + rows / 4), layout="constrained")
     panels = drawn.subplots(len(found), squeeze=False)[:, 0]
     for panel, (network, systems) in zip(panels, found.items(), strict=True):
         names, middle, least, most = zip(*reversed(systems), strict=True)
@@ -47,7 +48,7 @@ def speed() -> Figure:
         colors = ["#2a6fbb" if "tfdistr" in name else "#9a9a9a" for name in names]
         panel.barh(names, middle, xerr=errors, color=colors, ecolor="#555555")
         panel.set_title(network, fontsize="medium", loc="left")
-        panel.set_xlabel("images per second")
+        panel.set_xlabel("examples per second")
     return drawn
 
 
