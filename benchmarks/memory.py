@@ -13,9 +13,9 @@ import report
 from processes import python, run
 
 EPOCHS, STEPS = 100, 100
-#: Epochs after which all that is made once has been made.
+#: Epochs of warm-up, in which caches fill.
 SETTLED = 20
-#: MB that a worker may have more at the end than after the first epochs.
+#: Largest growth of a worker after the warm-up, in MB.
 GROWTH_BAR = 8.0
 CARRIERS = ("mpi", "ring")
 
@@ -30,7 +30,7 @@ def compare(rounds: int) -> None:
     bars = []
     for carrier in CARRIERS:
         for worker, sampled in enumerate(resident_mb(carrier)):
-            growth = grown(sampled)
+            growth = growth_mb(sampled)
             cells = "".join(f"{sampled[epoch - 1]:14,.1f}" for epoch in columns)
             per_step = growth * 2**20 / ((EPOCHS - SETTLED) * STEPS)
             print(f"{f'{carrier}, worker {worker}':16}{cells}{growth:+9.1f}{per_step:14.0f}", flush=True)
@@ -48,6 +48,6 @@ def resident_mb(carrier: str) -> list[list[float]]:
     return found
 
 
-def grown(sampled: list[float]) -> float:
-    """MB that a worker has more in its last epochs than after it has settled."""
+def growth_mb(sampled: list[float]) -> float:
+    """Growth of a worker from the epochs after it has settled to its last epochs."""
     return report.median(sampled[-10:]) - report.median(sampled[SETTLED : SETTLED + 10])

@@ -1,4 +1,4 @@
-"""A run whose workers note their resident memory after each epoch; see memory.py.
+"""A run whose workers sample their resident memory after each epoch; see memory.py.
 
 Usage: memory_fit.py FOLDER COMMUNICATION EPOCHS STEPS
 """
@@ -16,11 +16,11 @@ import networks
 import tfdistr
 
 
-def noting(folder: str) -> list[Any]:
-    """The callback of a worker."""
+def memory_callbacks(folder: str) -> list[Any]:
+    """Callbacks of a worker that save its resident memory."""
     import keras
 
-    class Note(keras.callbacks.Callback):  # type: ignore[misc]
+    class SampleMemory(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_begin(self, logs: Any = None) -> None:
             self.sampled: list[float] = []
 
@@ -31,7 +31,7 @@ def noting(folder: str) -> list[Any]:
         def on_train_end(self, logs: Any = None) -> None:
             Path(folder, f"{os.getpid()}.json").write_text(json.dumps(self.sampled))
 
-    return [Note()]
+    return [SampleMemory()]
 
 
 if __name__ == "__main__":
@@ -40,6 +40,6 @@ if __name__ == "__main__":
     tfdistr.distributed_fit(
         lambda: networks.model("seed"), x, y, cluster=tfdistr.local_cluster(2, cores_per_worker=1),
         communication=communication, per_worker_batch_size=networks.PER_WORKER_BATCH, epochs=int(epochs),
-        steps_per_epoch=int(steps), seed=1, verbose=0, callbacks=lambda: noting(folder),
+        steps_per_epoch=int(steps), seed=1, verbose=0, callbacks=lambda: memory_callbacks(folder),
         run_dir=Path(folder, "run"),
     )  # fmt: skip

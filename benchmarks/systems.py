@@ -34,16 +34,16 @@ Commands = Callable[..., list[Command]]
 
 @dataclass(frozen=True)
 class System:
-    """Something that trains.
+    """A way to train a network.
 
     Attributes:
         name: Its name in tables.
         commands: Its programs, for a network, a folder, and options of the programs.
         environments: The environment of each program.
-        processes: How many processes measure themselves.
-        runs: How many runs they are.
-        shares: How many batches of a worker make a step of a run.
-        networks: What it trains.
+        processes: Number of processes that save a measurement.
+        runs: Number of independent runs.
+        shares: Number of per-worker batches in a step of one run.
+        networks: The networks that it trains.
     """
 
     name: str
@@ -85,8 +85,8 @@ def stock_all(network: str, folder: Path, *options: object) -> list[Command]:
     return [["taskset", "--cpu-list", ",".join(map(str, CORES[:WORKERS])), *command]]
 
 
-def each(program: str, *own: object, of: str = sys.executable) -> Commands:
-    """A program for each worker."""
+def on_workers(program: str, *own: object, of: str = sys.executable) -> Commands:
+    """One program for each worker, on a core of its own."""
 
     def commands(network: str, folder: Path, *options: object) -> list[Command]:
         command = python(program, *own, network, folder, *options, of=of)
@@ -96,24 +96,25 @@ def each(program: str, *own: object, of: str = sys.executable) -> Commands:
 
 
 def compiled() -> list[dict[str, str]]:
-    """As for DDP; what is compiled stays in .cache for the next run."""
+    """As for DDP, with a cache of compiled code that later runs use."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": os.fspath(HERE.parent / ".cache" / "bench-inductor")}
     return [environment | cache for environment in torchrun(WORKERS)]
 
 
-#: Those that the bars compare tfdistr with, and tfdistr.
+#: In the order of the tables.
 SYSTEMS = (
     System(KERAS, stock, processes=1, shares=1),
     System(KERAS_ALL, stock_all, processes=1),
     System(ONE, fit(1), processes=1, shares=1),
-    System(MWMS, each("stock.py", "tf-keras", of=OTHERS), lambda: tf_config(WORKERS)),
-    System(DDP, each("ddp.py", of=OTHERS), lambda: torchrun(WORKERS)),
-    System(COMPILED, each("ddp.py", "--model", "compiled", of=OTHERS), compiled),
-    System(KERAS_TORCH, each("ddp.py", "--model", "keras", of=OF_TORCH), lambda: torchrun(WORKERS)),
-    System(KERAS_JAX, each("keras_jax.py", of=OF_JAX), lambda: torchrun(WORKERS)),
+    System(MWMS, on_workers("stock.py", "tf-keras", of=OTHERS), lambda: tf_config(WORKERS)),
+    System(DDP, on_workers("ddp.py", of=OTHERS), lambda: torchrun(WORKERS)),
+    System(COMPILED, on_workers("ddp.py", "--model", "compiled", of=OTHERS), compiled),
+    System(KERAS_TORCH, on_workers("ddp.py", "--model", "keras", of=OF_TORCH), lambda: torchrun(WORKERS)),
+    System(KERAS_JAX, on_workers("keras_jax.py", of=OF_JAX), lambda: torchrun(WORKERS)),
     System(RING, fit(WORKERS, "ring")),
     System(MPI, fit(WORKERS, "mpi")),
     System(MPI_R, fit_r, networks=CNNS),
     System(ALONE, alone, runs=2, shares=1),
 )
+#: The systems that tfdistr has to be as fast as.
 RIVALS = (KERAS, KERAS_ALL, MWMS, DDP, COMPILED, KERAS_TORCH, KERAS_JAX)

@@ -82,5 +82,5 @@ def test_an_environment_that_is_not_there_is_no_command():
 def test_memory_that_grows_is_found():
     steady = [100.0] * memory.EPOCHS
     growing = [100.0 + 0.2 * epoch for epoch in range(memory.EPOCHS)]
-    assert memory.grown(steady) == 0
-    assert memory.grown(growing) > memory.GROWTH_BAR
+    assert memory.growth_mb(steady) == 0
+    assert memory.growth_mb(growing) > memory.GROWTH_BAR
