@@ -232,6 +232,7 @@ def test_the_command_writes_a_list_that_kubectl_reads(
     said = capsys.readouterr().out
     assert said == "Written: my-train.json. Start it with: kubectl apply -f my-train.json\n"
     written = json.loads((tmp_path / "my-train.json").read_text())
+    assert (tmp_path / "my-train.json").stat().st_mode & 0o777 == 0o600  # it contains `env`
     assert (written["apiVersion"], written["kind"]) == ("v1", "List")
     assert written["items"] == kubernetes_manifests(script, 3, arguments=["--epochs", "2"], env={"A": "b"})
     assert run(["kubernetes", "write", "--output", "-", script]) == 0

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfdistr._utils.trusted_files import create_private
 from tfdistr.cluster.kubernetes import HOSTS, PORT, RUN_DIR, WORKERS
 from tfdistr.errors import STOPPED_STATUS, ArgumentError
 from tfdistr.script.kubernetes.options import Pods
@@ -95,14 +96,14 @@ def write_manifests(output: str | None, **options: Any) -> str:
 
 
 def write_new(path: str, text: str) -> None:
-    """Write text into a new file.
+    """Write text into a new file that only this user can read: manifests contain ``env``.
 
     Raises:
         ArgumentError: The file exists, or cannot be written.
     """
     try:
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write(text)
+        with create_private(path, "xb") as file:
+            file.write(text.encode())
     except OSError as error:
         raise ArgumentError(
             "`output` must name a new file.", received=f"{path}: {error.strerror}", fix="Name another file."
