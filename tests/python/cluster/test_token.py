@@ -25,7 +25,7 @@ def test_processes_with_the_same_token_meet():
 @pytest.mark.parametrize("other", [{}, {"token": "another"}], ids=["none", "another"])
 def test_a_worker_with_another_token_takes_no_place(other):
     tasks = addresses(2)
-    leader, stranger = run(tasks, 0, 1, of_0=OWN, of_1=other, timeout=4)
+    leader, stranger = run(tasks, 0, 1, of_0={**OWN, "timeout": 10}, of_1=other, timeout=4)
     assert "waited for worker 1" in leader
     assert ("which has another TFDISTR_TOKEN" if other else "must have the same TFDISTR_TOKEN") in stranger
 
