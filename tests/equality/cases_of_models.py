@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from case import SENTENCES, TOKENS, WEIGHTED, X, Y, case, examples
 from models import (
@@ -240,6 +241,63 @@ def gru():
 @case(data=SENTENCES)
 def embedding():  # its gradients are sparse
     return sentences(layers.Flatten(), layers.Dense(2))
+
+
+# Numbers of rows of a table that is too large to be sent whole. Many occur twice in a batch. The last batch,
+# of one example, leaves workers without examples.
+IDS = np.minimum(np.random.default_rng(4).zipf(1.2, (97, 6)), 50_000) - 1
+
+
+def table(optimizer: Any, *, twice: bool = False, **arguments: Any) -> keras.Model:
+    words = keras.Input((6,), dtype="int32")
+    embedding = layers.Embedding(50_000, 4, name="table")
+    rows = layers.Flatten()(embedding(words))
+    if twice:
+        rows = layers.Concatenate()([rows, layers.Flatten()(embedding(words[:, ::-1]))])
+    return compiled(keras.Model(words, layers.Dense(2)(rows)), optimizer, **arguments)
+
+
+TABLE = {"data": (IDS, Y[:97])}
+
+
+@case(**TABLE)
+def table_of_many_rows():
+    return table(optimizers.SGD(0.5))
+
+
+@case(**TABLE)
+def table_used_twice():
+    return table(optimizers.SGD(0.5, momentum=0.9), twice=True)
+
+
+@case(**TABLE)
+def table_with_adam():
+    return table(optimizers.Adam(0.01, epsilon=1e-3))
+
+
+@case(**TABLE)
+def table_with_global_clipnorm():
+    return table(optimizers.SGD(0.5, global_clipnorm=0.05))
+
+
+@case(**TABLE)
+def table_with_clipvalue():
+    return table(optimizers.SGD(0.5, clipvalue=0.002))
+
+
+@case(**TABLE)
+def table_with_loss_scale():
+    return table(optimizers.LossScaleOptimizer(optimizers.SGD(0.5), initial_scale=1024.0))
+
+
+@case(**TABLE, not_mirrored=IN_A_CONDITION)
+def table_with_gradient_accumulation():
+    return table(optimizers.SGD(0.5, gradient_accumulation_steps=2))
+
+
+@case(**TABLE, not_mirrored=IN_A_CONDITION)
+def table_in_steps_per_execution():
+    return table(optimizers.SGD(0.5), steps_per_execution=3)
 
 
 @case(data=SENTENCES)

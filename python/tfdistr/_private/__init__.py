@@ -27,6 +27,7 @@ from tfdistr._private.coordination import (
     take_back_sigterm,
     wait_at_barrier,
 )
+from tfdistr._private.keras_lookups import row_lookups
 from tfdistr._private.keras_loop import (
     KerasCall,
     all_layers,
@@ -51,6 +52,7 @@ from tfdistr._private.keras_loop import (
 )
 from tfdistr._private.keras_optimizers import (
     Apply,
+    adds_rows,
     apply_sums,
     optimizer_at_work,
     optimizer_hooks,
@@ -108,6 +110,7 @@ __all__ = [
     "OneDeviceExtended",
     "ShareScope",
     "abort_collectives",
+    "adds_rows",
     "all_layers",
     "apply_sums",
     "build",
@@ -163,6 +166,7 @@ __all__ = [
     "random_record_reader",
     "report_error",
     "reshuffles",
+    "row_lookups",
     "seed_generators",
     "serialized",
     "serialized_dataset",

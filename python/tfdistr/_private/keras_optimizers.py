@@ -48,6 +48,34 @@ def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Varia
     return list(inner._trainable_variables)
 
 
+class UpdateStep:
+    """An ``update_step`` that takes the place of Keras's and gives the same values.
+
+    Args:
+        update: Called with a gradient, its variable and the learning rate.
+    """
+
+    def __init__(self, update: Callable[[Any, Any, Any], None]) -> None:
+        self._update = update
+
+    def __call__(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        self._update(gradient, variable, learning_rate)
+
+
+def adds_rows(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Return whether a sparse gradient acts through the sums of its rows with the same index alone.
+
+    Keras does not add these rows. Most optimizers square each, and clipping takes each by itself: the sum of
+    squares is not the square of the sum.
+    """
+    scaled = type(optimizer) is keras.optimizers.LossScaleOptimizer
+    inner = optimizer.inner_optimizer if scaled else optimizer
+    own = vars(inner).get("update_step")
+    if type(inner) is not keras.optimizers.SGD or not (own is None or isinstance(own, UpdateStep)):
+        return False
+    return not (inner.clipnorm or inner.global_clipnorm or inner.clipvalue)
+
+
 @contextlib.contextmanager
 def optimizer_hooks(
     model: keras.Model,

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdistr._private.keras_lookups import row_lookups
+from tfdistr._private.keras_optimizers import UpdateStep
 from tfdistr._private.keras_step import overridden
 from tfdistr._private.variables import device_of
 
@@ -20,6 +22,7 @@ _TYPES = (tf.float32, tf.float64)
 def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[None]:
     """Within the context, a traced step changes the weights faster, and to the same values.
 
+    * ``Embedding`` layers read single rows; see ``row_lookups``.
     * ``SGD`` changes a variable on a CPU with one kernel. Keras calls a kernel for each product and each sum.
     * With ``after_all_gradients`` no variable changes before all gradients exist. Otherwise TensorFlow copies
       a variable whose old value is still needed: the gradient of a layer's inputs needs the layer's weights.
@@ -34,6 +37,8 @@ def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[N
     optimizer = getattr(model, "optimizer", None)
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
     with contextlib.ExitStack() as stack:
+        if not model.jit_compile:
+            stack.enter_context(row_lookups(model))
         if isinstance(optimizer, keras.optimizers.Optimizer) and after_all_gradients:
             stack.enter_context(overridden(optimizer, "apply", _together(optimizer.apply)))
         # A subclass or an override may have another step. XLA makes one kernel by itself.
@@ -54,7 +59,7 @@ def _together(apply: Callable[..., Any]) -> Callable[..., Any]:
     return apply_together
 
 
-def _in_one_kernel(optimizer: keras.optimizers.SGD) -> Callable[[Any, Any, Any], None]:
+def _in_one_kernel(optimizer: keras.optimizers.SGD) -> UpdateStep:
     """Replace ``optimizer.update_step`` by TensorFlow's kernels for it.
 
     (As in Keras, ``Optimizer._get_variable_index`` finds the momentum. ``Variable._value`` is the variable
@@ -81,4 +86,4 @@ def _in_one_kernel(optimizer: keras.optimizers.SGD) -> Callable[[Any, Any, Any],
             use_nesterov=optimizer.nesterov,
         )  # fmt: skip
 
-    return update
+    return UpdateStep(update)

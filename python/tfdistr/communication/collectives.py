@@ -16,6 +16,7 @@ from tfdistr._utils.warn import NOTE
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import report_end
 from tfdistr.communication.sum_tree import SumTree
+from tfdistr.communication.table_rows import Layout, is_small, sum_equal_rows, table_shape, whole_table
 
 #: Bytes of gradients in one collective. One pack for all gradients, TensorFlow's default, took
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
@@ -66,29 +67,60 @@ class Collectives(ABC):
         self.index = index
         self._bytes_per_pack = bytes_per_pack
 
+    #: Whether ``tf.math.unsorted_segment_sum`` adds in a fixed order here.
+    _adds_in_order = True
+
     def all_reduce(
-        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+        self,
+        op: tf.distribute.ReduceOp,
+        tensors: Sequence[Any],
+        dtype: tf.DType | None = None,
+        *,
+        add_rows: bool = False,
     ) -> list[Any]:
         """Reduce each tensor (or ``tf.IndexedSlices``) over the workers; every worker gets the results.
 
         Args:
             op: SUM or MEAN.
-            tensors: The tensors, with the same shapes and types on all workers.
+            tensors: The tensors, with the same shapes and types on all workers. The numbers of rows of
+                ``tf.IndexedSlices`` may differ.
             dtype: The type in which floating-point numbers are sent; by default their own type.
+            add_rows: Whether the caller needs only the sum of the rows with the same index. Then each index
+                occurs once in a result, or the result is a tensor. Otherwise a result has the rows of all
+                workers.
         """
+        add_rows = add_rows and self._adds_in_order
+        if add_rows:
+            tensors = [_summed_rows(tensor) for tensor in tensors]
         results: dict[int, Any] = {}
-        dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
+        dense = [(i, t) for i, t in enumerate(tensors) if not isinstance(t, tf.IndexedSlices)]
+        sparse = [(i, t) for i, t in enumerate(tensors) if isinstance(t, tf.IndexedSlices)]
+        if sparse:  # in one piece with the dense gradients
+            own = self._own_counts([rows for _, rows in sparse], [t for _, t in dense], dtype)
+            dense.append((len(tensors), own))
         # The gradients of the last layers are ready first.
-        for pack in _packs([(i, tensors[i]) for i in reversed(dense)], self._bytes_per_pack):
+        for pack in _packs(dense[::-1], self._bytes_per_pack):
             totals = self._sum_pack([tensor for _, tensor in pack], dtype)
             for (i, tensor), total in zip(pack, totals, strict=True):
                 results[i] = tf.ensure_shape(tf.reshape(total, tf.shape(tensor)), tensor.shape)
-        for i, tensor in enumerate(tensors):
-            if isinstance(tensor, tf.IndexedSlices):
-                values = tf.cast(self.all_gather(_sent(tensor.values, dtype), 0), tensor.dtype)
-                results[i] = tf.IndexedSlices(values, self.all_gather(tensor.indices, 0), tensor.dense_shape)
+        if sparse:
+            counts = tf.cast(results.pop(len(tensors)), tf.int32)
+            rows = self._all_rows([rows for _, rows in sparse], counts, dtype, add_rows)
+            results.update((i, total) for (i, _), total in zip(sparse, rows, strict=True))
         ordered = [results[i] for i in range(len(tensors))]
         return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
+
+    def _own_counts(
+        self, slices: Sequence[tf.IndexedSlices], dense: Sequence[tf.Tensor], dtype: tf.DType | None
+    ) -> tf.Tensor:
+        """Return this worker's numbers of rows, one for each table, among zeros for the other workers.
+
+        They have the type of the last dense tensor, with which they are sent, if it holds them exactly.
+        """
+        kind = dense[-1].dtype if dense and dtype in (None, dense[-1].dtype) else tf.int32
+        kind = kind if kind in (tf.float32, tf.float64, tf.int32, tf.int64) else tf.int32
+        counts = tf.cast(tf.stack([tf.size(rows.indices) for rows in slices]), kind)
+        return tf.one_hot(self.index, self.num_workers, dtype=kind)[:, tf.newaxis] * counts
 
     def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
         """Sum tensors of one type over the workers. The results may have one dimension only."""
@@ -96,6 +128,85 @@ class Collectives(ABC):
         total = tf.cast(self.sum(_sent(flat, dtype)), flat.dtype)
         parts: Sequence[tf.Tensor] = tf.split(total, list(map(tf.size, tensors)))
         return parts
+
+    def gather_rows(self, slices: Sequence[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
+        """Concatenate the workers' rows of each table, in the order of the workers.
+
+        Args:
+            slices: Rows of tables, the same tables in the same order on all workers.
+        """
+        if not slices:
+            return []
+        own = self._own_counts(slices, [], None)
+        counts = tf.reshape(self.sum(tf.reshape(own, [-1])), tf.shape(own))
+        return self._all_rows(slices, counts, None, add=False)
+
+    def _all_rows(
+        self, slices: Sequence[tf.IndexedSlices], counts: tf.Tensor, dtype: tf.DType | None, add: bool
+    ) -> list[tf.IndexedSlices]:
+        """Exchange the rows of all tables in one collective.
+
+        Args:
+            slices: This worker's rows; if ``add``, each index occurs once.
+            counts: The numbers of rows: ``counts[worker][table]``.
+            dtype: The type in which floating-point numbers are sent; by default their own type.
+            add: Whether to add the rows of equal index.
+        """
+        sent = [tf.IndexedSlices(_sent(s.values, dtype), s.indices, s.dense_shape) for s in slices]
+        layouts = [layout for each in sent if (layout := Layout.of(each)) is not None]
+        if len(layouts) < len(sent):  # an unusual type or shape
+            return list(map(self._rows_by_two_gathers, sent, slices))
+        whole: list[tf.Tensor | None] = [None] * len(sent)
+        if add:
+            # More rows than the table has: the table takes fewer bytes. All workers know all counts.
+            too_many = tf.reduce_sum(counts, 0) >= tf.stack([_number_of_rows(each) for each in slices])
+            counts = tf.where(too_many, 0, counts)
+            whole = tf.unstack(too_many)
+        own = tf.unstack(counts[self.index])
+        matrices = [layout.to_words(each) for layout, each in zip(layouts, sent, strict=True)]
+        flat = tf.concat([tf.reshape(m[:n], [-1]) for m, n in zip(matrices, own, strict=True)], 0)
+        sizes = counts * tf.constant([layout.words for layout in layouts])
+        gathered = self._gather_flat(flat, tf.reduce_sum(sizes, 1))
+        pieces = tf.split(gathered, tf.reshape(sizes, [-1]), num=self.num_workers * len(sent))
+        results = []
+        for k, layout in enumerate(layouts):
+            words = tf.concat([tf.reshape(p, [-1, layout.words]) for p in pieces[k :: len(sent)]], 0)
+            results.append(self._rows_of_table(slices[k], layout, words, whole[k], dtype))
+        return results
+
+    def _rows_of_table(
+        self,
+        own: tf.IndexedSlices,
+        layout: Layout,
+        words: tf.Tensor,
+        whole: tf.Tensor | None,
+        dtype: tf.DType | None,
+    ) -> tf.IndexedSlices:
+        """Return the rows of all workers from their words, or, if ``whole``, all rows of the table."""
+
+        def gathered() -> tf.IndexedSlices:
+            sent = layout.from_words(words, own.dense_shape)
+            return tf.IndexedSlices(tf.cast(sent.values, own.dtype), sent.indices, own.dense_shape)
+
+        if whole is None:
+            return gathered()
+
+        def of_rows() -> tuple[tf.Tensor, tf.Tensor]:
+            added = sum_equal_rows(gathered())
+            return added.values, added.indices
+
+        def of_table() -> tuple[tf.Tensor, tf.Tensor]:
+            rows = _number_of_rows(own)
+            [total] = self._sum_pack([tf.reshape(whole_table(own, rows), [-1])], dtype)
+            return tf.reshape(total, [-1, *layout.row]), tf.range(tf.cast(rows, own.indices.dtype))
+
+        values, indices = tf.cond(whole, of_table, of_rows)
+        values = tf.ensure_shape(values, [None, *layout.row])
+        return tf.IndexedSlices(values, tf.ensure_shape(indices, [None]), own.dense_shape)
+
+    def _rows_by_two_gathers(self, sent: tf.IndexedSlices, own: tf.IndexedSlices) -> tf.IndexedSlices:
+        values = tf.cast(self.all_gather(sent.values, 0), own.dtype)
+        return tf.IndexedSlices(values, self.all_gather(own.indices, 0), own.dense_shape)
 
     def sum_in_order(self, tree: SumTree, values: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Sum tensors over the virtual workers. The order of the additions depends on their number alone.
@@ -150,6 +261,10 @@ class Collectives(ABC):
     @abstractmethod
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         """Concatenate the workers' tensors along ``axis``, in the order of the workers."""
+
+    @abstractmethod
+    def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Concatenate the workers' tensors, which have one dimension and these lengths."""
 
     @abstractmethod
     def exchange(self, text: str) -> list[str]:
@@ -239,6 +354,7 @@ class TensorFlowCollectives(Collectives):
         self._exchanges = 0
         with tf.device("CPU:0"):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
+        self._adds_in_order = "GPU" not in device
         # NCCL operations must start in the same order on all workers; a shared resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
         self._reduce = self._operation(
@@ -389,6 +505,13 @@ class TensorFlowCollectives(Collectives):
         gathered = self._call(self._gather_equal, tensor)
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
+    def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        # The collective needs equal shapes, and at least one number.
+        longest = tf.maximum(tf.reduce_max(lengths), 1)
+        filled = tf.pad(tensor, [[0, longest - tf.size(tensor)]])
+        parts = tf.split(self._gather(filled), self.num_workers)
+        return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
+
     def _operation(self, operation: Callable[..., tf.Tensor], **attributes: Any) -> Any:
         """A `tf.function` of a tensor and a key, so that all tensors of one shape share a trace."""
 
@@ -438,6 +561,20 @@ def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> tf.
     # The usual call is stateful: it would wait for the previous collective.
     [result] = tf.raw_ops.PartitionedCall(args=arguments, Tout=[tensor.dtype], f=traced)
     return tf.ensure_shape(result, traced.output_shapes)
+
+
+def _summed_rows(tensor: Any) -> Any:
+    """Add the rows with the same index; return a small table whole."""
+    if not isinstance(tensor, tf.IndexedSlices):
+        return tensor
+    if not is_small(tensor):
+        return sum_equal_rows(tensor)
+    return tf.ensure_shape(whole_table(tensor, _number_of_rows(tensor)), table_shape(tensor))
+
+
+def _number_of_rows(slices: tf.IndexedSlices) -> int | tf.Tensor:
+    shape = table_shape(slices)
+    return tf.cast(slices.dense_shape[0], tf.int32) if shape is None else shape[0]
 
 
 def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:

@@ -170,6 +170,15 @@ class MpiCollectives(Collectives):
         sides[axis] = None
         return tf.ensure_shape(gathered, sides)
 
+    def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        def gather(array: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._count(array)
+            given = np.empty(int(lengths.sum()), array.dtype)
+            self._finish(self._comm.Iallgatherv(array, [given, lengths]))
+            return given
+
+        return tf.ensure_shape(tf.numpy_function(gather, [tensor, lengths], tensor.dtype), [None])
+
     def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
         def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             self._finish(self._comm.Ibarrier())

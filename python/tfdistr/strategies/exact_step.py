@@ -42,13 +42,17 @@ def exact_step(
         extended.watch.see(loss, examples > 0)
         return mean.scale_loss(loss)
 
+    def apply(optimizer: Any, *arguments: Any) -> Any:
+        return mean.apply(*arguments, add_rows=_private.adds_rows(optimizer))
+
     extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
     # The step sees one replica, so that Keras divides nothing by the number of replicas.
     extended.replicas_to_tell = 1
     try:
         with (
             without_stand_in(variables, examples),
-            _private.optimizer_hooks(model, scale_loss, lambda _, *arguments: mean.apply(*arguments)),
+            _private.row_lookups(model),
+            _private.optimizer_hooks(model, scale_loss, apply),
             _private.loss_shares(model, mean.share, mean.weight),
         ):
             batch = at_least_one(data, examples) if may_be_empty else data
@@ -96,7 +100,12 @@ class Peers(Protocol):
     """Sums tensors over all replicas."""
 
     def all_reduce(
-        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+        self,
+        op: tf.distribute.ReduceOp,
+        tensors: Sequence[Any],
+        dtype: tf.DType | None = None,
+        *,
+        add_rows: bool = False,
     ) -> list[Any]: ...
 
 
@@ -165,10 +174,19 @@ class MeanOverExamples:
         self.loss_is_weighted = True
         return loss * tf.cast(self.weight(), loss.dtype)
 
-    def apply(self, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> Any:
-        """Change the weights of an optimizer as one worker would; see ``optimizer_hooks``."""
+    def apply(
+        self, gradients: Sequence[Any], variables: Any, own: _private.Apply, *, add_rows: bool = False
+    ) -> Any:
+        """Change the weights of an optimizer as one worker would; see ``optimizer_hooks``.
+
+        Args:
+            gradients: The gradients, or None.
+            variables: Their variables.
+            own: The optimizer's own ``apply``.
+            add_rows: Whether the optimizer needs only the sums of the rows of sparse gradients.
+        """
         present = [gradient for gradient in gradients if gradient is not None]
-        reduced = iter(self._reduce(present) if present else ())
+        reduced = iter(self._reduce(present, add_rows) if present else ())
         return own([None if gradient is None else next(reduced) for gradient in gradients], variables)
 
     def weigh(self, gradients: Sequence[Any]) -> list[Any]:
@@ -177,24 +195,28 @@ class MeanOverExamples:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _reduce(self, gradients: Sequence[Any]) -> list[Any]:
+    def _reduce(self, gradients: Sequence[Any], add_rows: bool) -> list[Any]:
         """Sum the gradients over the workers, each with its weight."""
         if self.loss_is_weighted:
             if self._replica.present is not None:  # the gradient of no rows may be NaN
                 gradients = [scale(g, self._replica.present) for g in gradients]
-            return self._sum(gradients, self._replica.gradient_dtype)
+            return self._sum(gradients, self._replica.gradient_dtype, add_rows)
         if self._replica.known_rows is not None:
-            return self._sum([scale(g, self.weight()) for g in gradients], self._replica.gradient_dtype)
+            weighted = [scale(g, self.weight()) for g in gradients]
+            return self._sum(weighted, self._replica.gradient_dtype, add_rows)
         scaled = [scale(g, self._count) for g in gradients]
         if self._replica.gradient_dtype is not None:  # it has too few digits for numbers of examples
             (total,) = self._sum([tf.cast(self._count, tf.float32)])
-            sums = self._sum(scaled, self._replica.gradient_dtype)
+            sums = self._sum(scaled, self._replica.gradient_dtype, add_rows)
         else:
-            *sums, total = self._sum([*scaled, tf.cast(self._count, tf.float32)])  # in one piece with them
+            together = [*scaled, tf.cast(self._count, tf.float32)]  # in one piece
+            *sums, total = self._sum(together, add_rows=add_rows)
         return [scale(g, 1.0 / tf.cast(total, tf.float64)) for g in sums]
 
-    def _sum(self, tensors: Sequence[Any], dtype: tf.DType | None = None) -> list[Any]:
-        return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype)
+    def _sum(
+        self, tensors: Sequence[Any], dtype: tf.DType | None = None, add_rows: bool = False
+    ) -> list[Any]:
+        return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype, add_rows=add_rows)
 
 
 def current_graph() -> Any:

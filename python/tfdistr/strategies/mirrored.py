@@ -184,7 +184,12 @@ class _Share:
         self.mean = MeanOverExamples(self, self, rows, may_weigh_loss=may_weigh_loss)
 
     def all_reduce(
-        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+        self,
+        op: tf.distribute.ReduceOp,
+        tensors: Sequence[Any],
+        dtype: tf.DType | None = None,
+        *,
+        add_rows: bool = False,
     ) -> list[Any]:
         """Reduce each tensor over the replicas."""
         return list(tf.distribute.get_replica_context().all_reduce(op, list(tensors)))

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 WEIGHTS = 20 * 8 + 8 + 8 * 3 + 3
 LARGE = 20 * 100_000 + 100_000 + 100_000 * 3 + 3  # 9.6 MB: the layers' weights do not fit into one piece
+OF_TABLE = 8 * 16 * 3 + 3  # the dense weights of the network with a table of 40,000 rows of 16 numbers
 STEPS, EPOCHS = 4, 3
 
 
@@ -63,6 +64,15 @@ def test_the_time_of_the_exchange_is_known_over_mpi(sent):
 
 def test_large_gradients_go_out_in_pieces(sent):
     assert of_steps(sent["large"]) == {(2, 4 * LARGE)}
+
+
+@pytest.mark.parametrize("kind", ["table", "table with Adam"])
+def test_of_a_table_only_the_rows_of_the_examples_are_sent(sent, kind):
+    counts, row = 2 * 4, 4 * (16 + 1)  # of two workers; numbers and index
+    steps = of_steps(sent[kind])
+    assert {collectives for collectives, _ in steps} == {2}
+    most = 4 * OF_TABLE + counts + 8 * 8 * row  # the worker's 8 examples have 8 rows each, some of them twice
+    assert all(most - 16 * row <= sent <= most for _, sent in steps)
 
 
 def test_as_bfloat16_the_gradients_are_half_as_many_bytes(sent):

@@ -171,7 +171,12 @@ class Share:
         return scale(value, self.present)
 
     def all_reduce(
-        self, op: tf.distribute.ReduceOp, tensors: Sequence[Any], dtype: tf.DType | None = None
+        self,
+        op: tf.distribute.ReduceOp,
+        tensors: Sequence[Any],
+        dtype: tf.DType | None = None,
+        *,
+        add_rows: bool = False,
     ) -> list[Any]:
         """Stop for the sums over all shares."""
         if not self.can_wait:

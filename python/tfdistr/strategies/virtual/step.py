@@ -185,7 +185,7 @@ class _Step:
             together = [tf.concat(each, 0) for each in zip(*predictions, strict=True)]
             return tf.nest.pack_sequence_as(step.logs, together)
         sums = self._virtual.sum(dict(zip(parts, dense, strict=True)))
-        gathered = [self._gather(tf.concat(each, 0)) for each in zip(*slices, strict=True)]
+        gathered = self._gather([tf.concat(each, 0) for each in zip(*slices, strict=True)])
         bad = [tf.reduce_any(tf.stack([flag for each in flags for flag in each]))] if flags[0] else []
         return self._finish(step, [sums, gathered, bad])
 
@@ -258,7 +258,7 @@ class _Step:
                 each.update({t.ref(): total for t, total in zip(exchange.sums, sums, strict=True)})
             return
         slices = [tf.concat([each[t.ref()] for each in known.values()], 0) for t in exchange.slices]
-        gathered = list(map(self._gather, slices))
+        gathered = self._gather(slices)
 
         def change(*flat: tf.Tensor) -> None:
             with self._changing():
@@ -266,9 +266,14 @@ class _Step:
 
         apart(change)(*sums, *gathered)
 
-    def _gather(self, slices: tf.Tensor) -> tf.Tensor:
+    def _gather(self, slices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Concatenate values and indices over the workers: the rows have the order of the shares."""
         collectives = self._extended.collectives
-        return collectives.all_gather(slices, 0) if collectives else slices
+        if collectives is None:
+            return list(slices)
+        pairs = zip(slices[::2], slices[1::2], strict=True)
+        gathered = collectives.gather_rows([tf.IndexedSlices(values, indices) for values, indices in pairs])
+        return [part for rows in gathered for part in (rows.values, rows.indices)]
 
     def _finish(self, step: ShareStep, results: list[list[tf.Tensor]]) -> Any:
         """Change the variables; return the logs."""

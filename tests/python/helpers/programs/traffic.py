@@ -25,6 +25,7 @@ from tfdistr.training.tasks import run_task  # noqa: E402
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 20)).astype("float32")
+WORDS = rng.integers(0, 40_000, (60, 8)).astype("int32")
 Y = rng.integers(0, 3, 60)
 EPOCHS = 3  # of 4 steps of 16 examples, the last of 12
 
@@ -34,6 +35,16 @@ def model(width: int = 8) -> keras.Model:
         keras.layers.Dense(width, activation="relu"), keras.layers.Dense(3, activation="softmax"),
     ])  # fmt: skip
     network.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return network
+
+
+def table(optimizer: str) -> keras.Model:
+    """A table of 2.56 MB, of which a step of a worker needs at most 64 rows."""
+    network = keras.Sequential([
+        keras.Input((8,), dtype="int32"), keras.layers.Embedding(40_000, 16), keras.layers.Flatten(),
+        keras.layers.Dense(3, activation="softmax"),
+    ])  # fmt: skip
+    network.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     return network
 
 
@@ -58,10 +69,13 @@ class Count(keras.callbacks.Callback):
         self.note()
 
 
-def by_distributed_fit(by_batch: bool, width: int = 8, dtype: str = "float32", batch_size: int = 16):
+def by_distributed_fit(
+    by_batch: bool, width: int = 8, dtype: str = "float32", batch_size: int = 16, table_with: str = ""
+):
     count = Count(by_batch)
+    make, x = (lambda: table(table_with), WORDS) if table_with else (lambda: model(width), X)
     task = job.Job(
-        model=lambda: model(width), data=make_source(X, Y), callbacks=[count], batch_size=batch_size,
+        model=make, data=make_source(x, Y), callbacks=[count], batch_size=batch_size,
         epochs=EPOCHS, seed=1, gradient_dtype=dtype, shuffle=False,
     )  # fmt: skip
     trained = run_task(task, strategy, lambda *args, **fields: None)
@@ -92,6 +106,8 @@ strategy.gradient_dtype = "float32"
 found["Keras"] = by_keras()
 steps.GATHERED_BYTES = 650  # more than the share of the other worker, less than that of the chief
 found["shares"], _ = by_distributed_fit(by_batch=True, batch_size=15)
+found["table"], _ = by_distributed_fit(by_batch=True, table_with="sgd")
+found["table with Adam"], _ = by_distributed_fit(by_batch=True, table_with="adam")
 found["loss"] = [exact.history["loss"][-1], rounded.history["loss"][-1]]
 found["weights"] = max(
     float(np.abs(a - b).max())
