@@ -24,7 +24,9 @@ def row_lookups(model: keras.Model) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
-            if type(layer) is keras.layers.Embedding and "call" not in vars(layer):
+            # A regularizer reads the whole table in any case.
+            usual = type(layer) is keras.layers.Embedding and "call" not in vars(layer)
+            if usual and layer.embeddings_regularizer is None:
                 stack.enter_context(overridden(layer, "call", _by_rows(layer)))
         yield
 
@@ -47,7 +49,7 @@ def _by_rows(layer: keras.layers.Embedding) -> Callable[[Any], Any]:
 def _table_of(layer: keras.layers.Embedding) -> tf.Variable | None:
     """Return the variable that is the table of a layer; None if there is none on this worker's CPU."""
     table = layer.embeddings  # with LoRA, a tensor
-    value = table.value if isinstance(table, keras.Variable) else None
+    value = table.value if isinstance(table, keras.Variable) else None  # a tensor where Keras casts the table
     if isinstance(value, tf.distribute.DistributedValues):
         value = value.values[0] if len(value.values) == 1 else None
     if not isinstance(value, tf.Variable) or not hasattr(value, "sparse_read"):
