@@ -173,8 +173,12 @@ class MpiCollectives(Collectives):
     def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         def gather(array: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             given = np.empty(int(lengths.sum()), array.dtype)
-            self._finish(self._comm.Iallgatherv(array, [given, lengths]))
-            return given
+
+            def exchange(own: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+                self._finish(self._comm.Iallgatherv(own, [given, lengths]))
+                return given
+
+            return self._counted(exchange)(array)
 
         return tf.ensure_shape(tf.numpy_function(gather, [tensor, lengths], tensor.dtype), [None])
 

@@ -74,7 +74,7 @@ def trained(model: keras.Model, by_rows: bool, words: Any = WORDS) -> tuple[list
         {"dtype": "float64"},
         {"optimizer": keras.optimizers.Adam(0.01)},
     ],
-    ids=str,
+    ids=lambda options: next(iter(options), "usual"),
 )
 def test_the_rows_are_those_of_keras_to_the_bit(options):
     words = WORDS.astype(options.get("words", "int64"))
