@@ -26,7 +26,7 @@ test_that("the end of a job is an error if another job has taken its run over", 
     callbacks <- reticulate::import("keras")$callbacks
     list(callbacks$LambdaCallback(on_train_begin = function(logs) {
       store <- reticulate::import("fsspec")$filesystem("memory")
-      path <- paste0(sub("memory:/", "", url), "/writer")
+      path <- paste0(sub("memory:/", "", url), "/generations/000002-0123456789abcdef/writer")
       store$pipe_file(path, reticulate::r_to_py("0123 process 1 on host")$encode())
     }))
   }

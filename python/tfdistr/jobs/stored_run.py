@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from tfdistr._utils.store import Store, StoreError, unreachable
-from tfdistr.checkpoint.claim import CLAIM, Claim
+from tfdistr.checkpoint.claim import Claim, is_claim
 from tfdistr.checkpoint.folder import DESCRIPTION, Position, checkpoints
 from tfdistr.checkpoint.stored import StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
@@ -55,7 +55,7 @@ class StoredRun:
         self._uploaded: dict[str, tuple[int, int]] = {}  # size and time of the logs that are in the store
         self._tell: Callable[[dict[str, Any]], object] = lambda event: None
         try:
-            names = [name for name in self._store.names() if name != CLAIM]
+            names = [name for name in self._store.names() if not is_claim(name)]
         except StoreError as error:
             raise unreachable(self._store.url, error) from error
         earlier = DESCRIPTION in names
@@ -85,6 +85,7 @@ class StoredRun:
 
         Raises:
             ArgumentError: The store cannot be written.
+            CheckpointError: Another job has taken the run over in the same moment.
         """
         try:
             self._claim.make()

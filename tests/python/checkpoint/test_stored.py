@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import stores
 
 from tfdistr._utils.store import Store
 from tfdistr._utils.warn import WARNINGS
-from tfdistr.checkpoint.claim import Claim
+from tfdistr.checkpoint.claim import Claim, Generation
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.stored import StoredCheckpoints
 from tfdistr.errors import CheckpointError
@@ -42,12 +43,20 @@ class Run:
         self.folder = CheckpointFolder(folder / "checkpoints", job)
 
     def save(self, *position: int, **given: Any) -> None:
+        if self.claim._made is None:
+            self.claim.make()
         made = checkpoint(*position, **given)
         self.stored.save(made.position, self.folder.save(made))
         self.stored.prune(made.position)
 
     def names(self) -> list[str]:
-        return self.store.names("checkpoints/")
+        """The names of the objects of all checkpoints, without their folders."""
+        names = self.store.names("generations/")
+        return [name.rpartition("/")[2] for name in names if not name.endswith("/writer")]
+
+    def name(self, part: str, ending: str) -> str:
+        """The whole name of an object with this part and ending."""
+        return next(name for name in self.store.names() if part in name and name.endswith(ending))
 
 
 def elsewhere(folder: Path, job: str = "this") -> Checkpoint | None:
@@ -86,7 +95,8 @@ def test_a_run_that_goes_on_earlier_removes_what_was_refused(tmp_path):
 def test_what_cut_off_uploads_have_left_is_removed(tmp_path):
     run = Run(tmp_path)
     run.save(1)
-    run.store.write("checkpoints/000002-000000000-0123456789abcdef.checkpoint", b"half of")
+    left = "000002-000000000-0123456789abcdef.checkpoint"
+    run.store.write(run.claim.generation.folder + left, b"half of")
     assert run.stored.positions() == [(1, 0)]
     assert elsewhere(tmp_path).position == (1, 0)
     run.save(2)
@@ -97,7 +107,7 @@ def test_what_cut_off_uploads_have_left_is_removed(tmp_path):
 
 
 def newest(run: Run, ending: str) -> str:
-    return next(name for name in run.names() if "/000002-" in name and name.endswith(ending))
+    return run.name("/000002-", ending)
 
 
 def torn(run: Run) -> None:
@@ -120,11 +130,19 @@ def torn_mark(run: Run) -> None:
 
 
 def another_mark(run: Run) -> None:
-    run.store.write(newest(run, ".mark"), run.store.read("checkpoints/000001-000000000.mark"))
+    run.store.write(newest(run, ".mark"), run.store.read(run.name("/000001-", ".mark")))
+
+
+def mark_of_another_generation(run: Run) -> None:
+    content, own = run.store.read(newest(run, ".mark")), run.claim.generation.folder.encode()
+    run.store.write(newest(run, ".mark"), content.replace(own, b"generations/000001-0123456789abcdef/"))
 
 
 def another_run(run: Run) -> None:
-    Run(run.folder.path.parent / "other", "other").save(2, job="other")
+    other = Run(run.folder.path.parent / "other", "other")
+    other.claim = run.claim
+    other.stored = run.stored
+    other.save(2, job="other")
 
 
 def later(run: Run) -> None:
@@ -142,6 +160,7 @@ def later(run: Run) -> None:
         (gone, "file", "it is not there"),
         (torn_mark, "mark", "its mark is torn"),
         (another_mark, "file", "it is the checkpoint at epoch 2, step 0, not at epoch 3, step 0"),
+        (mark_of_another_generation, "mark", "its mark is that of another generation"),
         (another_run, "file", "it is of another run"),
         (later, "file", "its format has the version 3, not 2"),
     ],
@@ -156,7 +175,7 @@ def test_what_is_not_whole_or_ours_is_refused_and_the_one_before_is_used(
     run.save(2)
     change(run)
     mark = newest(run, ".mark")
-    name = mark if named == "mark" else f"checkpoints/{run.store.read(mark).decode().split()[2]}"
+    name = mark if named == "mark" else run.store.read(mark).decode().split()[2]
     found = elsewhere(tmp_path)
     assert found.position == (1, 0)
     assert warnings == [
@@ -174,7 +193,7 @@ def test_only_the_job_that_has_begun_last_writes(tmp_path):
     new.save(1, 5)
     with pytest.raises(CheckpointError) as caught:
         old.save(2)
-    own = new.store.read("writer").decode().partition(" ")[2].strip()
+    own = new.store.read(new.claim.generation.claim).decode().partition(" ")[2].strip()
     assert own.startswith("process ")
     assert str(caught.value).splitlines() == [
         "Only one job at a time may write to a run in a store.",
@@ -182,5 +201,89 @@ def test_only_the_job_that_has_begun_last_writes(tmp_path):
         "Fix: End one of the two jobs, or pass another `run_dir`.",
     ]
     assert new.stored.positions() == [(1, 0), (1, 5)]
-    new.store.remove("writer")  # nobody else writes
+    new.store.remove(new.claim.generation.claim)  # nobody else writes
     new.save(2)
+
+
+def in_old_format(run: Run, *position: int) -> None:
+    """Save a checkpoint as tfdistr 0.1 did."""
+    made = checkpoint(*position)
+    file = run.folder.save(made)
+    digest, stem = hashlib.sha256(file.read_bytes()).hexdigest(), file.stem
+    name = f"{stem}-{digest[:16]}.checkpoint"
+    run.store.upload(f"checkpoints/{name}", file)
+    run.store.write(f"checkpoints/{stem}.mark", f"{digest} {file.stat().st_size} {name}\n".encode())
+
+
+def test_a_run_of_version_0_1_is_resumed(tmp_path):
+    run = Run(tmp_path / "old")
+    run.store.write("writer", b"0123 process 1 on host\n")
+    in_old_format(run, 7)
+    in_old_format(run, 8)
+    found = elsewhere(tmp_path)
+    assert found.position == (8, 0)
+    assert found.arrays["a"].tobytes() == checkpoint(8).arrays["a"].tobytes()
+    new = Run(tmp_path / "new")
+    new.save(5)  # the old ones were refused, for example
+    assert new.store.read("writer") == new.store.read(new.claim.generation.claim)  # the old job stops
+    assert new.stored.positions() == [(7, 0), (8, 0), (5, 0)]
+    assert elsewhere(tmp_path).position == (5, 0)
+    new.save(6)
+    assert new.stored.positions() == [(5, 0), (6, 0)]
+    assert new.store.names("checkpoints/") == []
+
+
+def test_restarts_that_write_one_checkpoint_each_leave_it(tmp_path):
+    for epoch in (1, 2, 3):
+        run = Run(tmp_path / str(epoch))
+        run.save(epoch)
+    assert run.stored.positions() == [(1, 0), (2, 0), (3, 0)]
+    run.save(4)
+    assert run.stored.positions() == [(3, 0), (4, 0)]
+    assert len({name.split("/")[1] for name in run.store.names("generations/")}) == 1
+
+
+class Overtaken(Store):
+    """A store in which another job saves while this one reads the newest mark."""
+
+    def __init__(self, other: Run) -> None:
+        super().__init__(URL)
+        self.other = other
+
+    def read(self, name: str) -> bytes | None:
+        if self.other is not None:
+            other, self.other = self.other, None
+            for epoch in (3, 4, 5):
+                other.save(epoch)
+        return super().read(name)
+
+
+def test_a_reader_finds_what_a_job_that_still_writes_has_saved_meanwhile(tmp_path, caplog):
+    other = Run(tmp_path / "other")
+    other.save(1)
+    other.save(2)
+    run = Run(tmp_path / "new")
+    store = Overtaken(other)
+    assert StoredCheckpoints(store, Claim(store)).fetch(run.folder) == (5, 0)
+    assert caplog.text == ""
+
+
+def test_a_claim_that_comes_late_is_none(tmp_path):
+    class Slow(Store):
+        def write(self, name: str, content: bytes) -> None:
+            if name.endswith("/writer") and not self.names("generations/"):
+                Run(tmp_path / "first").claim.make()
+                Run(tmp_path / "second").claim.make()
+            super().write(name, content)
+
+    with pytest.raises(CheckpointError, match="has taken it over"):
+        Claim(Slow(URL)).make()
+    store = Store(URL)
+    store.remove(max(name for name in store.names() if name.endswith("/writer")))
+    late = Claim(store)
+    late._made = Generation(1, "0" * 16)
+    with pytest.raises(CheckpointError, match=r"process .* has taken it over"):
+        late.check()
+    store.write("generations/000009-0123456789abcdef/000001-000000000.mark", b"")
+    with pytest.raises(CheckpointError, match="run: another job has taken it over"):
+        late.check()

@@ -39,10 +39,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[stores.S3Server]:
 class Job:
     """What a job has of its checkpoints and uploads."""
 
-    def __init__(self, folder: Path, then: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, then: Callable[[], object] = lambda: None, *, writes: bool = True
+    ) -> None:
         self.folder = CheckpointFolder(folder / "checkpoints", "this")
         self.store = Store(URL)
         self.claim = Claim(self.store)
+        if writes:
+            self.claim.make()
         self.stored = StoredCheckpoints(self.store, self.claim)
         self.uploads = Uploads(self.folder, self.stored, then=then)
 
@@ -153,9 +157,8 @@ def test_logs_that_cannot_be_uploaded_are_told(tmp_path, server):
 
 
 def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, server):
-    job, other = Job(tmp_path / "a"), Job(tmp_path / "b")
-    job.claim.make()
-    other.claim.make()
+    job = Job(tmp_path / "a")
+    Job(tmp_path / "b")
     job.save(1)
     until(lambda: job.uploads._failure)
     for last_words in (job.uploads.wake, job.uploads.finish):
@@ -182,7 +185,7 @@ def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tm
             finally:
                 os.kill(process.pid, signal.SIGKILL)
         time.sleep(0.2)  # the server finishes what it has received
-        job = Job(tmp_path / f"look-{number}")
+        job = Job(tmp_path / f"look-{number}", writes=False)
         files = sum(name.endswith(".checkpoint") for name in job.store.names())
         halves += files > len(job.stored.positions())
         fetched = job.stored.fetch(job.folder)

@@ -1,0 +1,470 @@
+"""Jobs that take a run in a store over while others still write: every order of their operations.
+
+The jobs are the code of tfdistr, with a store that answers from a list. Where the list ends, the job is
+paused. So a job is a function of its answers, and all orders can be tried: from each state, each job makes
+its next operation. States with the same objects and the same answers are the same state. A job that makes no
+further operation has crashed, or is paused for ever, so crashes are among the states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import stores
+from paths import PROGRAMS
+from slow import mostly_slow
+
+from tfdistr._utils.store import Store
+from tfdistr.checkpoint import claim as claims
+from tfdistr.checkpoint.claim import Claim
+from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.errors import CheckpointError
+
+#: The objects of a store: names and contents.
+Objects = tuple[tuple[str, bytes], ...]
+
+
+class Paused(BaseException):
+    """The next operation of a job."""
+
+    def __init__(self, *operation: Any) -> None:
+        self.operation = operation
+
+
+class Scripted:
+    """A store whose every operation is handed on."""
+
+    url = "memory://scripted"
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+
+    def names(self, folder: str = "") -> list[str]:
+        return list(self._ask("names", folder))
+
+    def read(self, name: str) -> bytes | None:
+        return self._ask("read", name)
+
+    def write(self, name: str, content: bytes) -> None:
+        self._ask("write", name, content)
+
+    def upload(self, name: str, file: Path) -> None:
+        self._ask("write", name, file.read_bytes())
+
+    def download(self, name: str, file: Path) -> bool:
+        content = self._ask("read", name)
+        if content is not None:
+            file.write_bytes(content)
+        return content is not None
+
+    def remove(self, name: str) -> None:
+        self._ask("remove", name)
+
+
+def answered(objects: Objects, operation: str, name: str, content: bytes = b"") -> tuple[Objects, Any]:
+    """The objects after an operation, and its answer."""
+    there = dict(objects)
+    if operation == "names":
+        return objects, tuple(other for other in there if other.startswith(name))
+    if operation == "read":
+        return objects, there.get(name)
+    if operation == "write":
+        there[name] = content
+    else:
+        there.pop(name, None)
+    return tuple(sorted(there.items())), None
+
+
+class Saved(NamedTuple):
+    """A checkpoint of a job."""
+
+    job: str
+    epoch: int
+
+
+def writes(
+    job: str, store: Any, folder: Path, saves: int, file_of: Callable[[Saved], Path] | None = None
+) -> Iterator[Saved]:
+    """Take a run over, and write checkpoints, as a job does.
+
+    Args:
+        job: A name of one letter.
+        store: The store.
+        folder: A folder of its machine.
+        saves: Number of checkpoints.
+        file_of: Gives the file of a checkpoint, if it is not made here.
+
+    Yields:
+        The checkpoint that is written next.
+
+    Raises:
+        CheckpointError: Another job has taken it over.
+    """
+    claim = Claim(store)
+    stored = StoredCheckpoints(store, claim)
+    found = stored.fetch(CheckpointFolder(folder, "run"))
+    claim.make()
+    epoch = found.epoch if found else 0
+    for _ in range(saves):
+        epoch += 1
+        yield Saved(job, epoch)
+        position = Position(epoch, 0)
+        stored.save(position, (file_of or made_in(folder))(Saved(job, epoch)))
+        stored.prune(position)
+
+
+def made_in(folder: Path) -> Callable[[Saved], Path]:
+    def make(saved: Saved) -> Path:
+        local, arrays = CheckpointFolder(folder, "run"), {"a": np.full(10, saved.epoch, "float32")}
+        return local.save(
+            Checkpoint("run", Position(saved.epoch, 0), saved.epoch, {"by": saved.job}, arrays)
+        )
+
+    return make
+
+
+def found_in(store: Any, folder: Path) -> Saved | None:
+    """The checkpoint from which a job would continue now."""
+    local = CheckpointFolder(folder, "run")
+    for file in folder.glob("*"):
+        file.unlink()
+    StoredCheckpoints(store, Claim(store)).fetch(local)
+    newest = local.newest()
+    return newest and Saved(newest.notes["by"], newest.position.epoch)
+
+
+class Past:
+    """The answers that a job has had, and what it does next.
+
+    Attributes:
+        operation: Its next operation; None if it has ended.
+        generation: The folder of its claim, once it has made it.
+        writing: The checkpoint that it writes.
+        saved: Its newest complete checkpoint.
+        refused: Whether it has ended as another job has taken the run over.
+    """
+
+    def __init__(self, jobs: Jobs, letter: str, before: Past | None = None, answer: Any = None) -> None:
+        self._jobs, self._letter = jobs, letter
+        self._answers: tuple[Any, ...] = (*before._answers, answer) if before else ()
+        self.saved = before.saved if before else None
+        self.generation = before.generation if before else ""
+        if before and before.operation and before.operation[0] == "write":
+            folder, _, name = before.operation[1].rpartition("/")
+            if name == "writer":
+                self.generation = folder
+            if name.endswith(".mark"):
+                self.saved = before.writing
+        self._following: dict[Any, Past] = {}
+        self.operation: tuple[Any, ...] | None = None
+        self.writing: Saved | None = None
+        self.refused = False
+        left = iter(self._answers)
+
+        def ask(*operation: Any) -> Any:
+            for answer in left:
+                return answer
+            raise Paused(*operation)
+
+        try:
+            for self.writing in jobs.program(letter, Scripted(ask)):
+                pass
+        except Paused as paused:
+            self.operation = paused.operation
+        except CheckpointError:
+            self.refused = True
+
+    def then(self, answer: Any) -> Past:
+        """The past with one more answer."""
+        if answer not in self._following:
+            self._following[answer] = Past(self._jobs, self._letter, self, answer)
+        return self._following[answer]
+
+
+#: The objects, and the past of each job.
+State = tuple[Objects, tuple[Past, ...]]
+
+
+class Jobs:
+    """Jobs that write to one run, and all states to which they can bring it.
+
+    Args:
+        folder: A folder of this machine.
+        saves: How many checkpoints each job writes, by its letter; the letter makes its id.
+    """
+
+    def __init__(self, folder: Path, saves: Mapping[str, int], patch: pytest.MonkeyPatch) -> None:
+        self.letters = tuple(saves)
+        self._saves, self._folder, self._patch = saves, folder, patch
+        self._files: dict[Saved, Path] = {}
+        self._found: dict[Objects, Saved | None] = {}
+        self._interned: dict[Objects, Objects] = {}
+        self.begin: State = ((), tuple(Past(self, letter) for letter in saves))
+
+    def program(self, letter: str, store: Any) -> Iterator[Saved]:
+        """The job with this letter."""
+        self._patch.setattr(claims.uuid, "uuid4", lambda: type("Id", (), {"hex": letter * 32}))
+        return writes(letter, store, self._folder / "machine", self._saves[letter], self._file_of)
+
+    def _file_of(self, saved: Saved) -> Path:
+        if saved not in self._files:
+            self._files[saved] = made_in(self._folder / f"{saved.job}{saved.epoch}")(saved)
+        return self._files[saved]
+
+    def after(self, state: State, index: int) -> State | None:
+        """The state after the next operation of a job; None if it has ended."""
+        objects, pasts = state
+        past = pasts[index]
+        if past.operation is None:
+            return None
+        objects, answer = answered(objects, *past.operation)
+        objects = self._interned.setdefault(objects, objects)
+        return objects, (*pasts[:index], past.then(answer), *pasts[index + 1 :])
+
+    def until(self, state: State, letter: str, reached: Callable[[Past], bool]) -> State:
+        """The state when a job alone has come to a step."""
+        index = self.letters.index(letter)
+        while not reached(state[1][index]):
+            following = self.after(state, index)
+            assert following is not None
+            state = following
+        return state
+
+    def found(self, objects: Objects) -> Saved | None:
+        """The checkpoint from which a job would continue."""
+        if objects not in self._found:
+            store = Scripted(lambda *operation: answered(objects, *operation)[1])
+            self._found[objects] = found_in(store, self._folder / "reader")
+        return self._found[objects]
+
+    def following(self, state: State, crashed: str = "") -> list[State]:
+        """The states after the next operation of each job, but of one that has crashed."""
+        indices = [index for index, letter in enumerate(self.letters) if letter != crashed]
+        return [after for index in indices if (after := self.after(state, index))]
+
+
+def key(state: State) -> tuple[int, ...]:
+    """What tells states apart; their parts are there once each."""
+    return id(state[0]), *map(id, state[1])
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Jobs]:
+    return lambda **saves: Jobs(tmp_path, saves, monkeypatch)
+
+
+class Search:
+    """All orders in which jobs can make their operations, and those in which a reader is misled.
+
+    Args:
+        jobs: The jobs.
+        expected: The checkpoint that a reader must take in a state.
+        crashed: A job that makes no further operation.
+    """
+
+    def __init__(self, jobs: Jobs, expected: Callable[[State], Saved | None], crashed: str = "") -> None:
+        self._jobs, self._expected, self._crashed = jobs, expected, crashed
+        self._numbers: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def __call__(self, state: State) -> tuple[int, int]:
+        """The number of orders that can follow a state, and in how many of them something is lost."""
+        left, begin = [state], state
+        while left:
+            state = left[-1]
+            following = self._jobs.following(state, self._crashed)
+            unknown = [after for after in following if key(after) not in self._numbers]
+            if unknown:
+                left += unknown
+                continue
+            left.pop()
+            good = self._jobs.found(state[0]) == self._expected(state)
+            ways = [self._numbers[key(after)] for after in following] or [(1, 1)]
+            self._numbers[key(state)] = sum(way[0] for way in ways), good * sum(way[1] for way in ways)
+        orders, good = self._numbers[key(begin)]
+        return orders, orders - good
+
+
+def of_the_last(state: State) -> Saved | None:
+    """The newest checkpoint of the last job that has one."""
+    return next((past.saved for past in reversed(state[1]) if past.saved), None)
+
+
+def of_the_highest(state: State) -> Saved | None:
+    """The newest checkpoint of the highest generation that has one."""
+    assert not all(past.refused for past in state[1][1:])
+    return max(((past.generation, past.saved) for past in state[1] if past.saved), default=("", None))[1]
+
+
+@pytest.mark.parametrize("first", mostly_slow(["a", "b"], quick=["a"]))
+def test_a_paused_job_loses_nothing_of_the_one_that_took_the_run_over(jobs, first):
+    """The first job has two checkpoints when the second one takes over. It may have the higher id."""
+    both = jobs(**{first: 3, "a" if first == "b" else "b": 2})
+    begin = both.until(both.begin, first, lambda past: past.writing == Saved(first, 3))
+    orders, lost = Search(both, of_the_last)(begin)
+    assert lost == 0
+    assert orders > 1_000_000
+
+
+def test_of_two_jobs_that_begin_at_once_one_wins(jobs):
+    """Another job has left two checkpoints. Jobs that find the same generations differ by their ids."""
+    three = jobs(c=2, a=2, b=2)
+    begin = three.until(three.begin, "c", lambda past: past.operation is None)
+    orders, lost = Search(three, of_the_highest)(begin)
+    assert lost == 0
+    assert orders > 100_000
+
+
+def test_a_job_that_crashes_as_it_takes_over_loses_nothing_of_the_two_others(jobs):
+    """The first job is paused at any operation, the second one crashes at any, a third one follows."""
+    three, total = jobs(a=3, b=2, c=1), 0
+    search = Search(three, of_the_last, crashed="b")
+    paused: State | None
+    paused = three.until(three.begin, "a", lambda past: past.writing == Saved("a", 3))
+    while paused:
+        crashed: State | None = paused
+        while crashed:
+            orders, lost = search(crashed)
+            assert lost == 0
+            total += orders
+            crashed = three.after(crashed, 1)
+        paused = three.after(paused, 0)
+    assert total > 500_000
+
+
+# --- In real stores
+
+
+class Interrupted:
+    """A store that calls a function before one of its operations.
+
+    Attributes:
+        left: The number of operations before this one; None if it is not yet known.
+    """
+
+    def __init__(self, store: Store, what: Callable[[], object], left: int | None = None) -> None:
+        self._store, self._what, self.left = store, what, left
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return functools.partial(self._call, found) if callable(found) else found
+
+    def _call(self, operation: Callable[..., Any], *arguments: Any) -> Any:
+        if self.left is not None:
+            self.left -= 1
+            if self.left == -1:
+                self._what()
+        return operation(*arguments)
+
+
+class Crash(BaseException):
+    """The end of a job."""
+
+
+@pytest.fixture(params=["s3", "gs", "memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The beginning of URLs, by each protocol."""
+    kinds = {"s3": stores.s3_server, "gs": stores.google_server, "memory": stores.memory}
+    with kinds.get(request.param, contextlib.nullcontext)():
+        yield f"file://{tmp_path}/run" if request.param == "file" else f"{request.param}://bucket/run"
+
+
+def run_all(job: str, store: Any, folder: Path, saves: int) -> Saved | None:
+    """Run a job until it ends; return its last checkpoint that is complete."""
+    complete = writing = None
+    with contextlib.suppress(CheckpointError):
+        for following in writes(job, store, folder, saves):
+            complete, writing = writing, following
+        complete = writing
+    return complete
+
+
+def crash() -> None:
+    raise Crash
+
+
+def test_a_job_is_paused_at_each_operation_while_another_one_takes_over(url, tmp_path):
+    """The operations are those of its third checkpoint."""
+    for at in range(100):
+        folder, store = tmp_path / str(at), Store(f"{url}-{at}/run")
+        taken: list[Saved | None] = []
+        other = functools.partial(run_all, "b", store, folder / "b", 2)
+        interrupted = Interrupted(store, lambda taken=taken, other=other: taken.append(other()))
+        with contextlib.suppress(CheckpointError):
+            for saved in writes("a", interrupted, folder / "a", 3):
+                interrupted.left = at if saved.epoch == 3 else None
+        if not taken:  # it has ended before
+            break
+        assert taken[0].job == "b"
+        assert found_in(store, folder / "reader") == taken[0]
+    assert at >= 5
+
+
+def test_a_job_crashes_at_each_operation_as_it_takes_over(url, tmp_path):
+    for at in range(0, 100, 1 if url.startswith("memory") else 5):
+        folder, store, crashed = tmp_path / str(at), Store(f"{url}-{at}/run"), True
+        reached = writing = run_all("a", store, folder / "a", 2)
+        with contextlib.suppress(Crash):
+            for saved in writes("b", Interrupted(store, crash, at), folder / "b", 2):
+                reached, writing = writing, saved
+            crashed = False
+        found = found_in(store, folder / "reader")
+        assert found in (reached, writing)  # the latter after a crash that follows its mark
+        last = run_all("c", store, folder / "c", 2)
+        assert last == Saved("c", found.epoch + 2)
+        assert found_in(store, folder / "reader") == last
+        assert len([name for name in store.names("generations/") if name.endswith(".checkpoint")]) == 2
+        if not crashed:
+            break
+    assert at >= 15
+
+
+# --- Real processes, paused by signals
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("pauses", mostly_slow([3, 50], quick=[3]))
+def test_processes_that_are_paused_at_random(tmp_path, processes, pauses):
+    """Each process is paused, overtaken, and continued; then nothing of the other one may be missing."""
+    drawn = Random(pauses)
+    with stores.s3_server() as server:
+        server.delay = 0.03
+        url = "s3://bucket/run"
+
+        def start(job: int) -> subprocess.Popen[str]:
+            program = [sys.executable, str(PROGRAMS / "takeover.py"), str(tmp_path / f"{job}"), url, str(job)]
+            return processes.start(*program)
+
+        def saved(process: subprocess.Popen[str], times: int) -> int:
+            """Wait for checkpoints; return the epoch of the last one."""
+            lines = [process.stdout.readline() for _ in range(times)]
+            assert all(line.startswith("saved ") for line in lines), lines
+            return int(lines[-1].split()[1])
+
+        process = start(0)
+        saved(process, 3)
+        for pause in range(1, pauses + 1):
+            time.sleep(drawn.random() / 4)
+            os.kill(process.pid, signal.SIGSTOP)
+            following = start(pause)
+            reached = saved(following, 1 + pause % 3)
+            os.kill(process.pid, signal.SIGCONT)
+            output = process.communicate(timeout=60)[0]
+            assert process.returncode == 3, output[-3000:]
+            found = found_in(Store(url), tmp_path / "reader")
+            assert found is not None
+            assert found.job == str(pause), f"pause {pause}: {found}, and {reached} by the other one"
+            assert found.epoch >= reached
+            process = following
