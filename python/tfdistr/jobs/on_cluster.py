@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from tfdistr._utils.r_function import RFunction
 from tfdistr._utils.r_values import for_r
 from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
@@ -166,12 +167,14 @@ def _result(
     """The result of a job whose processes have ended with the states ``rows``."""
     workers = len(rows) if job.recovery.min_workers else cluster.workers
     numbers = {**load_ways(run_dir), "workers": workers}
+    # Only an R function may be one that this process cannot call; else the caller's own model is the one.
+    build = caller.build or (builder(run_dir) if isinstance(job.model, RFunction) else None)
     return FitResult(
         history=load_history(run_dir),
         params={**job.params, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        trained=Trained(job.model, lambda: load_state(run_dir), caller.build or builder(run_dir)),
+        trained=Trained(job.model, lambda: load_state(run_dir), build),
         form=form_of(job.data),
     )
 

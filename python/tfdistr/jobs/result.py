@@ -38,8 +38,8 @@ _STATE = "model.npz"
 _SUMMARY = "training.json"
 _DESCRIBED = "description.json"
 
-#: The files of a run with what the chief has trained.
-RESULT_FILES = (_STATE, _SUMMARY, _DESCRIBED)
+#: The files of a run with what the chief has trained. The description is not for others: they have a model.
+RESULT_FILES = (_STATE, _SUMMARY)
 
 #: The format of a saved result. Another one is refused.
 _FORMAT = 1
