@@ -22,6 +22,7 @@ import numpy as np
 
 from tfdistr._utils.trusted_files import create_private
 from tfdistr.errors import CheckpointError
+from tfdistr.schemas import validate
 
 log = logging.getLogger("tfdistr")
 
@@ -105,7 +106,7 @@ class CheckpointFolder:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(target)
-        _flush(self.path)
+        flush_folder(self.path)
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
         for position in positions[: max(0, end - KEPT)] + positions[end:]:
@@ -164,17 +165,28 @@ def read(path: Path, job: str = "") -> Checkpoint:
     if hashlib.sha256(view[:-_CHECKSUM]).digest() != view[-_CHECKSUM:]:
         raise _refused(path, "it is torn: its checksum is not that of its content")
     begin = len(line) + 1
-    end = content.index(b"\n", begin)
-    header, data = json.loads(content[begin:end]), view[end + 1 : -_CHECKSUM]
+    try:
+        end = content.index(b"\n", begin)
+        header = json.loads(content[begin:end])
+        validate("checkpoint", header)
+        arrays = _arrays(header["arrays"], view[end + 1 : -_CHECKSUM])
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        reason = str(error).replace("\n", " ").rstrip(".")
+        raise _refused(path, f"its checksum is right, but not its header: {reason}") from error
     if job and header["job"] != job:
         raise _refused(path, "it is of another run")
+    return Checkpoint(header["job"], Position(*header["position"]), header["total"], header["notes"], arrays)
+
+
+def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:
+    """The arrays of a checkpoint, whose names, types and shapes are ``kinds``."""
     arrays, start = {}, 0
-    for name, kind, shape in header["arrays"]:
+    for name, kind, shape in kinds:
         dtype = dtype_of(kind)
         count = math.prod(shape)
         arrays[name] = np.frombuffer(data, dtype, count, start).reshape(shape)
         start += count * dtype.itemsize
-    return Checkpoint(header["job"], Position(*header["position"]), header["total"], header["notes"], arrays)
+    return arrays
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -214,7 +226,7 @@ def _position(path: Path) -> Position | None:
     return None
 
 
-def _flush(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Make the disk record a new name in ``folder``."""
     handle = os.open(folder, os.O_RDONLY)
     try:

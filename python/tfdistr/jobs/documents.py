@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from tfdistr._utils.describe import describe
 from tfdistr._utils.trusted_files import create_private
 from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
+from tfdistr.checkpoint.folder import flush_folder
 from tfdistr.data.source import describe_source
 from tfdistr.schemas import schema_id
 
@@ -27,12 +29,18 @@ _WITHOUT_VERSION = ("event", "checkpoint")
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a document. Only this user can read it. Its file is complete or it does not exist."""
+    """Write a document. Only this user can read it. Its file is complete or it does not exist.
+
+    It is on the disk when this returns: no checkpoint may outlast the document that says which run it is of.
+    """
     partial = path.with_name(f"{path.name}.partial")
     with create_private(partial, "w") as file:
         json.dump(as_json(document), file, allow_nan=False)
         file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(path)
+    flush_folder(path.parent)
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

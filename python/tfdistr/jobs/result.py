@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tfdistr._utils.trusted_files import open_own
 from tfdistr._utils.tuning import describe_tuning
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import plain_params, write_document
 from tfdistr.jobs.trained import Trained
@@ -381,8 +382,21 @@ def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
 
 
 def load_state(run_dir: Path) -> ModelState:
-    """Read the state of the trained model, as ``save_training`` wrote it."""
-    return ModelState.read(run_dir / _STATE)
+    """Read the state of the trained model, as ``save_training`` wrote it.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    path = run_dir / _STATE
+    try:
+        return ModelState.read(path)
+    except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        raise CheckpointError(
+            "The values of a trained model must be whole.",
+            received=f"{path}: {type(error).__name__}: {error}",
+            fix="The history of the result is whole. A checkpoint may have the model: remove result.json, "
+            "and resume the run.",
+        ) from error
 
 
 def _summary(run_dir: Path) -> dict[str, Any]:

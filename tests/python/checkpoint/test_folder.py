@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +24,8 @@ def checkpoint(epoch: int = 1, step: int = 0, job: str = "this") -> Checkpoint:
         "c": np.zeros((0, 3)),
         "d": np.asarray(tf.constant([1.0, 2.0], tf.bfloat16)), "e": np.array([True, False]),
     }  # fmt: skip
-    return Checkpoint(job, Position(epoch, step), 10 * epoch + step, {"text": "\u00e9", "none": None}, arrays)
+    notes = {"text": "\u00e9", "none": None, "workers": 1}
+    return Checkpoint(job, Position(epoch, step), 10 * epoch + step, notes, arrays)
 
 
 def test_a_checkpoint_comes_back_bit_by_bit(tmp_path):
@@ -90,3 +96,37 @@ def test_what_is_not_whole_or_ours_is_refused_and_the_one_before_is_used(tmp_pat
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="it cannot be read: No such file"):
         read(tmp_path / "000000-000000001.checkpoint")
+
+
+def with_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the header of a checkpoint, whose checksum is right again."""
+    first, header, rest = path.read_bytes()[:-32].split(b"\n", 2)
+    described = json.loads(header)
+    change(described)
+    content = b"\n".join([first, json.dumps(described).encode(), rest])
+    path.write_bytes(content + hashlib.sha256(content).digest())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda header: header.pop("job"), 'must have the member "job"'),
+        (lambda header: header["notes"].pop("workers"), '"workers"'),
+        (lambda header: header.update(position=[1]), "position"),
+        (lambda header: header["arrays"][0].__setitem__(2, [10**6]), "buffer is smaller than requested size"),
+        (lambda header: header["arrays"][0].__setitem__(1, "no_such_type"), "no_such_type"),
+    ],
+    ids=["job", "workers", "position", "shape", "type"],
+)
+def test_a_header_that_is_not_valid_is_left_out_though_the_checksum_holds(tmp_path, change, reason, caplog):
+    folder = CheckpointFolder(tmp_path, "this")
+    folder.save(checkpoint(1))
+    path = folder.save(checkpoint(2))
+    with_header(path, change)
+    with pytest.raises(CheckpointError) as caught:
+        read(path, "this")
+    received = str(caught.value.received)
+    assert received.startswith(f"{path}: its checksum is right, but not its header: ")
+    assert reason in received
+    assert folder.newest().position == (1, 0)
+    assert f"{received} It is left out." in caplog.text

@@ -30,7 +30,7 @@ def _memory() -> Iterator[None]:
 
 def checkpoint(epoch: int, step: int = 0, job: str = "this", value: float = 0.5) -> Checkpoint:
     arrays = {"a": np.full(100, value + epoch, "float32")}
-    return Checkpoint(job, Position(epoch, step), 10 * epoch + step, {"note": epoch}, arrays)
+    return Checkpoint(job, Position(epoch, step), 10 * epoch + step, {"workers": 1, "note": epoch}, arrays)
 
 
 class Run:
@@ -79,7 +79,7 @@ def test_another_machine_goes_on_with_the_newest_one(tmp_path):
     assert [name.partition("-")[2][:9] for name in run.names()] == ["000000000"] * 2 + ["000000003"] * 2
     assert run.stored.positions() == [(1, 0), (1, 3)]
     found = elsewhere(tmp_path)
-    assert (found.position, found.total, found.notes) == ((1, 3), 13, {"note": 1})
+    assert (found.position, found.total, found.notes) == ((1, 3), 13, {"workers": 1, "note": 1})
     assert found.arrays["a"].tobytes() == checkpoint(1, 3).arrays["a"].tobytes()
 
 
@@ -155,7 +155,7 @@ def later(run: Run) -> None:
 @pytest.mark.parametrize(
     ("change", "named", "reason"),
     [
-        (torn, "file", "it is torn: it has 554 bytes, where its mark says 561"),
+        (torn, "file", "it is torn: it has 568 bytes, where its mark says 575"),
         (altered, "file", "it was altered: its SHA-256 is not the one of its mark"),
         (gone, "file", "it is not there"),
         (torn_mark, "mark", "its mark is torn"),

@@ -129,9 +129,8 @@ def writes(
 def made_in(folder: Path) -> Callable[[Saved], Path]:
     def make(saved: Saved) -> Path:
         local, arrays = CheckpointFolder(folder, "run"), {"a": np.full(10, saved.epoch, "float32")}
-        return local.save(
-            Checkpoint("run", Position(saved.epoch, 0), saved.epoch, {"by": saved.job}, arrays)
-        )
+        notes = {"workers": 1, "by": saved.job}
+        return local.save(Checkpoint("run", Position(saved.epoch, 0), saved.epoch, notes, arrays))
 
     return make
 
@@ -449,9 +448,13 @@ def test_processes_that_are_paused_at_random(tmp_path, processes, pauses):
 
         def saved(process: subprocess.Popen[str], times: int) -> int:
             """Wait for checkpoints; return the epoch of the last one."""
-            lines = [process.stdout.readline() for _ in range(times)]
-            assert all(line.startswith("saved ") for line in lines), lines
-            return int(lines[-1].split()[1])
+            epochs: list[int] = []
+            while len(epochs) < times:
+                line = process.stdout.readline()
+                if line.startswith("saved "):
+                    epochs.append(int(line.split()[1]))
+                assert line.startswith(("saved ", "busy: ")), line + process.communicate(timeout=60)[0]
+            return epochs[-1]
 
         process = start(0)
         saved(process, 3)

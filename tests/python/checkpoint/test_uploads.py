@@ -52,7 +52,7 @@ class Job:
 
     def save(self, epoch: int) -> None:
         arrays = {"a": np.full(50_000, epoch, "float32")}
-        self.folder.save(Checkpoint("this", Position(epoch, 0), epoch, {}, arrays))
+        self.folder.save(Checkpoint("this", Position(epoch, 0), epoch, {"workers": 1}, arrays))
         self.uploads.wake()
 
 

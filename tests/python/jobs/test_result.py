@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr._utils.tuning import describe_tuning
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.jobs.result import FitResult, load_history, load_state, load_ways, save_training
 from tfdistr.jobs.trained import Trained
 from tfdistr.training.model_state import ModelState
@@ -214,6 +214,33 @@ def test_the_trained_model_comes_back_and_trains_on_as_it_would_have(name, tmp_p
     assert train(received, x).history["loss"] == further
     for mine, theirs in zip(received.get_weights(), trained.model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def changed(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut, changed, lambda content: b""], ids=["cut", "changed", "empty"])
+def test_a_damaged_model_says_what_is_left(tmp_path, damage):
+    file = tmp_path / "model.npz"
+    trained = train(compiled(keras.Sequential([keras.layers.Dense(300)])), X)
+    save_training(trained, tmp_path)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(CheckpointError) as caught:
+        load_state(tmp_path)
+    rule, received, fix = str(caught.value).splitlines()
+    assert rule == "The values of a trained model must be whole."
+    assert received.startswith(f"Received: {file}: ")
+    assert fix == (
+        "Fix: The history of the result is whole. A checkpoint may have the model: remove result.json, "
+        "and resume the run."
+    )
+    assert load_history(tmp_path) == trained.history
 
 
 def test_a_model_in_bfloat16_comes_back(tmp_path):

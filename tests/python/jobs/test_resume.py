@@ -344,3 +344,20 @@ def test_without_the_arguments_there_are_no_checkpoints(tmp_path, caplog):
         fit = train(None, checkpoint_every=None, epochs=1)
     assert fit.params["checkpoint_every"] is None
     assert not list(tmp_path.iterdir())
+
+
+def test_the_description_of_a_run_is_on_the_disk_before_its_first_checkpoint(tmp_path, monkeypatch):
+    flushed: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        there = (tmp_path / "run" / "run.json").exists()
+        flushed.append(f"{path.relative_to(tmp_path)}{', with run.json' if there else ''}")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    train(tmp_path / "run", epochs=1)
+    first = next(place for place, path in enumerate(flushed) if "checkpoints" in path)
+    assert flushed[:2] == ["run/run.json.partial", "run, with run.json"]
+    assert first >= 2

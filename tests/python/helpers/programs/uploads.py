@@ -26,6 +26,6 @@ uploads = Uploads(folder, stored, found)
 while True:
     epoch += 1
     arrays = {"a": np.full(50_000, epoch, "float32")}
-    folder.save(Checkpoint("this", Position(epoch, 0), epoch, {}, arrays))
+    folder.save(Checkpoint("this", Position(epoch, 0), epoch, {"workers": 1}, arrays))
     uploads.wake()
     time.sleep(0.02)
