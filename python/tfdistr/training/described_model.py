@@ -104,7 +104,7 @@ def _is_class(module: Any, name: str) -> bool:
         isinstance(kind, type)
         and issubclass(kind, _PARTS)
         and _is_of_keras(kind)
-        and name not in _REFUSED
+        and not any(base.__name__ in _REFUSED for base in kind.__mro__)
         and not hasattr(kind, "save_assets")
     )
 
