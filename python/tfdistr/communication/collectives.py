@@ -90,6 +90,7 @@ class Collectives(ABC):
                 workers.
         """
         add_rows = add_rows and self._adds_in_order
+        tensors = list(map(_with_tensors, tensors))
         if add_rows:
             tensors = [_summed_rows(tensor) for tensor in tensors]
         results: dict[int, Any] = {}
@@ -561,6 +562,14 @@ def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> tf.
     # The usual call is stateful: it would wait for the previous collective.
     [result] = tf.raw_ops.PartitionedCall(args=arguments, Tout=[tensor.dtype], f=traced)
     return tf.ensure_shape(result, traced.output_shapes)
+
+
+def _with_tensors(value: Any) -> Any:
+    """Return ``value``; ``tf.IndexedSlices`` of lists become those of tensors."""
+    if not isinstance(value, tf.IndexedSlices):
+        return value
+    shape = None if value.dense_shape is None else tf.convert_to_tensor(value.dense_shape)
+    return tf.IndexedSlices(tf.convert_to_tensor(value.values), tf.convert_to_tensor(value.indices), shape)
 
 
 def _summed_rows(tensor: Any) -> Any:
