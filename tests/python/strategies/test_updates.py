@@ -1,4 +1,4 @@
-"""How the training loop changes weights: to the values that Keras's own step gives, with fewer kernels."""
+"""How the training loop changes weights: to the bits that Keras's own step gives, with fewer kernels."""
 
 import contextlib
 from collections.abc import Callable
@@ -15,11 +15,6 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(16, 5)).astype("float32")
 Y = rng.integers(0, 3, 16)
 GRADIENT_DESCENT, MOMENTUM = "ResourceApplyGradientDescent", "ResourceApplyKerasMomentum"
-ADAM = "ResourceApplyAdam"
-
-
-class OwnAdam(keras.optimizers.Adam):
-    """A user's own optimizer."""
 
 
 class Slower(SGD):
@@ -108,50 +103,6 @@ def test_sgd_of_other_types_whose_variables_have_full_precision(dtype):
     assert MOMENTUM in assert_same_bits(make)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (keras.optimizers.Adam, {}),
-        (keras.optimizers.Adam, {"beta_1": 0.5, "beta_2": 0.9}),
-        (keras.optimizers.Adam, {"gradient_accumulation_steps": 2, "use_ema": True}),
-        (keras.optimizers.Adam, {"learning_rate": keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)}),
-        (keras.optimizers.AdamW, {"weight_decay": 0.1, "clipnorm": 0.1}),
-    ],
-    ids=lambda value: str(value).partition("<")[0],
-)
-@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("float64", 1e-14)])
-def test_adam_takes_one_kernel_for_a_variable(kind, options, dtype, atol):
-    def make():  # with the usual epsilon, rounding decides about numbers whose gradient is almost 0
-        return dense(kind(**{"learning_rate": 0.01, "epsilon": 1e-3} | options), dtype)
-
-    assert ADAM in assert_same_bits(make, atol=atol)
-
-
-def test_adam_within_a_loss_scale():
-    def make():
-        scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, epsilon=1e-3))
-        return dense(scaled, "mixed_float16")
-
-    assert ADAM in assert_same_bits(make, atol=1e-6)
-
-
-def test_adam_changes_the_same_with_any_number_of_threads():
-    """Each number is computed by itself; so many of them that several threads share them."""
-    numbers = rng.normal(size=300_007).astype("float32")
-    weights = []
-    for count in (1, 7):  # parts of the variable, by calls of their own
-        parts = [keras.Variable(part) for part in np.array_split(numbers, count)]
-        optimizer = keras.optimizers.Adam(0.01)
-        optimizer.build(parts)
-        model = dense(optimizer)
-        for _ in range(3):
-            with fewer(model):
-                optimizer.apply([tf.sin(part.value) for part in parts], parts)
-        weights.append(np.concatenate([part.numpy() for part in parts]))
-    np.testing.assert_array_equal(*weights)
-    assert not np.array_equal(weights[0], numbers)
-
-
 def test_large_variables_and_those_of_any_length():
     x = rng.normal(size=(16, 333)).astype("float32")
 
@@ -167,16 +118,14 @@ def test_large_variables_and_those_of_any_length():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: dense(keras.optimizers.RMSprop(0.01)),
+        lambda: dense(keras.optimizers.Adam(0.01)),
         lambda: dense(Slower(0.1)),
         lambda: dense(SGD(0.1), "bfloat16"),
-        lambda: dense(keras.optimizers.Adam(0.01, amsgrad=True)),
-        lambda: dense(OwnAdam(0.01)),
     ],
-    ids=["another optimizer", "a subclass", "16 bits", "amsgrad", "a subclass of Adam"],
+    ids=["another optimizer", "a subclass", "16-bit variables"],
 )
 def test_what_has_no_kernel_is_left_to_keras(make):
-    assert not {GRADIENT_DESCENT, MOMENTUM, ADAM} & assert_same_bits(make)
+    assert not {GRADIENT_DESCENT, MOMENTUM} & assert_same_bits(make)
 
 
 def test_a_step_that_somebody_put_in_the_place_of_keras_s_is_used():
@@ -187,26 +136,18 @@ def test_a_step_that_somebody_put_in_the_place_of_keras_s_is_used():
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "operations", "atol"),
-    [
-        (lambda: SGD(0.1), {"ResourceScatterSub", GRADIENT_DESCENT}, 0),
-        (lambda: keras.optimizers.Adam(0.01, epsilon=1e-3), {ADAM}, 1e-6),
-    ],
-    ids=["SGD", "Adam"],
-)
-def test_sparse_gradients(optimizer, operations, atol):
+def test_sparse_gradients():
     words = rng.integers(0, 50, (16, 4))
 
     def make():
         keras.utils.set_random_seed(1)
         layers = [keras.layers.Embedding(50, 3), keras.layers.Flatten(), keras.layers.Dense(3, "softmax")]
         model = keras.Sequential([keras.Input([4], dtype="int64"), *layers])
-        model.compile(optimizer(), "sparse_categorical_crossentropy")
+        model.compile(SGD(0.1), "sparse_categorical_crossentropy")
         return model
 
-    # The embedding is changed by Keras's operations, the dense layer by the kernel.
-    assert operations <= assert_same_bits(make, (words, Y), atol)
+    # The embedding is changed by Keras's operation, the dense layer by the kernel.
+    assert {"ResourceScatterSub", GRADIENT_DESCENT} <= assert_same_bits(make, (words, Y))
 
 
 def test_no_weight_changes_before_all_gradients_are_there():
