@@ -19,6 +19,28 @@ def why_foreign(status: os.stat_result) -> str | None:
     return None
 
 
+def check_parents(folder: Path) -> None:
+    """Check that not every user can replace a folder, which need not exist yet, or a folder above it.
+
+    Args:
+        folder: An absolute path.
+
+    Raises:
+        ArgumentError: A folder above it is writable by all users, and has no sticky bit.
+    """
+    for parent in dict.fromkeys([*folder.parents, *folder.resolve().parents]):
+        try:
+            mode = parent.stat().st_mode
+        except OSError:  # it will be made, for this user alone
+            continue
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ArgumentError(
+                "All users may not be able to replace `run_dir`: what is read from it is run.",
+                received=f"{folder}, in {parent}, to which all users can write (mode {stat.S_IMODE(mode):o})",
+                fix=f"Run: chmod o-w {parent}. Or name a folder elsewhere.",
+            )
+
+
 def take_folder(folder: Path) -> None:
     """Make an existing folder private to this user.
 

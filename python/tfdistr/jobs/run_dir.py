@@ -10,7 +10,7 @@ from typing import Any
 
 from tfdistr._utils import at_exit
 from tfdistr._utils.store import is_url
-from tfdistr._utils.trusted_files import take_folder
+from tfdistr._utils.trusted_files import check_parents, take_folder
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.hosts import WorkersOnHosts
@@ -31,7 +31,7 @@ def make_run_dir(
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
 
     Raises:
-        ArgumentError: ``run_dir`` exists and is not empty, or others can write to it.
+        ArgumentError: ``run_dir`` exists and is not empty, or others can write to it or replace it.
     """
     if run_dir is None:
         parent = os.getcwd() if isinstance(cluster, WorkersOnHosts | RayCluster | SlurmCluster) else None
@@ -45,6 +45,7 @@ def make_run_dir(
             fix='Pass a folder, such as run_dir="my_run".',
         )
     folder = Path(run_dir).expanduser().absolute()
+    check_parents(folder)
     earlier = is_run(folder)
     if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
         raise refused(str(folder), earlier=earlier, resume=resume)

@@ -103,3 +103,19 @@ def test_a_rank_runs_nothing_from_a_folder_of_others(tmp_path: Path) -> None:
     said = json.loads(ended.stdout.removeprefix(MARK))
     assert said["failed"] == f"others can write to {tmp_path}, or it is not this user's"
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o775, False)])
+def test_a_folder_above_the_run_directory_to_which_all_users_can_write(tmp_path, mode, refused):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    wanted = shared / "mine" / "run"
+    if not refused:
+        assert make_run_dir(wanted) == wanted
+        return
+    with pytest.raises(ArgumentError) as caught:
+        make_run_dir(wanted)
+    assert caught.value.received == f"{wanted}, in {shared}, to which all users can write (mode 777)"
+    assert caught.value.fix.startswith(f"Run: chmod o-w {shared}.")
+    assert not wanted.parent.exists()  # nothing was written
