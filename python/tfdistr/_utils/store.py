@@ -145,11 +145,20 @@ class Store:
 
         def ask() -> None:
             # Stores of objects have no folders: making one there would make a bucket.
-            if "file" in self._system.protocol:
-                self._system.makedirs(os.path.dirname(path), exist_ok=True)
+            local = "file" in self._system.protocol
+            if local:
+                _make_private(Path(path).parent)
             put(path)
+            if local:
+                os.chmod(path, 0o600)
 
         _asked(ask)
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folders of a path that are not there, for this user alone."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 _RAISE: Any = object()

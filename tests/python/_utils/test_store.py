@@ -147,3 +147,13 @@ def refusal(ask: Callable[[], object]) -> str:
     with pytest.raises(StoreError) as caught:
         ask()
     return str(caught.value)
+
+
+def test_a_store_of_files_is_for_this_user_alone(tmp_path):
+    store = Store(f"file://{tmp_path}/runs/first")
+    (tmp_path / "given").write_bytes(b"weights")
+    (tmp_path / "given").chmod(0o644)
+    store.write("note", b"text")
+    store.upload("checkpoints/1", tmp_path / "given")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "runs").rglob("*")}
+    assert modes == {"first": 0o700, "note": 0o600, "checkpoints": 0o700, "1": 0o600}
