@@ -83,7 +83,7 @@ class JobMismatchError(TfdistrError, ValueError):
 
 
 class CheckpointError(TfdistrError, RuntimeError):
-    """A checkpoint is torn, or belongs to another run."""
+    """A checkpoint is torn, belongs to another run, or cannot be written."""
 
     kind = "checkpoint"
 

@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,28 +93,39 @@ class CheckpointFolder:
         """Write a checkpoint; when it is safe on the disk, remove checkpoints that are too old.
 
         Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
+
+        Raises:
+            CheckpointError: The system refuses to write it, because the disk is full, for example. The
+                checkpoints before it stay.
         """
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = self.path_of(checkpoint.position)
         partial = target.with_suffix(_PARTIAL)
-        partial.unlink(missing_ok=True)  # left by a process that was killed
-        with create_private(partial, "xb") as file:
-            checksum = hashlib.sha256()
-            for part in _parts(checkpoint):
-                checksum.update(part)
-                file.write(part)
-            file.write(checksum.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(target)
-        flush_folder(self.path)
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._remove_partial()  # processes that were killed leave such files, which take space
+            with create_private(partial, "xb") as file:
+                checksum = hashlib.sha256()
+                for part in _parts(checkpoint):
+                    checksum.update(part)
+                    file.write(part)
+                file.write(checksum.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(target)
+            flush_folder(self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._remove_partial()
+            raise _not_written(target, checkpoint, error) from error
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
         for position in positions[: max(0, end - KEPT)] + positions[end:]:
             self.path_of(position).unlink(missing_ok=True)
+        return target
+
+    def _remove_partial(self) -> None:
         for left in self.path.glob(f"*{_PARTIAL}"):
             left.unlink(missing_ok=True)
-        return target
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole and of this run; it logs why newer ones were refused."""
@@ -217,6 +229,18 @@ def _parts(checkpoint: Checkpoint) -> Iterator[Any]:
 
 def _refused(path: Path, reason: str) -> CheckpointError:
     return CheckpointError("A checkpoint must be whole, and of this run.", received=f"{path}: {reason}.")
+
+
+def _not_written(path: Path, checkpoint: Checkpoint, error: OSError) -> CheckpointError:
+    received = f"{path}, which needs {sum(map(len, _parts(checkpoint))) + _CHECKSUM:,} bytes"
+    with contextlib.suppress(OSError):  # the folder is gone
+        received += f", and {shutil.disk_usage(path.parent).free:,} bytes are free"
+    return CheckpointError(
+        f"A checkpoint could not be written: {error.strerror}.",
+        received=received,
+        fix="Make room for two checkpoints, or make the folder writable. Then pass resume=True: the run "
+        "continues from its last checkpoint.",
+    )
 
 
 def _position(path: Path) -> Position | None:
