@@ -11,7 +11,7 @@ from typing import Any
 from tfdistr._utils import at_exit
 from tfdistr._utils.store import is_url
 from tfdistr._utils.trusted_files import check_parents, take_folder
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.hosts import WorkersOnHosts
 from tfdistr.launch.process import log_path
@@ -45,6 +45,21 @@ def make_run_dir(
             fix='Pass a folder, such as run_dir="my_run".',
         )
     folder = Path(run_dir).expanduser().absolute()
+    try:
+        return _take(folder, resume=resume)
+    except TfdistrError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        reason = getattr(error, "strerror", None) or error
+        raise ArgumentError(
+            "`run_dir` must be a folder that this process can make, and write to.",
+            received=f"{str(folder)!r}: {reason}",
+            fix="Name a folder where you may write.",
+        ) from error
+
+
+def _take(folder: Path, *, resume: bool) -> Path:
+    """Make the folder of a job, or take that of an earlier run."""
     check_parents(folder)
     earlier = is_run(folder)
     if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):

@@ -119,3 +119,22 @@ def test_a_folder_above_the_run_directory_to_which_all_users_can_write(tmp_path,
     assert caught.value.received == f"{wanted}, in {shared}, to which all users can write (mode 777)"
     assert caught.value.fix.startswith(f"Run: chmod o-w {shared}.")
     assert not wanted.parent.exists()  # nothing was written
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a\0b", "embedded null byte"),
+        ("n" * 300, "File name too long"),
+        ("dangling", "File exists"),
+        ("file/run", "Not a directory"),
+        ("/proc/run", "No such file or directory"),
+    ],
+)
+def test_a_run_directory_that_cannot_be_made(tmp_path, name, reason):
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="that this process can make, and write to") as caught:
+        make_run_dir(tmp_path / name)
+    assert caught.value.received == f"{str(tmp_path / name)!r}: {reason}"
+    assert not (tmp_path / "nowhere").exists()
