@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from tfdistr._utils.trusted_files import make_folders
 from tfdistr.errors import ArgumentError
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -147,18 +148,12 @@ class Store:
             # Stores of objects have no folders: making one there would make a bucket.
             local = "file" in self._system.protocol
             if local:
-                _make_private(Path(path).parent)
+                make_folders(Path(path).parent)
             put(path)
             if local:
                 os.chmod(path, 0o600)
 
         _asked(ask)
-
-
-def _make_private(folder: Path) -> None:
-    """Make the folders of a path that are not there, for this user alone."""
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 _RAISE: Any = object()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -39,6 +40,20 @@ def check_parents(folder: Path) -> None:
                 received=f"{folder}, in {parent}, to which all users can write (mode {stat.S_IMODE(mode):o})",
                 fix=f"Run: chmod o-w {parent}. Or name a folder elsewhere.",
             )
+
+
+def make_folders(folder: Path, above: int = 0o700) -> None:
+    """Make a folder for this user alone, and the folders above it, if they are not there.
+
+    Args:
+        folder: The folder.
+        above: The mode of the folders above it, less what the umask forbids.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700 if path == folder else above, exist_ok=True)
+    if not missing and not folder.is_dir():  # a file, or a link to nothing
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
 
 
 def take_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfdistr._utils import at_exit
 from tfdistr._utils.store import is_url
-from tfdistr._utils.trusted_files import check_parents, take_folder
+from tfdistr._utils.trusted_files import check_parents, make_folders, take_folder
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.hosts import WorkersOnHosts
@@ -64,7 +64,7 @@ def _take(folder: Path, *, resume: bool) -> Path:
     earlier = is_run(folder)
     if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
         raise refused(str(folder), earlier=earlier, resume=resume)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(folder, above=0o755)
     take_folder(folder)
     return folder
 
