@@ -25,7 +25,7 @@ _NAME = re.compile(rf"{_FOLDER}([0-9]{{6,}})-([0-9a-f]{{16}})/.+", re.DOTALL)
 
 
 class Generation(NamedTuple):
-    """What one job writes of a run; the higher one is the later one.
+    """The part of a run that one job writes; the higher one is the later one.
 
     The number is 0 for what tfdistr 0.1 has written, which had no generations.
     """
@@ -71,7 +71,7 @@ class Claim:
 
     @property
     def generation(self) -> Generation:
-        """What this job writes, once it has the claim."""
+        """The generation of this job, once it has the claim."""
         assert self._made is not None
         return self._made
 

@@ -51,7 +51,7 @@ class Proofs:
         self._key = (os.environ.get(TOKEN, "") if token is None else token).encode()
 
     def __bool__(self) -> bool:
-        """Whether there is a token."""
+        """Return True if there is a token."""
         return bool(self._key)
 
     @staticmethod

@@ -248,7 +248,7 @@ class Collectives(ABC):
 
     @property
     def share_a_host(self) -> bool | None:
-        """Whether all workers run on one host, or None if that is not known."""
+        """True if all workers run on one host, False if not, None if that is not known."""
         return None
 
     @abstractmethod

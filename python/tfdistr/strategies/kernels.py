@@ -39,7 +39,7 @@ def describe_kernels() -> str:
 
 
 def digest() -> str:
-    """What a fixed computation with the usual kernels gives in this process."""
+    """Return the digest of a fixed computation with the usual kernels in this process."""
     random = np.random.default_rng(0)
     images = tf.constant(random.normal(size=(4, 16, 16, 3)), tf.float32)
     filters = tf.constant(random.normal(size=(3, 3, 3, 8)), tf.float32)

@@ -71,10 +71,10 @@ def made_again(description: str) -> keras.Model:
 
 
 def _foreign(value: Any, place: str = "model") -> Iterator[str]:
-    """What a description names that may not be part of a model, each with its place."""
+    """Yield the parts of a description that may not be part of a model, each with its place."""
     if isinstance(value, dict):
         if "class_name" in value and not _is_part(value):
-            name = value["config"] if value["class_name"] == "function" else value["class_name"]
+            name = value.get("config") if value["class_name"] == "function" else value["class_name"]
             yield f"{value.get('module')}.{name} at {place}"
         for key, part in value.items():
             yield from _foreign(part, f"{place}.{key}")
@@ -117,7 +117,7 @@ def _is_function(module: Any, name: str) -> bool:
 
 
 def _found(module: Any, name: str) -> Any:
-    """What Keras itself has under a name; nothing is imported."""
+    """Return the object of Keras with a name, without an import; None if there is none."""
     if not isinstance(module, str) or module.partition(".")[0] != "keras":
         return None
     try:

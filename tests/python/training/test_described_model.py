@@ -143,6 +143,8 @@ FOREIGN: list[tuple[Callable[[Path], Any], str]] = [
      f"keras.utils.get_file at {AT}.config.activation"),
     (lambda marker: dense(activation=function("keras.activations", "deserialize")),
      f"keras.activations.deserialize at {AT}.config.activation"),
+    (lambda marker: dense(activation={"module": "os", "class_name": "function"}),
+     f"os.None at {AT}.config.activation"),
     (lambda marker: dense(activation={"class_name": "__lambda__", "config": {"value": "x"}}),
      f"None.__lambda__ at {AT}.config.activation"),
     (lambda marker: dense(units={"class_name": "__typespec__", "spec_name": "Popen", "module": "subprocess",

@@ -36,7 +36,7 @@ class Request:
 
     @property
     def is_late(self) -> bool:
-        """Whether the request has not arrived in time."""
+        """True if the request has not arrived in time."""
         return time.monotonic() > self._until
 
     def read(self) -> dict[str, Any] | None:
