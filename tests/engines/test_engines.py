@@ -202,7 +202,9 @@ def test_a_killed_worker_is_replaced_and_the_run_is_in_a_store(engine, alone, tm
     assert (tmp_path / "killed").exists()
     assert_same(job.result, alone)
     assert "/bucket/run/result.json" in server.written
-    assert any(path.startswith("/bucket/run/checkpoints/") for path in server.written)
+    marks = [path for path in server.written if path.endswith(".mark")]
+    assert marks
+    assert all(path.startswith("/bucket/run/generations/") for path in marks)
 
 
 def test_ctrl_c_ends_all_workers(engine, tmp_path):
