@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfdistr._utils.trusted_files import create_private
+from tfdistr.checkpoint.lock import check_lock, lock_id
 from tfdistr.errors import CheckpointError
 from tfdistr.schemas import validate
 
@@ -79,11 +80,13 @@ class CheckpointFolder:
     Args:
         path: The folder; it is created when needed.
         job: Id of the run.
+        lock: Id of the lock of the run directory under which this process writes, if there is one.
     """
 
-    def __init__(self, path: Path, job: str = "") -> None:
+    def __init__(self, path: Path, job: str = "", lock: str | None = None) -> None:
         self.path = path
         self.job = job
+        self._lock = lock
 
     def positions(self) -> list[Position]:
         """The positions of all checkpoints, from their names, in order."""
@@ -95,11 +98,12 @@ class CheckpointFolder:
         Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
 
         Raises:
-            CheckpointError: The system refuses to write it, because the disk is full, for example. The
-                checkpoints before it stay.
+            CheckpointError: The system refuses to write it, because the disk is full, for example, or another
+                job has taken the run directory over. The checkpoints before it stay.
         """
         target = self.path_of(checkpoint.position)
         partial = target.with_suffix(_PARTIAL)
+        check_lock(self.path.parent, self._lock)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._remove_partial()  # processes that were killed leave such files, which take space
@@ -111,12 +115,14 @@ class CheckpointFolder:
                 file.write(checksum.digest())
                 file.flush()
                 os.fsync(file.fileno())
+            check_lock(self.path.parent, self._lock)
             partial.rename(target)
             flush_folder(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._remove_partial()
             raise _not_written(target, checkpoint, error) from error
+        check_lock(self.path.parent, self._lock)
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
         for position in positions[: max(0, end - KEPT)] + positions[end:]:
@@ -267,4 +273,4 @@ def checkpoint_folder(run_dir: str | os.PathLike[str]) -> Path:
 def checkpoints(run_dir: str | os.PathLike[str]) -> CheckpointFolder:
     """The checkpoints of the run in ``run_dir``, which `take_up` has begun."""
     described = json.loads((Path(run_dir) / DESCRIPTION).read_text())
-    return CheckpointFolder(checkpoint_folder(run_dir), described["id"])
+    return CheckpointFolder(checkpoint_folder(run_dir), described["id"], lock_id(Path(run_dir)))

@@ -20,7 +20,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.joined import JOINED
 from tfdistr.jobs.kinds import KINDS
 from tfdistr.jobs.on_cluster import fit_on_cluster
-from tfdistr.jobs.run_dir import make_run_dir, remove_run_dir
+from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
 from tfdistr.launch.local import local_cluster
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
@@ -188,7 +188,7 @@ def _job(
 
 
 def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> FitResult:
-    run_dir = make_run_dir(None, cluster)
+    run_dir = temporary_run_dir(cluster)
     result = fit_on_cluster(job, _KIND, cluster, caller, run_dir)
     if not keep:
         remove_run_dir(run_dir)

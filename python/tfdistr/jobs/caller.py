@@ -12,7 +12,7 @@ from typing import Any
 from tfdistr._utils.foreign import Named
 from tfdistr._utils.function_files import PythonFunction
 from tfdistr._utils.r_function import RFunction, environment_of_r_worker, r_worker_command
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.launch.local import WORKER
 from tfdistr.training.job import Job
 
@@ -57,7 +57,7 @@ class Caller:
 
 def _before_r_workers(seed: int, run_dir: str) -> Mapping[str, str]:
     # R 4.5 takes no folder with a space in its path.
-    scratch = make_run_dir(None) if " " in run_dir else Path(run_dir, "tmp")
+    scratch = temporary_run_dir() if " " in run_dir else Path(run_dir, "tmp")
     scratch.mkdir(mode=0o700, exist_ok=True)  # a run that continues has it already
     return environment_of_r_worker(scratch)
 

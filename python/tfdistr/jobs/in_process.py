@@ -26,7 +26,7 @@ from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.peers import Peers
 from tfdistr.jobs.result import FitResult, save_training
 from tfdistr.jobs.resume import take_up
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.jobs.trained import Trained
 from tfdistr.training.given_model import of_caller
@@ -100,7 +100,11 @@ def _begin_run(
     """Begin or take up the run of a job. With ``ends``, a run in a store is uploaded."""
     resume = job.recovery.resume
     stored = ends.enter_context(StoredRun(str(run_dir), resume=resume)) if is_url(run_dir) else None
-    folder = stored.folder if stored else make_run_dir(run_dir, resume=resume)
+    if stored:
+        folder = stored.folder
+    else:
+        opened = open_run_dir(run_dir, resume=resume, heartbeat_timeout=job.heartbeat_timeout)
+        folder = ends.enter_context(opened)
     job = take_up(job, folder, workers)
     write_job(job, folder, workers)
     if stored:

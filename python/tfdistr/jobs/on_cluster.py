@@ -15,6 +15,7 @@ from tfdistr._utils.r_function import RFunction
 from tfdistr._utils.r_values import for_r
 from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
+from tfdistr.checkpoint.lock import check_lock, lock_id, lock_variable
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
@@ -97,7 +98,8 @@ def fit_on_cluster(
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
     caller = caller.for_job(job)
-    cluster = _for_job(cluster, job, whole(caller.before_start)(for_r(job.seed), str(run_dir)))
+    env = {**whole(caller.before_start)(for_r(job.seed), str(run_dir)), **lock_variable(run_dir)}
+    cluster = _for_job(cluster, job, env)
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)
@@ -205,6 +207,7 @@ def _with_restarts(
         on_event(event)
 
     for attempt in count(1):
+        check_lock(run_dir, lock_id(run_dir))
         try:
             return backend, run_workers(
                 backend.cluster, command, run_dir, on_checkpoint, heartbeat_timeout=job.heartbeat_timeout

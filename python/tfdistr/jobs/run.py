@@ -19,7 +19,7 @@ from tfdistr.jobs.kinds import KINDS, Kind, kind_of
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.training.given_model import copies, of_caller
 from tfdistr.training.job import Job
@@ -86,9 +86,11 @@ def _train(
         with StoredRun(run_dir, cluster, resume=resume) as stored:
             job = take_up(job, stored.folder, cluster.workers)
             return fit_on_cluster(job, kind, cluster, caller, stored.folder, stored)
-    folder = make_run_dir(run_dir, cluster, resume=resume)
-    job = take_up(job, folder, cluster.workers)
-    return fit_on_cluster(job, kind, cluster, caller, folder)
+    with open_run_dir(
+        run_dir, cluster, resume=resume, heartbeat_timeout=job.heartbeat_timeout
+    ) as folder:
+        job = take_up(job, folder, cluster.workers)
+        return fit_on_cluster(job, kind, cluster, caller, folder)
 
 
 def _check_elastic(job: Job, cluster: Any) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tfdistr._utils import at_exit
 from tfdistr._utils.store import is_url
 from tfdistr._utils.trusted_files import check_parents, make_folders, take_folder
+from tfdistr.checkpoint.lock import LOCK, RunLock, in_use, is_in_use
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.jobs.resume import is_run
 from tfdistr.launch.hosts import WorkersOnHosts
@@ -21,23 +24,39 @@ from tfdistr.launch.slurm_cluster import SlurmCluster
 _temporary: set[Path] = set()
 
 
-def make_run_dir(
-    run_dir: str | os.PathLike[str] | None, cluster: Any = None, *, resume: bool = False
-) -> Path:
-    """The folder of a job: ``run_dir``, or a temporary one that is removed at exit.
-
-    With ``resume``, it may be the folder of an earlier run.
+def temporary_run_dir(cluster: Any = None) -> Path:
+    """Make a folder for a job, which is removed at exit.
 
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=os.getcwd() if _is_elsewhere(cluster) else None))
+    _temporary.add(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def open_run_dir(
+    run_dir: str | os.PathLike[str] | None,
+    cluster: Any = None,
+    *,
+    resume: bool = False,
+    heartbeat_timeout: float = 30.0,
+) -> Iterator[Path]:
+    """Open the folder of a job: ``run_dir``, locked within the context, or a temporary one.
+
+    Args:
+        run_dir: A new or empty folder; None for a temporary one.
+        cluster: The cluster of the job.
+        resume: Whether ``run_dir`` may be the folder of an earlier run.
+        heartbeat_timeout: Seconds that the workers of the job may outlive this process.
 
     Raises:
-        ArgumentError: ``run_dir`` exists and is not empty, or others can write to it or replace it.
+        ArgumentError: ``run_dir`` exists and is not empty, others can write to it or replace it, or another
+            job uses it.
     """
     if run_dir is None:
-        parent = os.getcwd() if isinstance(cluster, WorkersOnHosts | RayCluster | SlurmCluster) else None
-        folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
-        _temporary.add(folder)
-        return folder
+        yield temporary_run_dir(cluster)
+        return
     if is_url(run_dir):
         raise ArgumentError(
             "Only distributed_fit() takes the URL of a store as `run_dir`.",
@@ -45,8 +64,9 @@ def make_run_dir(
             fix='Pass a folder, such as run_dir="my_run".',
         )
     folder = Path(run_dir).expanduser().absolute()
+    lock = RunLock(folder, heartbeat_timeout, elsewhere=_is_elsewhere(cluster))
     try:
-        return _take(folder, resume=resume)
+        _take(folder, lock, resume=resume)
     except TfdistrError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a null character
@@ -56,20 +76,38 @@ def make_run_dir(
             received=f"{str(folder)!r}: {reason}",
             fix="Name a folder where you may write.",
         ) from error
+    try:
+        yield folder
+    finally:
+        lock.release()
 
 
-def _take(folder: Path, *, resume: bool) -> Path:
-    """Make the folder of a job, or take that of an earlier run."""
+def _is_elsewhere(cluster: Any) -> bool:
+    """Whether a cluster may have workers on other machines."""
+    return isinstance(cluster, WorkersOnHosts | RayCluster | SlurmCluster)
+
+
+def _take(folder: Path, lock: RunLock, *, resume: bool) -> None:
+    """Make and lock the folder of a job, or take that of an earlier run."""
     check_parents(folder)
-    earlier = is_run(folder)
-    if folder.exists() and not (earlier and resume) and (not folder.is_dir() or any(folder.iterdir())):
-        raise refused(str(folder), earlier=earlier, resume=resume)
+    if not _is_free(folder, resume=resume):
+        raise in_use(folder) if is_in_use(folder) else refused(str(folder), is_run(folder), resume=resume)
     make_folders(folder, above=0o755)
     take_folder(folder)
-    return folder
+    lock.acquire()
+    if not _is_free(folder, resume=resume):  # another job has begun and ended meanwhile
+        lock.release()
+        raise refused(str(folder), is_run(folder), resume=resume)
 
 
-def refused(folder: str, *, earlier: bool, resume: bool) -> ArgumentError:
+def _is_free(folder: Path, *, resume: bool) -> bool:
+    """Whether a job may use a folder: it is new or empty, or has the run to resume."""
+    if not folder.exists() or (resume and is_run(folder)):
+        return True
+    return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
+
+
+def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:
     """The error of a folder, here or in a store, that a job must not write to.
 
     Args:

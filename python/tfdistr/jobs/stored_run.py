@@ -20,7 +20,7 @@ from tfdistr.errors import CheckpointError, JobStoppedError, how_to_go_on
 from tfdistr.jobs.documents import JOB
 from tfdistr.jobs.result import RESULT_FILES, FitResult
 from tfdistr.jobs.resume import RESULT, is_run, note_result
-from tfdistr.jobs.run_dir import keep_run_dir, make_run_dir, refused, remove_run_dir
+from tfdistr.jobs.run_dir import keep_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
 
 # What a job that goes on needs. Never a pickle: what is read from a store must not run code.
@@ -60,8 +60,8 @@ class StoredRun:
             raise unreachable(self._store.url, error) from error
         earlier = DESCRIPTION in names
         if names and not (resume and earlier):
-            raise refused(self._store.url, earlier=earlier, resume=resume)
-        self.folder = make_run_dir(None, cluster)
+            raise refused(self._store.url, earlier, resume=resume)
+        self.folder = temporary_run_dir(cluster)
         try:
             self._fetched = self._fetch() if earlier else None
         except BaseException as error:

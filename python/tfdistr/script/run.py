@@ -16,7 +16,7 @@ import attrs
 from tfdistr._utils.python310 import SAFE_PATH
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
-from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, make_run_dir, remove_run_dir
+from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, open_run_dir, remove_run_dir
 from tfdistr.launch.backend import Backend, backend_path, choose_backend
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.process import Worker, log_path
@@ -65,15 +65,15 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
     script = _with_rscript(script)
     cluster = script.cluster(follow=True, warm=False)
     backend = choose_backend(cluster, script.communication)
-    run_dir = make_run_dir(script.run_dir, cluster)
-    try:
-        if script.log_dir is not None:
-            log_folder(script.log_dir, link=log_path(run_dir, 0).parent)
-        backend_path(run_dir).write_text(str(backend))
-        statuses = _with_restarts(script, backend, run_dir, on_event)
-    except BaseException:
-        keep_run_dir(run_dir)  # its logs say more than the error
-        raise
+    with open_run_dir(script.run_dir, cluster) as run_dir:
+        try:
+            if script.log_dir is not None:
+                log_folder(script.log_dir, link=log_path(run_dir, 0).parent)
+            backend_path(run_dir).write_text(str(backend))
+            statuses = _with_restarts(script, backend, run_dir, on_event)
+        except BaseException:
+            keep_run_dir(run_dir)  # its logs say more than the error
+            raise
     if script.run_dir is None:
         remove_run_dir(run_dir)
     return statuses

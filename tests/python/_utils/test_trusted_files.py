@@ -15,7 +15,7 @@ from tfdistr._utils.pickles import load_value, save_value
 from tfdistr._utils.trusted_files import check_own
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.jobs.result import load_history
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.rank_guard import MARK, SPEC
 from tfdistr.launch.rank_guard import __file__ as guard
@@ -45,7 +45,8 @@ KINDS = [
 def test_a_run_directory_of_others_is_refused(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir(mode=0o755)
-    assert make_run_dir(folder).stat().st_mode & 0o777 == 0o700
+    with open_run_dir(folder) as opened:
+        assert opened.stat().st_mode & 0o777 == 0o700
     reason = foreign(folder, kind)
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, [1.0], [1.0], cluster=local_cluster(1), run_dir=folder)
@@ -112,10 +113,11 @@ def test_a_folder_above_the_run_directory_to_which_all_users_can_write(tmp_path,
     shared.chmod(mode)
     wanted = shared / "mine" / "run"
     if not refused:
-        assert make_run_dir(wanted) == wanted
+        with open_run_dir(wanted) as folder:
+            assert folder == wanted
         return
-    with pytest.raises(ArgumentError) as caught:
-        make_run_dir(wanted)
+    with pytest.raises(ArgumentError) as caught, open_run_dir(wanted):
+        pass
     assert caught.value.received == f"{wanted}, in {shared}, to which all users can write (mode 777)"
     assert caught.value.fix.startswith(f"Run: chmod o-w {shared}.")
     assert not wanted.parent.exists()  # nothing was written
@@ -134,7 +136,8 @@ def test_a_folder_above_the_run_directory_to_which_all_users_can_write(tmp_path,
 def test_a_run_directory_that_cannot_be_made(tmp_path, name, reason):
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(ArgumentError, match="that this process can make, and write to") as caught:
-        make_run_dir(tmp_path / name)
+    rule = "that this process can make, and write to"
+    with pytest.raises(ArgumentError, match=rule) as caught, open_run_dir(tmp_path / name):
+        pass
     assert caught.value.received == f"{str(tmp_path / name)!r}: {reason}"
     assert not (tmp_path / "nowhere").exists()

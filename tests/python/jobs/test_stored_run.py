@@ -20,7 +20,7 @@ from tfdistr._utils.store import Store
 from tfdistr.checkpoint import uploads
 from tfdistr.errors import ArgumentError, CheckpointError, JobStoppedError, TfdistrWarning
 from tfdistr.jobs import run_dir as folders
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import open_run_dir
 
 URL = "s3://bucket/run"
 
@@ -271,8 +271,8 @@ def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
 
 
 def test_only_jobs_that_train_take_a_url():
-    with pytest.raises(ArgumentError) as caught:
-        make_run_dir(URL)
+    with pytest.raises(ArgumentError) as caught, open_run_dir(URL):
+        pass
     assert said(caught) == [
         "Only distributed_fit() takes the URL of a store as `run_dir`.",
         f"Received: '{URL}'", 'Fix: Pass a folder, such as run_dir="my_run".',

@@ -10,7 +10,7 @@ import pytest
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.launch.mpi_cluster import mpi_cluster
 from tfdistr.launch.mpiexec import command_line
 
@@ -85,11 +85,12 @@ def test_the_run_directory_is_where_other_hosts_may_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = make_run_dir(None, mpi_cluster(["a"]))
+    folder = temporary_run_dir(mpi_cluster(["a"]))
     assert folder.parent == tmp_path
     assert folder.name.startswith("tfdistr-")
-    assert make_run_dir(None, tfdistr.local_cluster(2)).parent != tmp_path
-    assert make_run_dir("run", mpi_cluster(["a"])) == tmp_path / "run"
+    assert temporary_run_dir(tfdistr.local_cluster(2)).parent != tmp_path
+    with open_run_dir("run", mpi_cluster(["a"])) as folder:
+        assert folder == tmp_path / "run"
 
 
 # --- The command

@@ -13,7 +13,7 @@ import pytest
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.launch import ray_cluster as ray_cluster_module
 from tfdistr.launch import ray_driver
 from tfdistr.launch.backend import choose_backend
@@ -147,7 +147,7 @@ def test_one_worker_less() -> None:
 
 def test_the_run_directory_is_where_hosts_may_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert make_run_dir(None, ray_cluster()).parent == tmp_path
+    assert temporary_run_dir(ray_cluster()).parent == tmp_path
 
 
 def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import tfdistr
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.launch import ssh_cluster as ssh_cluster_module
 from tfdistr.launch import survey
 from tfdistr.launch.backend import choose_backend
@@ -90,7 +90,7 @@ def test_the_run_directory_is_where_other_hosts_may_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert make_run_dir(None, ssh_cluster(["a"])).parent == tmp_path
+    assert temporary_run_dir(ssh_cluster(["a"])).parent == tmp_path
 
 
 def test_a_cluster_without_the_host_of_a_worker() -> None:

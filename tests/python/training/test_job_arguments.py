@@ -17,7 +17,7 @@ from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs import run_dir as module
-from tfdistr.jobs.run_dir import make_run_dir
+from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.launch.local import describe_local_cluster
 from tfdistr.training.job_arguments import make_job
 
@@ -259,23 +259,28 @@ def test_tasks_that_do_not_train_are_refused(monkeypatch):
 def test_a_run_directory_is_made_for_the_user_alone(tmp_path):
     old = os.umask(0)
     try:
-        folder = make_run_dir(tmp_path / "a" / "b")
+        with open_run_dir(tmp_path / "a" / "b") as folder:
+            pass
     finally:
         os.umask(old)
     assert folder == tmp_path / "a" / "b"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert make_run_dir(str(folder)) == folder
+    with open_run_dir(str(folder)) as again:
+        assert again == folder
+    assert list(folder.iterdir()) == []
 
 
 def test_a_run_directory_may_be_relative_to_home(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert make_run_dir("~/run") == tmp_path / "run"
+    with open_run_dir("~/run") as folder:
+        assert folder == tmp_path / "run"
     monkeypatch.chdir(tmp_path)
-    assert make_run_dir("other") == tmp_path / "other"
+    with open_run_dir("other") as folder:
+        assert folder == tmp_path / "other"
 
 
 def test_a_temporary_run_directory_goes_at_exit_unless_it_is_kept():
-    folder = make_run_dir(None)
+    folder = temporary_run_dir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (folder / "file").write_text("")
     module.remove_temporary()

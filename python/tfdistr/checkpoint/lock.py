@@ -1,0 +1,296 @@
+"""The lock of a run directory: one job at a time writes there.
+
+The system's lock (flock) tells at once whether a job of this machine holds the directory, and ends with its
+process. File systems of several machines may not pass it on. So the lock is also a lease: its holder changes
+the file at short intervals. A job that cannot know whether the holder lives waits until the lease has not
+changed for as long as the workers of a lost launcher may live, by its own clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tfdistr._utils.trusted_files import create_private
+from tfdistr._utils.warn import NOTE
+from tfdistr.errors import ArgumentError, CheckpointError
+
+log = logging.getLogger("tfdistr")
+
+#: The file of the lock, in the run directory.
+LOCK = "lock"
+#: The variable by which workers know the lock of their launcher: its id, and the run directory.
+VARIABLE = "TFDISTR_LOCK"
+
+_SLOWEST = 5.0  # seconds between two changes of a lease, at most
+_POLL = 0.2  # seconds
+_RULE = "Only one job at a time may write to a run directory."
+_FIX = "End one of the two jobs, or pass another `run_dir`."
+
+
+@attrs.frozen
+class Lease:
+    """The content of a lock.
+
+    Attributes:
+        id: The id of the lock.
+        process: The process that holds it.
+        host: Its machine.
+        boot: The id of the running system of that machine.
+        since: When the process got it, by its clock.
+        elsewhere: Whether processes on other machines write for it.
+        wait: Seconds without a change after which all its processes have ended.
+        beat: How often the lease has been renewed.
+    """
+
+    id: str
+    process: int
+    host: str
+    boot: str
+    since: str
+    elsewhere: bool
+    wait: float
+    beat: int = 0
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}, since {self.since}"
+
+
+class RunLock:
+    """The lock of one run directory. A forked child does not have it.
+
+    Args:
+        folder: The run directory.
+        heartbeat_timeout: Seconds that workers may outlive a launcher that is killed.
+        elsewhere: Whether the job has workers on other machines.
+    """
+
+    def __init__(self, folder: Path, heartbeat_timeout: float = 30.0, *, elsewhere: bool = False) -> None:
+        self._folder, self._path = folder, folder / LOCK
+        self._interval = min(_SLOWEST, heartbeat_timeout / 4)
+        since = datetime.now().astimezone().isoformat(" ", "seconds")
+        self._lease = Lease(
+            uuid.uuid4().hex, os.getpid(), socket.gethostname(), _boot(), since, elsewhere,
+            heartbeat_timeout + self._interval,
+        )  # fmt: skip
+        self._descriptor: int | None = None
+        self._ended = threading.Event()
+
+    @property
+    def id(self) -> str:
+        """The id of the lock."""
+        return self._lease.id
+
+    def acquire(self) -> None:
+        """Take the lock. Wait if its holder may have ended on another machine.
+
+        Raises:
+            ArgumentError: Another job holds it.
+        """
+        while (held := self._open()) is None:
+            pass
+        try:
+            self._replace()
+        finally:
+            os.close(held)
+        _HELD[str(self._folder)] = self
+        threading.Thread(target=self._renew, name="tfdistr-lock", daemon=True).start()
+
+    def _open(self) -> int | None:
+        """The locked file of a holder that has ended; None if the file has changed meanwhile."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            known = _flock(descriptor)
+            if not _is_at(descriptor, self._path):
+                os.close(descriptor)
+                return None
+            earlier = _read(self._path)
+            if earlier and not (known and earlier.boot == self._lease.boot and not earlier.elsewhere):
+                self._wait_for_end(earlier)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise in_use(self._folder) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _wait_for_end(self, earlier: Lease) -> None:
+        """Wait until a lease has not changed for long enough."""
+        log.warning(
+            "A job that may still run holds the lock of %s (%s). Waiting for %.0f seconds.",
+            self._folder, earlier, earlier.wait, extra=NOTE,
+        )  # fmt: skip
+        until = time.monotonic() + earlier.wait
+        while time.monotonic() < until:
+            time.sleep(_POLL)
+            if _read(self._path) != earlier:
+                raise in_use(self._folder)
+
+    def _replace(self) -> None:
+        """Put a new file in the place of the earlier holder's, which may wake and write to its own."""
+        new = self._folder / f"{LOCK}-{self.id}"
+        with create_private(new, "xb") as file:
+            self._descriptor = os.dup(file.fileno())
+            os.set_inheritable(self._descriptor, False)
+            _flock(self._descriptor)
+            file.write(_text(self._lease))
+        new.replace(self._path)
+
+    def _renew(self) -> None:
+        lease = self._lease
+        while not self._ended.wait(self._interval):
+            lease = attrs.evolve(lease, beat=lease.beat + 1)
+            with contextlib.suppress(OSError, TypeError):  # a full disk, or released meanwhile
+                os.pwrite(self._descriptor, _text(lease), 0)  # type: ignore[arg-type]
+                os.fsync(self._descriptor)  # type: ignore[arg-type]
+
+    def release(self) -> None:
+        """Release the lock. A second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        self._ended.set()
+        _HELD.pop(str(self._folder), None)
+        with contextlib.suppress(OSError):  # the folder is gone
+            if _is_at(descriptor, self._path):
+                self._path.unlink()
+        os.close(descriptor)
+
+    def forget(self) -> None:
+        """Leave the lock to the process that has forked this one."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __enter__(self) -> RunLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+_HELD: dict[str, RunLock] = {}
+
+
+def _forget_all() -> None:
+    for lock in _HELD.values():
+        lock.forget()
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether a job of this machine holds the lock of a folder."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        _flock(descriptor)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def in_use(folder: Path) -> ArgumentError:
+    """The error of a job whose run directory another job holds."""
+    return ArgumentError(
+        _RULE,
+        received=f"{folder}, which another job uses ({_read(folder / LOCK) or 'it has just begun'})",
+        fix=_FIX,
+    )
+
+
+def lock_id(folder: Path) -> str | None:
+    """The id of the lock under which this process writes to a run directory; None without one."""
+    own = _HELD.get(str(folder))
+    if own is not None:
+        return own.id
+    id, _, place = os.environ.get(VARIABLE, "").partition(" ")
+    return id if id and place == str(folder) else None
+
+
+def lock_variable(folder: Path) -> dict[str, str]:
+    """The environment by which workers know under which lock of this process they write to a folder."""
+    id = lock_id(folder)
+    return {VARIABLE: f"{id} {folder}"} if id else {}
+
+
+def check_lock(folder: Path, id: str | None) -> None:
+    """Check that a job still holds the lock of its run directory.
+
+    Args:
+        folder: The run directory.
+        id: The id of the lock; None if the directory needs none, because only this job knows it.
+
+    Raises:
+        CheckpointError: Another job has taken it over.
+    """
+    if id is None:
+        return
+    lease = _read(folder / LOCK)
+    if lease is None or lease.id != id:
+        other = lease or "another job"
+        raise CheckpointError(_RULE, received=f"{folder}: {other} has taken it over", fix=_FIX)
+
+
+def _flock(descriptor: int) -> bool:
+    """Lock an open file; return whether the file system can.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL):
+            return False
+        raise
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
+
+
+def _read(path: Path) -> Lease | None:
+    """The lease in a file; None if there is none."""
+    for _ in range(3):  # it may be read while it is written
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+            return Lease(**{**found, "wait": float(found["wait"])})
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            time.sleep(0.01)
+    return None
+
+
+def _text(lease: Lease) -> bytes:
+    return json.dumps(attrs.asdict(lease)).encode()
+
+
+def _boot() -> str:
+    """The id of the running system."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return socket.gethostname()
