@@ -88,8 +88,8 @@
 #'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
 #'   of their first step.
 #' @param communication String: the backend for the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
-#'   (`mpiexec` starts the workers of `cluster`; without `cluster` it is for a script that `mpiexec` or `srun`
-#'   has started) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are installed, the workers see
+#'   (`mpiexec` starts the workers on this machine; workers that other clusters or you start become ranks of
+#'   MPI when they meet) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are installed, the workers see
 #'   no GPU), else what TensorFlow chooses. The result says which backend was used.
 #' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
 #'   halves the bytes and rounds each gradient to 8 significant bits.

@@ -123,9 +123,9 @@ def distributed_fit(
         warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled
             value; see ``WarmUp``.
         communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" or "auto". With
-            "mpi", ``mpiexec`` starts the workers of ``cluster``; without ``cluster``, the script must run
-            under ``mpiexec`` or ``srun``. "auto" is MPI if it can be used (mpi4py and its mpiexec are
-            installed, the workers see no GPU), else the choice of TensorFlow. The result names the
+            "mpi", ``mpiexec`` starts the workers on this machine; workers that other clusters or the user
+            start become ranks of MPI when they meet. "auto" is MPI if it can be used (mpi4py and its mpiexec
+            are installed, the workers see no GPU), else the choice of TensorFlow. The result names the
             communication.
         gradient_dtype: The type of the gradients between workers: "float32", or "bfloat16", which halves the
             bytes and rounds each gradient to 8 significant bits.

@@ -23,7 +23,8 @@ callbacks <- function() {
 }
 
 arguments <- list(model, load_dataset("digits", "test"),
-  batch_size = 72, seed = 1, verbose = 0, callbacks = callbacks, epochs = 4
+  batch_size = 72, seed = 1, verbose = 0, callbacks = callbacks, epochs = 4,
+  communication = Sys.getenv("COMMUNICATION", "auto")
 )
 if (!is.null(cluster)) arguments <- c(arguments, list(cluster = cluster, run_dir = file.path(folder, "run")))
 fit <- do.call(distributed_fit, arguments)

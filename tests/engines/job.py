@@ -2,7 +2,7 @@
 
 CLUSTER is an expression of Python, "None" for a script that an engine starts as its workers. WHAT is "train",
 "error" (in the model), "kill" (of worker 1), "restart" (after that; the run is in the store $STORE, if set)
-or "wait" (until somebody ends it).
+or "wait" (until somebody ends it). $COMMUNICATION, if set, carries the gradients.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
 if __name__ == "__main__":
     cluster = eval(CLUSTER)
     options = {"cluster": cluster, "run_dir": str(FOLDER / "run")} if cluster else {}
+    options["communication"] = os.environ.get("COMMUNICATION", "auto")
     if WHAT == "restart":
         folder = str(FOLDER / ("run" if cluster else "checkpoints"))
         run_dir = os.environ.get("STORE", folder)

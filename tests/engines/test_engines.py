@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ def ssh_hosts(request: pytest.FixtureRequest) -> Engine:
     python = f"tfdistr.ssh_cluster([{a!r}, {b!r}], ssh={net.ssh!r})"
     r = f"ssh_cluster(c('{a}', '{b}'), ssh = {json.dumps(net.ssh)})"
     return Engine({"python": python, "r": r}, hosts=[a, b])
+
+
+def ssh_hosts_by_mpi(request: pytest.FixtureRequest) -> Engine:
+    return replace(ssh_hosts(request), env={"COMMUNICATION": "mpi"})
 
 
 def slurm_allocation(request: pytest.FixtureRequest) -> Engine:
@@ -73,6 +78,12 @@ def kubernetes_run(request: pytest.FixtureRequest) -> Engine:
     )
 
 
+def kubernetes_by_mpi(request: pytest.FixtureRequest) -> Engine:
+    engine = kubernetes_run(request)
+    before = [*engine.before, "--env", "COMMUNICATION"]
+    return replace(engine, env={**engine.env, "COMMUNICATION": "mpi"}, before=before)
+
+
 def ray_nodes(request: pytest.FixtureRequest) -> Engine:
     ray = request.getfixturevalue("ray")
     return Engine(both(f"ray_cluster(2, address='{ray.address}')"))
@@ -80,8 +91,8 @@ def ray_nodes(request: pytest.FixtureRequest) -> Engine:
 
 ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
     make.__name__: make
-    for make in (local, mpi_hosts, ssh_hosts, slurm_allocation, slurm_batch, run, run_on_hosts,
-                 run_in_allocation, kubernetes_run, ray_nodes)
+    for make in (local, mpi_hosts, ssh_hosts, ssh_hosts_by_mpi, slurm_allocation, slurm_batch, run,
+                 run_on_hosts, run_in_allocation, kubernetes_run, kubernetes_by_mpi, ray_nodes)
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ class Lifelines:
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections = dict(connections)
         self._unread = dict.fromkeys(self._connections, b"")
-        self._watched = self._over = False
+        self._watched = self._over = self._cuts_are_losses = False
         self._failure: str | None = None
         self._decided = threading.Event()
         self._closing = threading.Lock()
@@ -54,14 +54,30 @@ class Lifelines:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE)
         _all.add(self)
 
-    def watch(self, on_failure: Callable[[str], object], of_loss: Callable[[str], str]) -> None:
+    @property
+    def connections(self) -> Mapping[str, socket.socket]:
+        """The sockets by the names of their tasks, for what is said before ``watch()``."""
+        return self._connections
+
+    def watch(
+        self,
+        on_failure: Callable[[str], object],
+        of_loss: Callable[[str], str],
+        heartbeat_timeout: float | None = None,
+    ) -> None:
         """Call ``on_failure(message)`` on a separate thread, only for the first failure.
 
         Args:
             on_failure: Is called with the message.
             of_loss: Returns the message about a lost task, from its name.
+            heartbeat_timeout: Seconds after which a task whose machine does not answer is lost; None if
+                others look for this.
         """
         self._watched = True
+        if heartbeat_timeout is not None:
+            self._cuts_are_losses = True
+            for connection in self._connections.values():
+                _give_up_after(connection, heartbeat_timeout)
         arguments = (on_failure, of_loss)
         threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
 
@@ -141,8 +157,8 @@ class Lifelines:
             return "", True
         except ConnectionError:  # for example, its machine has started again
             return of_loss(name), False
-        except OSError:  # a cut network does not mean that the process is lost
-            return "", False
+        except OSError:  # a cut network does not mean that the process is lost, if there are heartbeats
+            return (of_loss(name), False) if self._cuts_are_losses else ("", False)
         if not read:
             return of_loss(name), False
         *lines, rest = (self._unread[name] + read).split(b"\n")
@@ -155,6 +171,17 @@ class Lifelines:
                 with contextlib.suppress(ValueError, RecursionError):
                     return str(json.loads(text.removeprefix(_FAILED)))[:_LONGEST], False
         return "", True
+
+
+def _give_up_after(connection: socket.socket, seconds: float) -> None:
+    """Have the kernel end a connection whose other machine has not answered for so long."""
+    options = {
+        "TCP_KEEPIDLE": max(1, int(seconds / 3)), "TCP_KEEPINTVL": max(1, int(seconds / 6)), "TCP_KEEPCNT": 4,
+        "TCP_USER_TIMEOUT": int(1000 * seconds),
+    }  # fmt: skip
+    for name, value in options.items():
+        with contextlib.suppress(OSError, AttributeError):  # not every system has all of them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _send(connection: socket.socket, text: str) -> None:

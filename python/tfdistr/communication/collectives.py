@@ -33,8 +33,8 @@ _FAILED = "tfdistr/failed"
 _PLACE = "tfdistr/place"
 # Seconds in which the peers, which wait just as long, should set their numbers.
 _POSITION_TIMEOUT = 5.0
-# Seconds in which the message about the first failure comes after the errors that the failure causes.
-_HEARING = 2.0
+#: Seconds in which the message about the first failure comes after the errors that the failure causes.
+HEARING = 2.0
 # Sums in order of at most this many bytes take one collective instead of two, which send fewer bytes.
 _SMALL = 1 << 14
 # TensorFlow counts the keys of its own device groups from 1 on.
@@ -426,7 +426,7 @@ class TensorFlowCollectives(Collectives):
             self._lifelines.tell(message)
 
     def heard_failure(self) -> str | None:
-        return self._lifelines.heard(_HEARING) if self._lifelines is not None else None
+        return self._lifelines.heard(HEARING) if self._lifelines is not None else None
 
     def behind(self) -> list[int]:
         self.moved_on()

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,9 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from tfdistr._utils.processes import process_state
-from tfdistr.communication.collectives import Collectives, Traffic
+from tfdistr.cluster.lifelines import Lifelines
+from tfdistr.cluster.peer_failure import report_end
+from tfdistr.communication.collectives import HEARING, Collectives, Traffic
 from tfdistr.communication.mpi_init_timeout import remove_own_names
 from tfdistr.communication.shared_memory import SharedSum, shares
 from tfdistr.communication.sum_tree import Node, SumTree
@@ -64,6 +66,9 @@ class MpiCollectives(Collectives):
         self._barriers = comm.Dup()
         self._failures = comm.Dup()
         self._failed = False
+        self._lifelines: Lifelines | None = None
+        self._end: Callable[[], object] = MPI.Finalize
+        self._heard: str | None = None
         self._waiting = False
         self._timeout = _NO_LIMIT if timeout is None else timeout
         self._traffic, self._seconds = Traffic(0, 0), 0.0
@@ -81,6 +86,25 @@ class MpiCollectives(Collectives):
         }  # fmt: skip
         self._halted: dict[int, float] = {}
         self._looked = 0.0
+
+    def watch(self, lifelines: Lifelines, tasks: Mapping[str, str], end: Callable[[], object]) -> None:
+        """Fail as soon as the process of a peer ends without a goodbye; no launcher of MPI watches it.
+
+        Args:
+            lifelines: The connections to watch. From now on they belong to these collectives.
+            tasks: The addresses of the workers in order, by their names such as "worker 0".
+            end: Ends MPI.
+        """
+        self._lifelines, self._end = lifelines, end
+        names = list(tasks)
+
+        def on_failure(message: str) -> None:
+            self._heard = message
+
+        def of_loss(name: str) -> str:
+            return report_end(names.index(name), tasks[name])
+
+        lifelines.watch(on_failure, of_loss, self._heartbeat_timeout)
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)
@@ -217,6 +241,10 @@ class MpiCollectives(Collectives):
                 self._barriers.Send(bytearray(1), peer, tag)
 
     def report_failure(self, message: str) -> None:
+        if self._lifelines is not None:
+            self._lifelines.tell(message)
+            self._lifelines.say_goodbye()
+            return
         self._failed = True
         peers = (rank for rank in range(self.num_workers) if rank != self.index)
         sent = [self._failures.isend(message, rank) for rank in peers]
@@ -225,10 +253,11 @@ class MpiCollectives(Collectives):
             os.sched_yield()
 
     def pass_on(self, message: str) -> None:
-        pass  # a message by MPI reaches every rank
+        if self._lifelines is not None:  # else a message by MPI reaches every rank
+            self._lifelines.tell(message)
 
     def heard_failure(self) -> str | None:
-        return None  # it is in the error
+        return self._lifelines.heard(HEARING) if self._lifelines is not None else None  # it is in the error
 
     def behind(self) -> list[int]:
         return [] if self._waiting else [self.index]
@@ -237,7 +266,9 @@ class MpiCollectives(Collectives):
         pass  # behind() tells nobody
 
     def abandon(self) -> None:
-        if self._failed:
+        if self._lifelines is not None:
+            self._lifelines.say_goodbye()
+        elif self._failed:
             time.sleep(1.0)  # the peers can print their errors
             MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them for ever at the end
 
@@ -245,6 +276,9 @@ class MpiCollectives(Collectives):
         shared, self._shared = self._shared, None
         if shared:
             shared.free()
+        if self._lifelines is not None:
+            self._lifelines.say_goodbye()
+            self._end()
 
     def _look_for_halted(self, now: float) -> None:
         for rank, (host, pid) in self._neighbours.items():
@@ -313,7 +347,9 @@ class MpiCollectives(Collectives):
                 time.sleep(min(max(_NAP, waited * _PART), _LONG_NAP))
             if now - listened > _LISTEN:
                 listened = now
-                if self._failures.Iprobe():
+                if self._heard is not None:
+                    raise tf.errors.AbortedError(None, None, self._heard)
+                if self._lifelines is None and self._failures.Iprobe():
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
                 if now - self._looked > _LOOK:
                     self._looked = now

@@ -36,10 +36,13 @@ def launched_by_mpi() -> bool:
 
 
 def chooses_mpi(communication: str) -> bool:
-    """Return whether the collectives use MPI: the argument, or else the launcher and TF_CONFIG decide."""
-    return communication == "mpi" or (
-        communication == "auto" and launched_by_mpi() and cluster_from_env() is None
-    )
+    """Return whether the collectives use MPI, whose launcher has started this process.
+
+    The argument, or else the launcher and TF_CONFIG decide. See ``mpi_join`` for MPI without a launcher.
+    """
+    if communication == "mpi":
+        return launched_by_mpi() or cluster_from_env() is None
+    return communication == "auto" and launched_by_mpi() and cluster_from_env() is None
 
 
 def world(start_timeout: float = 300.0) -> Any:

@@ -19,7 +19,7 @@ from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.mpi_cluster import LocalMpi, MpiCluster
 from tfdistr.launch.mpiexec import command_line, family, find_mpiexec, no_launcher, version_of
-from tfdistr.launch.ray_cluster import RayCluster, refuse_mpi
+from tfdistr.launch.ray_cluster import RayCluster
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.slurm_programs import has_mpi4py, mpi_of_srun
 from tfdistr.launch.ssh_cluster import SshCluster
@@ -52,7 +52,7 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
 
     Raises:
         ArgumentError: The cluster is an `MpiCluster`, and ``communication`` is neither "auto" nor "mpi". Or
-            it is an `SshCluster` or a `RayCluster`, and ``communication`` is "mpi". Or ``communication`` is
+            it is an `SshCluster` with tunnels, and ``communication`` is "mpi". Or ``communication`` is
             "nccl", and local workers share a GPU.
         ClusterStartError: MPI is needed, and is not there, or Ray; or the allocation of Slurm is too small.
     """
@@ -100,19 +100,25 @@ def _by_mpiexec(cluster: MpiCluster, communication: str) -> Backend:
 
 
 def _by_ssh(cluster: SshCluster, communication: str) -> Backend:
-    if communication == "mpi":
+    if communication == "mpi" and cluster.tunnels:
         raise ArgumentError(
-            "The workers of ssh_cluster() communicate without MPI.",
-            received=f"communication={communication!r}",
-            fix="Leave it out, or pass cluster=mpi_cluster(hosts).",
+            'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
+            received="ssh_cluster() with tunnels=True",
+            fix='Pass communication="ring", or tunnels=False if the hosts can connect to each other.',
         )
-    return Backend(communication, cluster, "ssh starts the workers")
+    return _without_launcher(cluster, communication, "ssh starts the workers")
 
 
 def _by_ray(cluster: RayCluster, communication: str) -> Backend:
-    refuse_mpi(communication)
     cluster.check()
-    return Backend(communication, cluster, "actors of Ray run the workers")
+    return _without_launcher(cluster, communication, "actors of Ray run the workers")
+
+
+def _without_launcher(cluster: SshCluster | RayCluster, communication: str, reason: str) -> Backend:
+    """The backend of workers that meet by TF_CONFIG; see ``mpi_join`` for how they become ranks of MPI."""
+    if communication == "mpi":
+        return Backend(communication, cluster, "the caller asked for it")
+    return Backend(communication, cluster, reason)
 
 
 def _by_slurm(cluster: SlurmCluster, communication: str) -> Backend:

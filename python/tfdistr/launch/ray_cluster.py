@@ -17,7 +17,7 @@ import attrs
 from tfdistr._utils.arguments import argument, flag, one_of, optional_seconds, whole
 from tfdistr.cluster.config import tf_config
 from tfdistr.cluster.token import with_token
-from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.errors import ClusterStartError
 from tfdistr.launch import ray_arguments as check
 from tfdistr.launch import ssh_guard
 from tfdistr.launch.cluster import EqualWorkers
@@ -167,20 +167,6 @@ class RayCluster(EqualWorkers):
         first = bundles[: self.num_workers]
         enough = all(bundle.get(name, 0) >= amount for bundle in first for name, amount in need)
         return len(first) == self.num_workers and enough
-
-
-def refuse_mpi(communication: str) -> None:
-    """Refuse MPI.
-
-    Raises:
-        ArgumentError: ``communication`` is "mpi".
-    """
-    if communication == "mpi":
-        raise ArgumentError(
-            "The workers of ray_cluster() communicate without MPI: Ray starts actors, and no ranks of MPI.",
-            received=f"communication={communication!r}",
-            fix="Leave it out, or pass cluster=mpi_cluster(hosts).",
-        )
 
 
 def _address(host: str, port: int) -> str:

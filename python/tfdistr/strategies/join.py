@@ -16,7 +16,9 @@ from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.rendezvous import meet
 from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.communication.agreement import versions
+from tfdistr.communication.collectives import Collectives
 from tfdistr.errors import ClusterStartError
+from tfdistr.strategies.communication_options import Exchange
 
 #: The warning for the user when the ring takes the place of NCCL.
 NO_NCCL = (
@@ -69,6 +71,43 @@ def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Li
         heartbeat_timeout=heartbeat_timeout,
     )
     return lifelines
+
+
+def join_mpi(
+    resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float
+) -> Collectives:
+    """Meet the other workers, and become a rank of one MPI with them, without a launcher of MPI.
+
+    Args:
+        resolver: Describes the cluster and this worker's task.
+        exchange: How the workers exchange values.
+        start_timeout: Seconds within which every worker must have come.
+        heartbeat_timeout: Seconds that a worker of this machine may be halted while this one waits.
+
+    Raises:
+        ClusterStartError: Workers are missing, or have no MPI or different ones.
+        JobMismatchError: The workers have different addresses, or different versions of packages.
+    """
+    from tfdistr.communication.mpi_join import Joining
+
+    tasks, own = addresses(resolver), f"{resolver.task_type} {resolver.task_id}"
+    bypass_proxy(tasks.values())
+    until = time.monotonic() + start_timeout
+    lifelines = meet(tasks, own, versions(), start_timeout)
+    try:
+        joining = Joining(lifelines, tasks, own, max(until - time.monotonic(), _TO_REGISTER))
+        comm = joining.start()
+        from tfdistr.communication.mpi_collectives import MpiCollectives
+
+        collectives = MpiCollectives(
+            comm, exchange.bytes_per_pack, heartbeat_timeout, timeout=exchange.timeout_seconds
+        )
+        joining.finish()
+    except BaseException:
+        lifelines.close()
+        raise
+    collectives.watch(lifelines, tasks, joining.end)
+    return collectives
 
 
 def usable(communication: str) -> str:

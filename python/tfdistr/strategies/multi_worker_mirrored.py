@@ -35,7 +35,7 @@ from tfdistr.communication.mpi_world import chooses_mpi
 from tfdistr.errors import ClusterStartError
 from tfdistr.strategies.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.strategies.exact_step import exact_step, replica_of
-from tfdistr.strategies.join import NO_NCCL, addresses, prepare, start_error, usable
+from tfdistr.strategies.join import NO_NCCL, addresses, join_mpi, prepare, start_error, usable
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
 from tfdistr.strategies.replica import OneReplica
@@ -77,7 +77,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             ``tf.errors.DeadlineExceededError``. Over MPI, in a ``tf.function``, TensorFlow reports it as a
             ``tf.errors.UnknownError``.
         communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
-            the ring, and the chief logs a warning), "mpi" for ranks that ``mpiexec`` has started, or "auto"
+            the ring, and the chief logs a warning), "mpi" (the processes that ``mpiexec`` has started, or
+            those in TF_CONFIG, which then start no server and need MPICH but no ``mpiexec``), or "auto"
             (the default): MPI if ``mpiexec`` has started this process, else the choice of TensorFlow.
         gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
@@ -127,6 +128,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             check_virtual_workers(count, communication=communication)
             use_one_thread()
         collectives: Collectives | None = None
+        #: The addresses of the workers, in order; none with MPI's launcher. SlurmClusterResolver sets
+        #: CUDA_VISIBLE_DEVICES when it is asked for them: TensorFlow must look for GPUs later.
+        self.tasks: dict[str, str] = {}
         if cluster_resolver is None and chooses_mpi(communication):
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
@@ -138,9 +142,15 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             # Written again for TensorFlow, which fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        #: The addresses of the workers, in order; none with MPI. SlurmClusterResolver sets
-        #: CUDA_VISIBLE_DEVICES when it is asked for them: TensorFlow must look for GPUs later.
-        self.tasks = addresses(cluster_resolver) if cluster_resolver is not None else {}
+            if communication == "mpi" and len(peers := addresses(cluster_resolver)) > 1:
+                self.tasks = peers
+                collectives = join_mpi(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
+                communication, cluster_resolver = "auto", None
+                os.environ["TF_CONFIG"] = "{}"  # for TensorFlow, which starts no server
+            elif communication == "mpi":
+                communication = "auto"  # one worker has no peers
+        if cluster_resolver is not None:
+            self.tasks = addresses(cluster_resolver)
         used = usable(communication)
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=exchange.bytes_per_pack,

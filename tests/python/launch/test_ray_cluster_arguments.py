@@ -16,7 +16,6 @@ from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.launch import ray_cluster as ray_cluster_module
 from tfdistr.launch import ray_driver
-from tfdistr.launch.backend import choose_backend
 from tfdistr.launch.ray_cluster import ray_cluster
 from tfdistr.launch.ray_driver import room
 from tfdistr.launch.supervisor import run_workers
@@ -103,16 +102,6 @@ def test_what_is_refused(arguments: dict[str, Any], said: list[str]) -> None:
 )
 def test_addresses(address: str) -> None:
     assert ray_cluster(address=address).address == address
-
-
-def test_mpi_is_refused() -> None:
-    with pytest.raises(ArgumentError) as caught:
-        choose_backend(ray_cluster(), "mpi")
-    assert str(caught.value).splitlines() == [
-        "The workers of ray_cluster() communicate without MPI: Ray starts actors, and no ranks of MPI.",
-        "Received: communication='mpi'",
-        "Fix: Leave it out, or pass cluster=mpi_cluster(hosts).",
-    ]
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:

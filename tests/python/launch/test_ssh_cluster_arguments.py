@@ -71,16 +71,18 @@ def test_other_arguments(arguments: dict[str, Any], rule: str) -> None:
     assert str(caught.value).startswith(rule)
 
 
-def test_the_workers_communicate_without_mpi() -> None:
+def test_what_carries_the_gradients() -> None:
     cluster = ssh_cluster(["a", "b"])
     assert str(choose_backend(cluster, "ring")) == "communication: ring, because ssh starts the workers"
+    assert str(choose_backend(cluster, "mpi")) == "communication: mpi, because the caller asked for it"
     assert choose_backend(cluster, "auto").cluster is cluster
+    tunnels = ssh_cluster(["a", "b"], tunnels=True)
     with pytest.raises(ArgumentError) as caught:
-        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, communication="mpi")
+        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=tunnels, communication="mpi")
     assert str(caught.value).splitlines() == [
-        "The workers of ssh_cluster() communicate without MPI.",
-        "Received: communication='mpi'",
-        "Fix: Leave it out, or pass cluster=mpi_cluster(hosts).",
+        'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
+        "Received: ssh_cluster() with tunnels=True",
+        'Fix: Pass communication="ring", or tunnels=False if the hosts can connect to each other.',
     ]
     with pytest.raises(ArgumentError, match="needs parameter servers"):
         tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")

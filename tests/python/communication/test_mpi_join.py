@@ -1,0 +1,126 @@
+"""Processes with a TF_CONFIG become the ranks of one MPI, without mpiexec."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import netns
+import numpy as np
+import pytest
+from clusters import Ended, run_cluster
+from launched import wait_for
+from paths import PROGRAMS
+
+import tfdistr
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+
+
+def train(folder: Path, workers: int, what: str = "nothing") -> list[Ended]:
+    return run_cluster("mpi_by_rendezvous.py", workers, [str(folder), what], timeout=200)
+
+
+def found(folder: Path, ended: list[Ended]) -> list[dict[str, Any]]:
+    for each in ended:
+        assert each.status == 0, each.output[-3000:]
+    return [json.loads((folder / f"{index}.json").read_text()) for index in range(len(ended))]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("alone")
+    return found(folder, train(folder, 1))[0]
+
+
+@pytest.mark.parametrize(
+    ("workers", "what"), [(2, "nothing"), (2, "another node"), (3, "nothing"), (4, "another node")],
+    ids=["2 on a node", "2 by TCP", "3 on a node", "4 by TCP"],
+)  # fmt: skip
+def test_the_weights_are_those_of_one_worker(alone, tmp_path, workers, what):
+    results = found(tmp_path, train(tmp_path, workers, what))
+    for result in results:
+        assert (result["communication"], result["workers"]) == ("mpi", workers)
+        assert result["names"] == []  # of shared memory, which a killed process would leave
+        assert result["variables"] == {}  # a program that a worker starts is no rank
+        assert result["weights"] == results[0]["weights"]
+        for mine, others in zip(result["weights"], alone["weights"], strict=True):
+            np.testing.assert_allclose(mine, others, atol=1e-6)
+
+
+def messages(ended: list[Ended]) -> list[str]:
+    """The last error of each worker."""
+    return [each.output.rpartition("tfdistr.errors.")[2].strip() for each in ended]
+
+
+def test_a_killed_worker_is_named(tmp_path):
+    first, second, third = train(tmp_path, 3, "killed")
+    assert second.status == -9
+    for each in (first, third):
+        assert each.status == 1
+        assert "WorkerFailedError: Worker 1 failed: 127.0.0.1:" in each.output
+        assert "has ended without saying why: it was killed, or it crashed." in each.output
+        assert each.seconds < 60
+
+
+def test_an_error_reaches_the_others(tmp_path):
+    ended = train(tmp_path, 3, "an error")
+    assert [each.status for each in ended] == [1, 1, 1]
+    assert "ValueError: this epoch is wrong" in ended[1].output
+    for each in (ended[0], ended[2]):
+        assert "Worker 1 failed: ValueError: this epoch is wrong" in each.output
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("no mpi", "worker 1: no mpi4py"),
+        ("another mpi", "worker 1 has MPICH Version: 3.4"),
+        ("killed at the start", "has ended"),
+        ("garbage", "has sent a line that belongs to no start"),
+    ],
+)
+def test_what_keeps_workers_from_becoming_ranks(tmp_path, what, why):
+    ended = train(tmp_path, 3, what)
+    for index, each in enumerate(ended):
+        assert each.status not in (0, None)
+        if index != 1:
+            assert "ClusterStartError: The workers must become the ranks of one MPI." in each.output
+            assert "\x1b" not in each.output
+            assert each.seconds < 60
+    assert why in ended[0].output
+
+
+@pytest.mark.skipif(netns.missing() is not None, reason=str(netns.missing()))
+def test_a_machine_that_does_not_answer_is_lost(tmp_path):
+    spaces = netns.Namespaces(f"tfm{os.getpid()}", netns.own_net("10.98"), ["a", "b"])
+    spaces.add()
+    try:
+        plan = tfdistr.tf_config(worker=[f"{spaces.address(name)}:2222" for name in "ab"])
+        command = [sys.executable, str(PROGRAMS / "mpi_by_rendezvous.py"), str(tmp_path), "cut"]
+        workers = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", spaces.of(name), *command], env=os.environ | environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )
+            for name, environment in zip("ab", plan.environments(), strict=True)
+        ]  # fmt: skip
+        try:
+            assert wait_for((tmp_path / "began").exists, 120)
+            netns.run("ip", "link", "set", spaces.outside("b"), "down")
+            began = time.monotonic()
+            said = [worker.communicate(timeout=60)[0] for worker in workers]
+            assert time.monotonic() - began < 30
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.communicate()
+    finally:
+        spaces.remove()
+    assert "Worker 1 failed: " in said[0]
+    assert "Worker 0 failed: " in said[1]

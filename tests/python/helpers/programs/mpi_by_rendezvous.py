@@ -1,0 +1,86 @@
+"""A worker that becomes a rank of MPI at the rendezvous: FOLDER WHAT. WHAT is what happens to worker 1.
+
+It is "nothing", "another node" (the workers share no memory), "no mpi", "another mpi", "killed", "an error",
+"killed at the start", "garbage" (instead of a start), or "cut" (somebody cuts the network in epoch 2).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import tfdistr
+from tfdistr._utils.mpi_names import mapped_names
+from tfdistr.communication import mpi_join
+from tfdistr.errors import ClusterStartError
+
+FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
+CONFIG = tfdistr.cluster_from_env()
+INDEX = CONFIG.worker_index if CONFIG else 0
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+    made.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
+    return made
+
+
+def happens(epoch: int, logs: object) -> None:
+    if INDEX == 1 and epoch == 1 and WHAT == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if INDEX == 1 and epoch == 1 and WHAT == "an error":
+        raise ValueError("this epoch is wrong")
+    if epoch == 1 and WHAT == "cut":
+        (FOLDER / "began").touch()
+
+
+def change_start() -> None:
+    for name in ("FI_PROVIDER", "UCX_TLS"):  # of the tests
+        os.environ.pop(name, None)
+    load, agree = mpi_join._load, mpi_join.Joining._agree
+    if WHAT == "another node":
+        mpi_join._place = lambda: f"node-{INDEX}"
+    if INDEX != 1:
+        return
+
+    def no_mpi() -> object:
+        raise ClusterStartError("", received="no mpi4py")
+
+    def another() -> object:
+        library = load()
+        library.version = "MPICH Version: 3.4"
+        return library
+
+    def end(self: mpi_join.Joining, own: str, until: float) -> int:
+        if WHAT == "killed at the start":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if WHAT == "garbage":
+            self._peers[0].send("\x1b[2J" + "x" * 3000)
+        return agree(self, own, until)
+
+    mpi_join.Joining._agree = end
+    mpi_join._load = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, load)
+
+
+if __name__ == "__main__":
+    change_start()
+    x = np.random.default_rng(1).normal(size=(96, 8)).astype("float32")
+    fit = tfdistr.distributed_fit(
+        model, x, x.sum(1), batch_size=24, seed=1, verbose=0, start_timeout=60,
+        epochs=10**6 if WHAT == "cut" else 3, heartbeat_timeout=6, communication="mpi" if CONFIG else "auto",
+        callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=happens)],
+    )  # fmt: skip
+    variables = {name: value for name, value in os.environ.items() if name.startswith("PMI_")}
+    found = {
+        "weights": [weight.ravel().tolist() for weight in fit.model.get_weights()],
+        "communication": fit.params["communication"], "workers": fit.params["workers"],
+        "variables": variables,
+        "names": [str(path) for path in mapped_names(os.getpid()) if path.exists()],
+    }  # fmt: skip
+    (FOLDER / f"{INDEX}.json").write_text(json.dumps(found))
