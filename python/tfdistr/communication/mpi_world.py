@@ -14,6 +14,7 @@ from typing import Any
 from tfdistr._utils.mpi_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr._utils.processes import PARENT
 from tfdistr.cluster.config import cluster_from_env
+from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.mpi_init_timeout import limit
 from tfdistr.communication.mpi_meeting import meet
 from tfdistr.errors import ClusterStartError
@@ -41,7 +42,7 @@ def chooses_mpi(communication: str) -> bool:
     The argument, or else the launcher and TF_CONFIG decide. See ``mpi_join`` for MPI without a launcher.
     """
     if communication == "mpi":
-        return launched_by_mpi() or cluster_from_env() is None
+        return launched_by_mpi() or cluster_to_join() is None
     return communication == "auto" and launched_by_mpi() and cluster_from_env() is None
 
 
