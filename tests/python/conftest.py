@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 from clusters import Processes
+from disks import Disk, small_disk_at
 from launched import SMALL_SERVER
 
 from tfdistr.launch.warm import servers
@@ -20,6 +21,13 @@ def processes() -> Iterator[Processes]:
     """What starts processes, which are ended with the test."""
     with Processes() as started:
         yield started
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    """A file system of 1 MB."""
+    with small_disk_at(tmp_path / "disk", "1m") as disk:
+        yield disk
 
 
 @pytest.fixture

@@ -8,11 +8,33 @@ from pathlib import Path
 _LAST_BYTES = 65536
 
 
+class Lines:
+    """Makes lines of the bytes of an output, as they come.
+
+    Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line with carriage returns, only its
+    last text is returned.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, new: bytes, *, final: bool = False) -> list[str]:
+        """Take further bytes, and return the lines that they complete.
+
+        Args:
+            new: The bytes.
+            final: Return also the text after the last end of line. Otherwise a later call returns it.
+        """
+        *whole, self._rest = (self._rest + new).split(b"\n")
+        if final and self._rest:
+            whole, self._rest = [*whole, self._rest], b""
+        return [_shown(line) for line in whole]
+
+
 class Tail:
     """Reads the lines that other processes append to a file.
 
-    The file need not exist yet. Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line
-    with carriage returns, only its last text is returned.
+    The file need not exist yet. The lines are those of `Lines`.
 
     Args:
         path: The file.
@@ -25,7 +47,7 @@ class Tail:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._offset = 0
-        self._rest = b""
+        self._lines = Lines()
 
     def lines(self, *, final: bool = False) -> list[str]:
         """Read the lines that were completed since the last call.
@@ -40,10 +62,7 @@ class Tail:
         except FileNotFoundError:
             new = b""
         self._offset += len(new)
-        *whole, self._rest = (self._rest + new).split(b"\n")
-        if final and self._rest:
-            whole, self._rest = [*whole, self._rest], b""
-        return [_shown(line) for line in whole]
+        return self._lines.take(new, final=final)
 
 
 def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr._utils.describe import describe
+from tfdistr._utils.disk import BEFORE_START, writing
 from tfdistr._utils.trusted_files import create_private, open_own
 from tfdistr.errors import ArgumentError, TfdistrError
 
@@ -33,6 +35,7 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
 
     Raises:
         ArgumentError: Something in the value cannot be sent to another process.
+        CheckpointError: The system refuses to write the files.
     """
     buffers: list[pickle.PickleBuffer] = []
     content = io.BytesIO()
@@ -48,16 +51,34 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
             "pass `callbacks` as a function that returns the list.",
         ) from error
     places = []
-    with create_private(Path(run_dir, f"{name}.buffers")) as file:
+    path = Path(run_dir, f"{name}.buffers")
+    size = sum(map(_bytes, buffers))
+    with _writing(path, size), create_private(path) as file:
         for buffer in buffers:
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
             start = file.tell()
             file.writelines(_pieces(buffer))
             places.append((start, file.tell() - start))
-    with create_private(Path(run_dir, f"{name}.pkl")) as file:
-        header = json.dumps({"path": sys.path, "buffers": places}).encode()
+    path = Path(run_dir, f"{name}.pkl")
+    header = json.dumps({"path": sys.path, "buffers": places}).encode()
+    with _writing(path, len(header) + content.tell()), create_private(path) as file:
         file.write(header + b"\n")
         file.write(content.getbuffer())
+
+
+@contextlib.contextmanager
+def _writing(path: Path, size: int) -> Iterator[None]:
+    with writing(path, "A file for the workers", needed=lambda: size, fix=BEFORE_START):
+        try:
+            yield
+        except OSError:
+            path.unlink(missing_ok=True)  # a part of it is of no use, and takes the space
+            raise
+
+
+def _bytes(buffer: pickle.PickleBuffer) -> int:
+    view = memoryview(buffer)
+    return view.obj.array.nbytes if isinstance(view.obj, _ByRows) else view.nbytes
 
 
 # --- Arrays in another order than the one of the file

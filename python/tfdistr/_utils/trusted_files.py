@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -82,6 +84,24 @@ def create_private(path: str | os.PathLike[str], mode: str = "wb") -> IO[Any]:
     """
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if "x" in mode else os.O_TRUNC)
     return os.fdopen(os.open(path, flags, 0o600), mode.replace("x", "w"))
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file in the context, private to this user. It replaces an earlier one when it is complete.
+
+    Args:
+        path: The file.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with create_private(partial) as file:
+            yield file
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what is not complete takes no space
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def check_own(path: str | os.PathLike[str]) -> None:

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfdistr._utils.disk import writing
 from tfdistr._utils.trusted_files import create_private
 from tfdistr.checkpoint.lock import check_lock, lock_id
 from tfdistr.errors import CheckpointError
@@ -43,6 +43,10 @@ _LONGEST = 64  # bytes of the first line
 _ENDING = ".checkpoint"
 _PARTIAL = ".partial"
 _CHECKSUM = hashlib.sha256().digest_size
+_FIX = (
+    "Make room for two checkpoints, or make the folder writable. Then pass resume=True: the run continues "
+    "from its last checkpoint."
+)
 
 
 class Position(NamedTuple):
@@ -104,24 +108,25 @@ class CheckpointFolder:
         target = self.path_of(checkpoint.position)
         partial = target.with_suffix(_PARTIAL)
         check_lock(self.path.parent, self._lock)
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._remove_partial()  # processes that were killed leave such files, which take space
-            with create_private(partial, "xb") as file:
-                checksum = hashlib.sha256()
-                for part in _parts(checkpoint):
-                    checksum.update(part)
-                    file.write(part)
-                file.write(checksum.digest())
-                file.flush()
-                os.fsync(file.fileno())
-            check_lock(self.path.parent, self._lock)
-            partial.rename(target)
-            flush_folder(self.path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._remove_partial()
-            raise _not_written(target, checkpoint, error) from error
+        with writing(target, "A checkpoint", needed=lambda: _size(checkpoint), fix=_FIX):
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._remove_partial()  # processes that were killed leave such files, which take space
+                with create_private(partial, "xb") as file:
+                    checksum = hashlib.sha256()
+                    for part in _parts(checkpoint):
+                        checksum.update(part)
+                        file.write(part)
+                    file.write(checksum.digest())
+                    file.flush()
+                    os.fsync(file.fileno())
+                check_lock(self.path.parent, self._lock)
+                partial.rename(target)
+                flush_folder(self.path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._remove_partial()
+                raise
         check_lock(self.path.parent, self._lock)
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
@@ -237,16 +242,8 @@ def _refused(path: Path, reason: str) -> CheckpointError:
     return CheckpointError("A checkpoint must be whole, and of this run.", received=f"{path}: {reason}.")
 
 
-def _not_written(path: Path, checkpoint: Checkpoint, error: OSError) -> CheckpointError:
-    received = f"{path}, which needs {sum(map(len, _parts(checkpoint))) + _CHECKSUM:,} bytes"
-    with contextlib.suppress(OSError):  # the folder is gone
-        received += f", and {shutil.disk_usage(path.parent).free:,} bytes are free"
-    return CheckpointError(
-        f"A checkpoint could not be written: {error.strerror}.",
-        received=received,
-        fix="Make room for two checkpoints, or make the folder writable. Then pass resume=True: the run "
-        "continues from its last checkpoint.",
-    )
+def _size(checkpoint: Checkpoint) -> int:
+    return sum(map(len, _parts(checkpoint))) + _CHECKSUM
 
 
 def _position(path: Path) -> Position | None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr._utils.as_json import as_json
 from tfdistr._utils.describe import describe
-from tfdistr._utils.trusted_files import create_private
+from tfdistr._utils.disk import writing
+from tfdistr._utils.trusted_files import replacing
 from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
 from tfdistr.checkpoint.folder import flush_folder
@@ -32,14 +33,15 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """Write a document. Only this user can read it. Its file is complete or it does not exist.
 
     It is on the disk when this returns: no checkpoint may outlast the document that says which run it is of.
+
+    Raises:
+        CheckpointError: The system refuses to write it. The earlier document stays.
     """
-    partial = path.with_name(f"{path.name}.partial")
-    with create_private(partial, "w") as file:
-        json.dump(as_json(document), file, allow_nan=False)
-        file.write("\n")
+    content = f"{json.dumps(as_json(document), allow_nan=False)}\n".encode()
+    with writing(path, needed=lambda: len(content)), replacing(path) as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    partial.replace(path)
     flush_folder(path.parent)
 
 

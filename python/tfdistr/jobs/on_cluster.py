@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from tfdistr._utils.disk import writing
 from tfdistr._utils.r_function import RFunction
 from tfdistr._utils.r_values import for_r
 from tfdistr._utils.uninterrupted import whole
@@ -18,7 +20,13 @@ from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.lock import check_lock, lock_id, lock_variable
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.data.source import form_of
-from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
+from tfdistr.errors import (
+    CheckpointError,
+    ClusterStartError,
+    JobStoppedError,
+    TfdistrError,
+    WorkerFailedError,
+)
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.result import FitResult, builder, load_history, load_state, load_ways
@@ -26,7 +34,7 @@ from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.jobs.trained import Trained
 from tfdistr.launch.any_cluster import AnyCluster
-from tfdistr.launch.backend import Backend, backend_path
+from tfdistr.launch.backend import Backend, write_backend
 from tfdistr.launch.ray_cluster import RayCluster
 from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
@@ -35,6 +43,8 @@ from tfdistr.training.job import Job
 if TYPE_CHECKING:
     from tfdistr.jobs.kinds import Kind
     from tfdistr.jobs.stored_run import StoredRun
+
+log = logging.getLogger("tfdistr")
 
 
 class Summary(Protocol):
@@ -111,12 +121,11 @@ def fit_on_cluster(
         return stored.note(result) if stored else result
     job.save(run_dir)
     write_job(job, run_dir, cluster.workers)
-    backend_path(run_dir).write_text(str(backend))
+    write_backend(backend, run_dir)
     if stored:
         stored.begin(summary)
     restarts = Restarts(run_dir, recovery.max_restarts)
-    stop = (checkpoint_folder(run_dir) / STOP).touch
-    preemption = Preemption(stop, active=recovery.every is not None)
+    preemption = Preemption(lambda: _ask_to_stop(run_dir), active=recovery.every is not None)
 
     on_event = _events(summary, stored, preemption)
     with preemption:
@@ -203,7 +212,7 @@ def _with_restarts(
 
     def on_checkpoint(event: dict[str, Any]) -> None:
         if event["event"] == "checkpoint" and fewer_than_wanted() and event["epoch"] < job.epochs:
-            stop.touch()  # the workers save, and end
+            _ask_to_stop(run_dir)
         on_event(event)
 
     for attempt in count(1):
@@ -249,11 +258,21 @@ def _with_restarts(
     raise AssertionError  # count() has no end
 
 
+def _ask_to_stop(run_dir: Path) -> None:
+    """Make the workers save, and end."""
+    path = checkpoint_folder(run_dir) / STOP
+    with writing(path, "The request to save and end"):
+        path.touch()
+
+
 def _noted(result: FitResult, run_dir: Path, stored: StoredRun | None) -> FitResult:
     """Note that a job is complete; return its result as the user sees it."""
     if stored:
         return stored.note(result)
-    note_result(run_dir, result)
+    try:
+        note_result(run_dir, result)
+    except CheckpointError as error:  # the caller has the result, so that it is not lost
+        log.warning("The result is complete, but not its document. %s", error)
     return result
 
 

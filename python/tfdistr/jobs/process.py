@@ -17,6 +17,7 @@ from typing import Any
 
 from tfdistr._utils.processes import die_with_parent
 from tfdistr._utils.warn import WARNINGS
+from tfdistr.jobs.worker_log import continue_without_log
 from tfdistr.launch.events import EventWriter
 from tfdistr.launch.loopback import restore_preload
 from tfdistr.launch.process import scratch_path
@@ -71,6 +72,7 @@ def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[P
     die_with_parent()
     restore_preload()
     events = EventWriter(run_dir, index)
+    continue_without_log(events)
     if logs:
         _log_to(events)
     events.write("started", pid=os.getpid(), host=socket.gethostname())

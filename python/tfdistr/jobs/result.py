@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from tfdistr._utils.as_json import as_json
+from tfdistr._utils.disk import writing
 from tfdistr._utils.optional_imports import data_frame, figure
-from tfdistr._utils.trusted_files import open_own
+from tfdistr._utils.trusted_files import open_own, replacing
 from tfdistr._utils.tuning import describe_tuning
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
@@ -344,11 +345,20 @@ def _silent_caller() -> Caller:
 
 
 def save_training(training: Training, run_dir: Path) -> None:
-    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
+    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief).
+
+    Raises:
+        CheckpointError: The system refuses to write a file.
+    """
+    path = run_dir / _STATE
     if training.model is not None:
-        ModelState.of(training.model, training.inputs).write(run_dir / _STATE)
+        state = ModelState.of(training.model, training.inputs)
+        with writing(path, "The trained model", needed=lambda: state.nbytes), replacing(path) as file:
+            state.write(file)
     if training.described is not None:
-        (run_dir / _DESCRIBED).write_text(training.described)
+        path = run_dir / _DESCRIBED
+        with writing(path), replacing(path) as file:
+            file.write(training.described.encode())
     names = ("history", "seconds", "communication")
     summary = {name: getattr(training, name) for name in names} | {"tuning": describe_tuning()}
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})

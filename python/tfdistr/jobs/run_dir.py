@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr._utils import at_exit
+from tfdistr._utils.disk import BEFORE_START, writing
 from tfdistr._utils.store import is_url
 from tfdistr._utils.trusted_files import check_parents, make_folders, take_folder
 from tfdistr.checkpoint.lock import LOCK, RunLock, in_use, is_in_use
@@ -29,7 +30,9 @@ def temporary_run_dir(cluster: Any = None) -> Path:
 
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
     """
-    folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=os.getcwd() if _is_elsewhere(cluster) else None))
+    parent = os.getcwd() if _is_elsewhere(cluster) else tempfile.gettempdir()
+    with writing(parent, "A temporary run directory", fix=BEFORE_START):
+        folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
     _temporary.add(folder)
     return folder
 

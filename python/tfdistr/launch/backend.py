@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 
+from tfdistr._utils.disk import BEFORE_START, writing
 from tfdistr.communication.mpi_world import PRINT_LIBRARY, no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch.any_cluster import AnyCluster
@@ -146,6 +147,17 @@ def _by_slurm(cluster: SlurmCluster, communication: str) -> Backend:
 def backend_path(run_dir: str | os.PathLike[str]) -> Path:
     """The file of the run directory with the backend and the reason for it."""
     return Path(run_dir) / "backend.txt"
+
+
+def write_backend(backend: Backend, run_dir: Path) -> None:
+    """Write what carries the gradients, and why, for the log of the chief.
+
+    Raises:
+        CheckpointError: The system refuses to write it.
+    """
+    path = backend_path(run_dir)
+    with writing(path, fix=BEFORE_START):
+        path.write_text(str(backend))
 
 
 def has_mpi() -> bool:

@@ -30,23 +30,32 @@ replaces that worker.
 
 ``schemas/event.schema.json`` describes the same.
 
+If the disk is full, the training continues without events of its progress and without warnings; the user is
+told once. The other events use space that the writer has reserved.
+
 JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf". In ``metrics``
 the reader converts them to floats again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tfdistr._utils.as_json import as_json
+from tfdistr._utils.disk import REFUSES
 from tfdistr._utils.log_tail import Tail
 
 #: Characters of a text in an event. A message of the user may have any length.
 LONGEST = 10_000
+#: Events that are left out when the disk is full: nobody waits for them.
+_MAY_MISS = ("epoch_begin", "batch", "epoch_end", "warning", "note")
+_RESERVED = 2**17  # bytes: some messages and tracebacks of the greatest length
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -79,7 +88,10 @@ class EventWriter:
     def __init__(self, run_dir: str | os.PathLike[str], index: int) -> None:
         path = events_path(run_dir, int(index))
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._run_dir = run_dir
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._torn = self._told = False
+        self._reserve = _Reserve(path.parent)
 
     def write(self, kind: str, **fields: Any) -> None:
         """Append one event.
@@ -91,12 +103,78 @@ class EventWriter:
         """
         texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
         event = {"event": kind, "time": time.time(), **as_json({**fields, **texts})}
+        line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        if self._append(line):
+            return
+        self.tell_full()
+        if kind not in _MAY_MISS:
+            self._append_from_reserve(line)
+
+    def tell_full(self) -> None:
+        """Warn the user, once, that the disk is full."""
+        if self._told:
+            return
+        self._told = True
+        message = (
+            f"The disk of {self._run_dir} refuses what the workers write: it is full or read-only. The training "
+            "continues without these lines of logs and events. Make room, or its checkpoints and its result "
+            "may not be written."
+        )
+        event = {"event": "warning", "time": time.time(), "message": message}
+        self._append_from_reserve(json.dumps(event).encode() + b"\n")
+
+    def _append(self, line: bytes) -> bool:
+        """Append a line; return whether all of it is written."""
         # One call: the line stays whole if others append, and is there if this process is killed next.
-        os.write(self._file, json.dumps(event, allow_nan=False).encode() + b"\n")
+        line = b"\n" * self._torn + line
+        try:
+            self._torn = os.write(self._file, line) < len(line)
+        except OSError as error:
+            if error.errno not in REFUSES:
+                raise
+            return False
+        return not self._torn
+
+    def _append_from_reserve(self, line: bytes) -> None:
+        self._reserve.free()
+        self._append(line)  # if even that fails, the launcher sees how this process ends
+        self._reserve.fill()
 
     def close(self) -> None:
         """Close the file. Not needed at the end of a process: every event is written at once."""
         os.close(self._file)
+        self._reserve.close()
+
+
+class _Reserve:
+    """Space on a disk, which a process frees when the disk is full. It ends with the process.
+
+    Args:
+        folder: A folder on the disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - as long as the writer
+        self.fill()
+
+    def fill(self) -> None:
+        """Take the space, or as much of it as there is."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.write(os.urandom(_RESERVED))  # zeros may take no space
+
+    def free(self) -> None:
+        """Leave the space to others."""
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+
+    def close(self) -> None:
+        """Leave the space for good."""
+        if self._file is not None:
+            self._file.close()
 
 
 class EventReader:

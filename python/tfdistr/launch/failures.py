@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from tfdistr._utils.disk import RESUME, is_full
 from tfdistr._utils.log_tail import last_lines
 from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE
 from tfdistr.errors import WorkerFailedError
@@ -101,6 +102,8 @@ def worker_failed_error(
         fix = "See whether the host runs and can be reached, or pass a larger `heartbeat_timeout`."
     else:
         said, fix = _unexplained(failure.exit_code, done)
+        if is_full(process.log):  # then neither a report nor the log may have the reason
+            fix = f"The disk of {process.log.parent.parent} is full, which may be the reason. {RESUME}"
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on others."
     parts = [f"{title} on {process.host} {said}"]

@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfdistr._utils.log_tail import Tail
 from tfdistr._utils.trusted_files import create_private
 from tfdistr._utils.uninterrupted import uninterrupted
 from tfdistr.errors import ClusterStartError, TfdistrError
@@ -26,6 +25,7 @@ from tfdistr.launch.hosts import not_started, unseen_run_dir
 from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.lost import Loss, reaching
 from tfdistr.launch.process import log_path, server_lost_error
+from tfdistr.launch.program_output import ProgramOutput
 from tfdistr.launch.warm.servers import WarmStart
 
 _REAP = 15.0  # seconds that mpiexec has to end after the request; then it is killed
@@ -269,14 +269,14 @@ class Mpiexec:
         given = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
         inherited = _AT_ONCE | given | common
         keep = loopback or Loopback("none")
-        self._output = Tail(self._log)
+        self._output = ProgramOutput(self._log)
         self._lines: list[str] = []
         self._asked = False
         self._settled = 0.0
         self._loss: Loss | None = None
         process: subprocess.Popen[bytes] | None = None
         try:
-            with uninterrupted(), self._log.open("wb") as output:
+            with uninterrupted(), os.fdopen(self._output.writer, "wb") as output:
                 self._process = process = subprocess.Popen(
                     keep.command(program), env=keep.environment(inherited), stdin=subprocess.DEVNULL,
                     stdout=output, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=keep.files,

@@ -21,6 +21,7 @@ from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.launch import rank_guard
 from tfdistr.launch.mpiexec import Rank
 from tfdistr.launch.process import log_path
+from tfdistr.launch.program_output import ProgramOutput
 from tfdistr.launch.slurm_programs import names
 
 _LAST_LINES = 10
@@ -106,7 +107,7 @@ class Ranks:
                 "signs_of_life": True, "warm": [None] * len(environments)}  # fmt: skip
         with create_private(self._folder / rank_guard.SPEC, "w") as private:
             json.dump(spec, private)
-        self._output = Tail(self._log)
+        self._output: Tail | ProgramOutput = Tail(self._log)
         self._lines: list[str] = []
 
     @property

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tfdistr.launch import rank_guard
+from tfdistr.launch.program_output import ProgramOutput
 from tfdistr.launch.slurm_programs import ask, without_ranks
 from tfdistr.launch.slurm_ranks import Ranks, how_ended
 
@@ -35,7 +36,8 @@ class Srun(Ranks):
         super().__init__(command, run_dir, environments, "srun.log")
         # The guard ends srun, and with it all tasks, if this process is killed.
         guarded = [sys.executable, "-I", "-S", rank_guard.__file__, "run", str(os.getpid())]
-        with self._log.open("wb") as output:
+        self._output = ProgramOutput(self._log)
+        with os.fdopen(self._output.writer, "wb") as output:
             self._process = subprocess.Popen(
                 [*guarded, *line, *self.guard], env=without_ranks(os.environ), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tfdistr._utils.disk import writing
 from tfdistr._utils.log_tail import Tail
 from tfdistr.errors import (
     STOPPED_STATUS,
@@ -165,7 +166,8 @@ class _Generation:
     def run(self) -> Failure | None:
         """Start the workers, and watch until all have ended well or one has failed; return the root cause."""
         try:
-            self._processes = list(self._start())
+            with writing(log_path(self._run_dir, 0).parent, "The logs of the workers", only_refusals=True):
+                self._processes = list(self._start())
             while self._watch():
                 time.sleep(pause_between_looks(len(self._processes)))
         finally:

@@ -17,7 +17,7 @@ from tfdistr._utils.python310 import SAFE_PATH
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, open_run_dir, remove_run_dir
-from tfdistr.launch.backend import Backend, backend_path, choose_backend
+from tfdistr.launch.backend import Backend, choose_backend, write_backend
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.process import Worker, log_path
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
@@ -69,7 +69,7 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
         try:
             if script.log_dir is not None:
                 log_folder(script.log_dir, link=log_path(run_dir, 0).parent)
-            backend_path(run_dir).write_text(str(backend))
+            write_backend(backend, run_dir)
             statuses = _with_restarts(script, backend, run_dir, on_event)
         except BaseException:
             keep_run_dir(run_dir)  # its logs say more than the error

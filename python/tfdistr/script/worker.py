@@ -5,6 +5,7 @@ A script of Python runs in this process. A script of R runs in a process of its 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -96,7 +97,8 @@ def _run_r(script: str, arguments: list[str], process: ProcessOfJob, failure: Pa
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = started.wait()
     if failure.exists():
-        process.events.write("failed", **json.loads(failure.read_text(encoding="utf-8")), language="r")
+        with contextlib.suppress(ValueError):  # a full disk has only a part of it
+            process.events.write("failed", **json.loads(failure.read_text(encoding="utf-8")), language="r")
     return status if status >= 0 else 128 - status
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdistr._utils.disk import BEFORE_START, writing
 from tfdistr.errors import ArgumentError
 from tfdistr.training.serializable import cannot_serialize, has_lambda
 
@@ -68,7 +69,8 @@ class GivenModel:
 
         with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
             path = Path(folder, "model.keras")
-            self._archive.tofile(path)
+            with writing(path, "The model", needed=lambda: self._archive.nbytes, fix=BEFORE_START):
+                self._archive.tofile(path)
             # The optimizer of a model that was never trained has no state yet.
             with (
                 _quiet("Skipping variable loading for optimizer"),

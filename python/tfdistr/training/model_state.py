@@ -50,6 +50,12 @@ class ModelState:
         set_values(model, self.weights, own, self.others, self.inputs)
         return model
 
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes ``write`` writes."""
+        arrays = [*self.weights, *self.optimizer, *(v for other in self.others for v in other.values)]
+        return sum(array.nbytes for array in arrays)
+
     def write(self, file: Path | IO[bytes]) -> None:
         """Write the values in NumPy's format, without pickles."""
         arrays = {f"{_WEIGHT}{i}": value for i, value in enumerate(self.weights)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tfdistr._utils.disk import writing
 from tfdistr._utils.optional_imports import parquet
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrError
 
 #: The folder of the outputs in the run directory.
 FOLDER = "predictions"
@@ -36,7 +38,9 @@ class Writer:
         arrays: list[np.ndarray[Any, Any]] = []
         structure = _numbered(outputs, arrays)
         if not self._chunk and not self._waiting:
-            Path(self._folder, f"structure-{self._worker:05d}.json").write_text(json.dumps(structure))
+            path = Path(self._folder, f"structure-{self._worker:05d}.json")
+            with _writing(path):
+                path.write_text(json.dumps(structure))
         self._waiting.append(arrays)
         self._bytes += sum(array.nbytes for array in arrays)
         if self._bytes >= CHUNK_BYTES:
@@ -46,7 +50,9 @@ class Writer:
         """Write what waits."""
         for leaf, parts in enumerate(zip(*self._waiting, strict=True)):
             name = f"{leaf:05d}-{self._worker:05d}-{self._chunk:05d}.npy"
-            np.save(self._folder / name, np.concatenate(parts))
+            whole = np.concatenate(parts)
+            with _writing(self._folder / name, whole.nbytes):
+                np.save(self._folder / name, whole)
         self._chunk += 1
         self._bytes = 0
         self._waiting.clear()
@@ -88,8 +94,15 @@ def write_parquet(written: Path, folder: Path) -> list[Path]:
     for number, parts in enumerate(zip(*outputs, strict=True)):
         columns = {names[leaf]: _column(pyarrow, np.load(part)) for leaf, part in enumerate(parts)}
         paths.append(folder / f"predictions-{number:05d}.parquet")
-        files.write_table(pyarrow.table(columns), paths[-1])
+        with _writing(paths[-1]):
+            files.write_table(pyarrow.table(columns), paths[-1])
     return paths
+
+
+def _writing(path: Path, size: int | None = None) -> contextlib.AbstractContextManager[None]:
+    needed = None if size is None else lambda: size
+    return writing(path, "Predictions", needed=needed, fix="Make room, or name an `output` on another disk.",
+                   kind=TfdistrError)  # fmt: skip
 
 
 def _column(pyarrow: Any, array: np.ndarray[Any, Any]) -> Any:

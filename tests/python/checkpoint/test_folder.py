@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,25 +133,8 @@ def test_a_header_that_is_not_valid_is_left_out_though_the_checksum_holds(tmp_pa
     assert f"{received} It is left out." in caplog.text
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 1 MB, and the command that mounts it again with other options."""
-    place = tmp_path / "disk"
-    place.mkdir()
-
-    def mount(options: str) -> None:
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-        if subprocess.run(command, capture_output=True).returncode:
-            pytest.skip("no file system can be mounted here")
-
-    mount("size=1m")
-    yield place, mount
-    subprocess.run(["umount", str(place)], check=True)
-
-
 def test_a_full_disk_costs_no_checkpoint_and_is_named(small_disk):
-    place, mount = small_disk
-    folder = CheckpointFolder(place / "checkpoints", "this")
+    folder = CheckpointFolder(small_disk.path / "checkpoints", "this")
 
     def save(epoch: int, kilobytes: int) -> Path:
         arrays = {"a": np.zeros(kilobytes << 10, np.uint8)}
@@ -169,9 +151,9 @@ def test_a_full_disk_costs_no_checkpoint_and_is_named(small_disk):
     assert str(caught.value.received).startswith(f"{folder.path}/000003-000000000.checkpoint, which needs")
     assert folder.newest().position == (2, 0)
     assert list(folder.path.glob("*.partial")) == []
-    mount("remount,ro")
+    small_disk.mount("remount,ro")
     with pytest.raises(CheckpointError, match="could not be written: Read-only file system"):
         save(3, 1)
-    mount("remount,rw")
+    small_disk.mount("remount,rw")
     assert folder.newest().position == (2, 0)
     save(3, 1)

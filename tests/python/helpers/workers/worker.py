@@ -5,6 +5,7 @@ BEHAVIOURS names what each worker does, by commas; the last name is that of all 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from tfdistr._utils.mpi_names import remove_names
 from tfdistr._utils.processes import die_with_parent
 from tfdistr.cluster.rendezvous import meet
 from tfdistr.cluster.rendezvous_protocol import no_port, no_port_error
+from tfdistr.jobs.worker_log import continue_without_log
 from tfdistr.launch.events import EventReader, EventWriter
 
 LONG = 600.0
@@ -215,6 +217,32 @@ def talk() -> None:
         time.sleep(0.02)
     print("the last words", end="", flush=True)
     events.write("done", seconds=0.1)
+
+
+def fill_the_disk() -> None:
+    """Wait until all workers are there, then leave no byte to events and logs, and print."""
+    continue_without_log(events)
+    wait_for_all()
+    with open(run_dir / f"filling-{index}", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    print("a line that is lost, " * 5000, flush=True)
+    print("another one", file=sys.stderr, flush=True)
+
+
+def finish_on_full_disk() -> None:
+    fill_the_disk()
+    finish()
+
+
+def fail_on_full_disk() -> None:
+    fill_the_disk()
+    fail()
+
+
+def killed_on_full_disk() -> None:
+    fill_the_disk()
+    os._exit(1)
 
 
 def wait_for_all() -> None:

@@ -1,0 +1,73 @@
+"""The errors of a disk that takes no more: it is full, a quota is used up, or it is read-only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tfdistr.errors import CheckpointError, TfdistrError
+
+#: The numbers of these errors.
+REFUSES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+
+#: The fix of an error about a file without which a job cannot begin.
+BEFORE_START = "Make room, or name a `run_dir` on another disk."
+#: The fix of an error about a file of a run, which may have checkpoints.
+RESUME = "Make room, or make the folder writable. If the run has checkpoints, then pass resume=True."
+
+_ROOM = 64 * 2**10  # with less, a process cannot even say why it has failed
+
+
+@contextlib.contextmanager
+def writing(
+    path: str | os.PathLike[str],
+    what: str = "A file of a run",
+    *,
+    needed: Callable[[], int] | None = None,
+    only_refusals: bool = False,
+    fix: str = RESUME,
+    kind: type[TfdistrError] = CheckpointError,
+) -> Iterator[None]:
+    """Write a file within the context; if the system refuses, name the file, what it needs, and what is free.
+
+    Args:
+        path: The file.
+        what: The file in the message.
+        needed: Returns the number of bytes, if it is known.
+        only_refusals: Whether to leave errors as they are that do not come from the disk.
+        fix: What the user can do.
+        kind: The class of the error.
+
+    Raises:
+        CheckpointError: The system refuses to write the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if only_refusals and error.errno not in REFUSES:
+            raise
+        size = f", which needs {needed():,} bytes" if needed else ""
+        free = free_bytes(path)
+        raise kind(
+            f"{what} could not be written: {error.strerror or error}.",
+            received=f"{path}{size}" + ("" if free is None else f", and {free:,} bytes are free"),
+            fix=fix,
+        ) from error
+
+
+def free_bytes(path: str | os.PathLike[str]) -> int | None:
+    """The free bytes of the disk on which a file is or should be; None if nobody knows."""
+    for place in (Path(path), *Path(path).parents):
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(place).free
+    return None
+
+
+def is_full(path: str | os.PathLike[str]) -> bool:
+    """Whether the disk of a file has no room even for a message."""
+    free = free_bytes(path)
+    return free is not None and free < _ROOM

@@ -1,0 +1,149 @@
+"""A disk that is full, at each moment of a job: a clear error or a finished run, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from disks import Disk, fill, small_disk_at
+from launched import processes_of
+from resumed import X, Y, bits, model, train
+
+import tfdistr
+from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
+from tfdistr.errors import CheckpointError, TfdistrWarning, WorkerFailedError
+from tfdistr.jobs import on_cluster
+
+pytestmark = pytest.mark.timeout(150)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk_at(tmp_path / "disk", "4m") as mounted:
+        yield mounted
+        assert not processes_of(mounted.path / "run")
+
+
+class Fills(keras.callbacks.Callback):
+    """Fills a disk at one moment of the training, and prints at all times."""
+
+    def __init__(self, folder: Path, moment: str, frees: bool = False) -> None:
+        super().__init__()
+        self.folder, self.moment, self.frees = folder, moment, frees
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.at(f"epoch {epoch}")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        print("a line of the log of the worker, " * 200, flush=True)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.at("end")
+        if self.frees:
+            (self.folder / "filling").unlink(missing_ok=True)
+
+    def at(self, moment: str) -> None:
+        if moment == self.moment:
+            fill(self.folder)
+
+
+WAYS = ["here", "ring", "mpi"]
+
+
+def job(way: str, run_dir: Path | None, **given: Any) -> tfdistr.FitResult:
+    """Train in this process or on two workers; the caller's ``callbacks`` are made in each process."""
+    if way != "here":
+        given |= {"cluster": tfdistr.local_cluster(2), "communication": way}
+    return train(run_dir, epochs=3, **given)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
+    """What each way gives on a disk with room, as it is asked for."""
+
+    class Results(dict[str, list[bytes]]):
+        def __missing__(self, way: str) -> list[bytes]:
+            self[way] = bits(job(way, tmp_path_factory.mktemp("undisturbed") / way))
+            return self[way]
+
+    return Results()
+
+
+def positions(run_dir: Path) -> list[Position]:
+    return CheckpointFolder(checkpoint_folder(run_dir)).positions()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_disk_that_is_full_before_the_start(disk, undisturbed, way):
+    run_dir = disk.path / "run"
+    disk.fill()
+    with pytest.raises(CheckpointError, match=r"could not be written: No space left on device\.") as caught:
+        job(way, run_dir)
+    assert f"{run_dir}/run.json, which needs " in caught.value.received
+    assert caught.value.received.endswith(" bytes, and 0 bytes are free")
+    disk.free()
+    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
+    run_dir = disk.path / "run"
+    error = CheckpointError if way == "here" else WorkerFailedError
+    with warnings.catch_warnings(), pytest.raises(error) as caught:
+        warnings.simplefilter("ignore", TfdistrWarning)
+        job(way, run_dir, callbacks=lambda: [Fills(disk.path, "epoch 1")])
+    assert "A checkpoint could not be written: No space left on device." in str(caught.value)
+    assert "000002-000000000.checkpoint, which needs " in str(caught.value)
+    assert "Fix: Make room for two checkpoints" in str(caught.value)
+    assert positions(run_dir) == [(1, 0)]
+    disk.free()
+    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed, way):
+    run_dir = disk.path / "run"
+    with warnings.catch_warnings(), pytest.raises(WorkerFailedError) as caught:
+        warnings.simplefilter("ignore", TfdistrWarning)
+        job(way, run_dir, callbacks=lambda: [Fills(disk.path, "end")])
+    assert f"The trained model could not be written: No space left on device." in str(caught.value)
+    assert f"{run_dir}/model.npz, which needs " in str(caught.value)
+    assert positions(run_dir) == [(2, 0), (3, 0)]
+    assert not list(run_dir.glob("*.partial"))
+    disk.free()
+    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbed, way):
+    run_dir = disk.path / "run"
+    with pytest.warns(TfdistrWarning, match=f"The disk of {run_dir} refuses what the workers write") as told:
+        fit = job(
+            way, run_dir, checkpoint_every=None,
+            callbacks=lambda: [Fills(disk.path, "epoch 1", frees=True)],
+        )  # fmt: skip
+    assert len(told) == 1
+    assert bits(fit) == undisturbed[way]
+
+
+@pytest.mark.parametrize("way", WAYS[1:2])
+def test_a_result_without_its_document_is_not_lost(disk, undisturbed, way, monkeypatch):
+    run_dir = disk.path / "run"
+    rows = on_cluster._rows
+
+    def fill_then_rows(*given: Any) -> Any:
+        disk.fill()
+        return rows(*given)
+
+    monkeypatch.setattr(on_cluster, "_rows", fill_then_rows)
+    with pytest.warns(TfdistrWarning, match=f"The result is complete, but not its document.*{run_dir}"):
+        fit = job(way, run_dir)
+    assert bits(fit) == undisturbed[way]
+    assert not (run_dir / "result.json").exists()
+    disk.free()
+    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
