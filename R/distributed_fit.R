@@ -152,7 +152,7 @@
 #'     fields `worker` (its index), `host`, `pid`, `exit_code` (negative for a signal), `traceback`, `log` (a
 #'     path) and `workers` (a data frame as above).
 #'   * `tfdistr_error_checkpoint`: with a store as `run_dir`, not all of the run is there at the end. Or
-#'     another job has begun to write to the same run.
+#'     another job has begun to write to the same run. Or the disk of `run_dir` is full or read-only.
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script that does not catch it ends with exit status 75.

@@ -33,8 +33,22 @@ save_functions <- function(functions, seed, run_dir) {
   }
   mask <- Sys.umask("077") # the worker runs what is in the file
   on.exit(Sys.umask(mask))
-  saveRDS(bundle, file.path(run_dir, "job.rds"), compress = FALSE, refhook = hook)
+  save_rds(bundle, file.path(run_dir, "job.rds"), hook)
   core()$save_value(objects, run_dir, "objects")
+}
+
+# saveRDS(), which only warns when a full disk refuses the end of a file.
+save_rds <- function(object, path, hook) {
+  connection <- file(path, "wb")
+  closed <- FALSE
+  on.exit(if (!closed) suppressWarnings(close(connection)))
+  refuse <- function(condition) core()$refuse_file(path, conditionMessage(condition))
+  withCallingHandlers(
+    saveRDS(object, connection, refhook = hook),
+    error = function(error) if (core(convert = TRUE)$is_full(path)) refuse(error)
+  )
+  closed <- TRUE
+  tryCatch(close(connection), warning = refuse)
 }
 
 # Functions, and all that they use, as raw vectors.

@@ -76,6 +76,8 @@ NAMES = {
     "check_own": "_utils.trusted_files",
     "load_value": "_utils.pickles",
     "save_value": "_utils.pickles",
+    "is_full": "_utils.disk",
+    "refuse_file": "_utils.disk",
     # compare_strategies()
     "Measured": "compare",
     "check_comparison": "compare:check",

@@ -182,7 +182,7 @@ def distributed_fit(
         VersionError: TensorFlow or Keras has a version that tfdistr does not work with.
         WorkerFailedError: A worker failed; the error names the worker and holds its traceback and log.
         CheckpointError: With a store as ``run_dir``: at the end, not all of the run is there. Or another job
-            has begun to write to the same run.
+            has begun to write to the same run. Or the disk of ``run_dir`` is full or read-only.
         JobStoppedError: With checkpoints: this process or a worker got SIGTERM, with which Slurm and
             Kubernetes announce a preemption. A checkpoint was written after the current step. A script that
             does not catch the error ends with exit status 75.

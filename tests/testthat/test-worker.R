@@ -50,3 +50,25 @@ test_that("Keras's own fit trains under the strategy, with R functions, where js
   expect_identical(vapply(results, `[[`, TRUE, "chief"), c(TRUE, FALSE))
   expect_lt(results[[1L]]$history$loss[[2L]], results[[1L]]$history$loss[[1L]])
 })
+
+test_that("functions that a full disk refuses are an error that says so", {
+  disk <- withr::local_tempdir()
+  options <- c("-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", disk)
+  skip_if(system2("mount", options, stdout = FALSE, stderr = FALSE) != 0L, "no file system can be mounted here")
+  withr::defer(system2("umount", disk))
+  file <- file.path(disk, "job.rds")
+  save <- function(used) {
+    function_of <- function() used
+    force(used)
+    with_conditions(save_functions(list(model = function_of), 1L, disk))
+  }
+  large <- expect_error(save(runif(300000)), class = "tfdistr_error_checkpoint")
+  expect_match(conditionMessage(large), "A file for the workers could not be written: ")
+  expect_match(conditionMessage(large), paste0("Received: ", file, ", and 0 bytes are free"), fixed = TRUE)
+  expect_match(conditionMessage(large), "Fix: Make room, or name a `run_dir` on another disk", fixed = TRUE)
+  expect_false(file.exists(file))
+  suppressWarnings(try(writeBin(raw(2^21), file.path(disk, "filling")), silent = TRUE))
+  # R only warns of the end of a file that is lost.
+  small <- expect_error(save(1), class = "tfdistr_error_checkpoint")
+  expect_match(conditionMessage(small), "No space left on device")
+})

@@ -19,7 +19,7 @@ BEFORE_START = "Make room, or name a `run_dir` on another disk."
 #: The fix of an error about a file of a run, which may have checkpoints.
 RESUME = "Make room, or make the folder writable. If the run has checkpoints, then pass resume=True."
 
-_ROOM = 64 * 2**10  # with less, a process cannot even say why it has failed
+_ROOM = 2**20  # bytes; the reserves of workers that have ended are free again
 
 
 @contextlib.contextmanager
@@ -51,12 +51,29 @@ def writing(
         if only_refusals and error.errno not in REFUSES:
             raise
         size = f", which needs {needed():,} bytes" if needed else ""
-        free = free_bytes(path)
         raise kind(
             f"{what} could not be written: {error.strerror or error}.",
-            received=f"{path}{size}" + ("" if free is None else f", and {free:,} bytes are free"),
+            received=f"{path}{size}{_and_free(path)}",
             fix=fix,
         ) from error
+
+
+def refuse_file(path: str, reason: str) -> None:
+    """Raise the error of a file for the workers that R could not write, and remove what there is of it.
+
+    Raises:
+        CheckpointError: Always.
+    """
+    received = f"{path}{_and_free(path)}"
+    Path(path).unlink(missing_ok=True)
+    raise CheckpointError(
+        f"A file for the workers could not be written: {reason}.", received=received, fix=BEFORE_START
+    )
+
+
+def _and_free(path: str | os.PathLike[str]) -> str:
+    free = free_bytes(path)
+    return "" if free is None else f", and {free:,} bytes are free"
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int | None:

@@ -20,14 +20,14 @@ class ProgramOutput:
     for lost.
 
     Args:
-        log: The file.
+        log: The file, which is appended to.
 
     Attributes:
         writer: The end of the pipe for the program, which the caller closes once the program has it.
     """
 
     def __init__(self, log: Path) -> None:
-        self._log = log.open("wb", buffering=0)
+        self._log = log
         reader, self.writer = os.pipe()
         os.set_blocking(reader, False)
         with contextlib.suppress(AttributeError, OSError):  # macOS; the limit of this user
@@ -42,6 +42,7 @@ class ProgramOutput:
             received += chunk
             if not chunk:
                 self._reader.close()
-        with contextlib.suppress(OSError):  # it is only for the user
-            self._log.write(received)
+        if received:
+            with contextlib.suppress(OSError), self._log.open("ab") as log:  # it is only for the user
+                log.write(received)
         return self._lines.take(received, final=final)

@@ -58,3 +58,29 @@ def test_a_process_that_reads_rows_copies_them_once():
     tracemalloc.stop()
     assert made.flags.c_contiguous
     assert rows.nbytes <= most < 1.1 * rows.nbytes
+
+
+@pytest.mark.parametrize("kilobytes", [0, 2000])
+def test_a_value_that_a_full_disk_refuses(small_disk, kilobytes):
+    if not kilobytes:
+        small_disk.fill()
+    value = [np.zeros(kilobytes << 10, np.uint8), "text"]
+    with pytest.raises(CheckpointError) as caught:
+        save_value(value, small_disk.path, "job")
+    assert caught.value.message == "A file for the workers could not be written: No space left on device."
+    path = small_disk.path / ("job.buffers" if kilobytes else "job.pkl")
+    needed, _ = re.findall(r"([\d,]+) bytes", caught.value.received)
+    assert caught.value.received.startswith(f"{path}, which needs ")
+    assert int(needed.replace(",", "")) >= kilobytes << 10
+    assert caught.value.fix == "Make room, or name a `run_dir` on another disk."
+    assert not path.exists()
+
+
+def test_a_value_that_a_full_disk_refuses_to_r(small_disk):
+    path = small_disk.path / "job.rds"
+    path.touch()
+    with pytest.raises(CheckpointError, match="could not be written: error writing to connection") as caught:
+        refuse_file(str(path), "error writing to connection")
+    assert caught.value.received.startswith(f"{path}, and ")
+    assert not path.exists()
+    assert not is_full("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -157,3 +158,25 @@ def test_a_full_disk_costs_no_checkpoint_and_is_named(small_disk):
     small_disk.mount("remount,rw")
     assert folder.newest().position == (2, 0)
     save(3, 1)
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "rename"])
+def test_a_quota_costs_no_checkpoint_and_is_named(tmp_path, monkeypatch, call):
+    folder = CheckpointFolder(tmp_path, "this")
+    folder.save(Checkpoint("this", Position(1, 0), 0, {"workers": 1}, {"a": np.zeros(10)}))
+
+    def refuse(*given: Any, **more: Any) -> Any:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(CheckpointError) as caught:
+        folder.save(Checkpoint("this", Position(2, 0), 0, {"workers": 1}, {"a": np.zeros(10)}))
+    monkeypatch.undo()
+    assert caught.value.message == "A checkpoint could not be written: Disk quota exceeded."
+    path = tmp_path / "000002-000000000.checkpoint"
+    assert re.fullmatch(
+        rf"{path}, which needs \d+ bytes, and [\d,]+ bytes are free", str(caught.value.received)
+    )
+    assert caught.value.fix.startswith("Make room for two checkpoints, or make the folder writable. Then pass")
+    assert folder.newest().position == (1, 0)
+    assert [file.name for file in tmp_path.iterdir()] == ["000001-000000000.checkpoint"]
