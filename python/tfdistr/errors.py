@@ -83,7 +83,7 @@ class JobMismatchError(TfdistrError, ValueError):
 
 
 class CheckpointError(TfdistrError, RuntimeError):
-    """A checkpoint is torn, belongs to another run, or cannot be written. Or the disk refuses a file of the run."""
+    """A checkpoint is torn or belongs to another run, or a file of a run cannot be written."""
 
     kind = "checkpoint"
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tfdistr._utils.disk import REFUSES
 from tfdistr._utils.warn import warn
 from tfdistr.errors import ArgumentError
 
@@ -92,7 +93,13 @@ class Display:
         self._print(event["message"])
 
     def _print(self, line: str) -> None:
-        self._console.print(Text.from_ansi(line), soft_wrap=True)
+        try:
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
+        except OSError as error:
+            if error.errno not in REFUSES:
+                raise
+            message = f"Progress cannot be shown: {error.strerror}. The training continues."
+            self._on_warning({"message": message})
 
 
 class Lines(Display):

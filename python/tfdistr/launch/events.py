@@ -116,9 +116,9 @@ class EventWriter:
             return
         self._told = True
         message = (
-            f"The disk of {self._run_dir} refuses what the workers write: it is full or read-only. The training "
-            "continues without these lines of logs and events. Make room, or its checkpoints and its result "
-            "may not be written."
+            f"The disk of {self._run_dir} refuses what the workers write: it is full or read-only. The "
+            "training continues without these lines of logs and events. Make room, or its checkpoints and "
+            "its result may not be written."
         )
         event = {"event": "warning", "time": time.time(), "message": message}
         self._append_from_reserve(json.dumps(event).encode() + b"\n")

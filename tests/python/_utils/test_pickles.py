@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 
 import numpy as np
 import pytest
 
+from tfdistr._utils.disk import is_full, refuse_file
 from tfdistr._utils.pickles import load_value, save_value
 from tfdistr.data.source import make_source
+from tfdistr.errors import CheckpointError
 
 ARRAYS = {
     "of R": np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)),

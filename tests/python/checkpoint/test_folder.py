@@ -177,6 +177,6 @@ def test_a_quota_costs_no_checkpoint_and_is_named(tmp_path, monkeypatch, call):
     assert re.fullmatch(
         rf"{path}, which needs \d+ bytes, and [\d,]+ bytes are free", str(caught.value.received)
     )
-    assert caught.value.fix.startswith("Make room for two checkpoints, or make the folder writable. Then pass")
+    assert caught.value.fix.startswith("Make room for two checkpoints, or make the folder writable. Then")
     assert folder.newest().position == (1, 0)
     assert [file.name for file in tmp_path.iterdir()] == ["000001-000000000.checkpoint"]

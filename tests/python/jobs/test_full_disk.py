@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,17 @@ import keras
 import pytest
 from disks import Disk, fill, small_disk_at
 from launched import processes_of
-from resumed import X, Y, bits, model, train
+from resumed import bits, train
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
 from tfdistr.errors import CheckpointError, TfdistrWarning, WorkerFailedError
 from tfdistr.jobs import on_cluster
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:The disk of:tfdistr.TfdistrWarning"),
+]
 
 
 @pytest.fixture
@@ -94,8 +95,7 @@ def test_a_disk_that_is_full_before_the_start(disk, undisturbed, way):
 def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
     run_dir = disk.path / "run"
     error = CheckpointError if way == "here" else WorkerFailedError
-    with warnings.catch_warnings(), pytest.raises(error) as caught:
-        warnings.simplefilter("ignore", TfdistrWarning)
+    with pytest.raises(error) as caught:
         job(way, run_dir, callbacks=lambda: [Fills(disk.path, "epoch 1")])
     assert "A checkpoint could not be written: No space left on device." in str(caught.value)
     assert "000002-000000000.checkpoint, which needs " in str(caught.value)
@@ -108,10 +108,9 @@ def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
 @pytest.mark.parametrize("way", WAYS[1:])
 def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed, way):
     run_dir = disk.path / "run"
-    with warnings.catch_warnings(), pytest.raises(WorkerFailedError) as caught:
-        warnings.simplefilter("ignore", TfdistrWarning)
+    with pytest.raises(WorkerFailedError) as caught:
         job(way, run_dir, callbacks=lambda: [Fills(disk.path, "end")])
-    assert f"The trained model could not be written: No space left on device." in str(caught.value)
+    assert "The trained model could not be written: No space left on device." in str(caught.value)
     assert f"{run_dir}/model.npz, which needs " in str(caught.value)
     assert positions(run_dir) == [(2, 0), (3, 0)]
     assert not list(run_dir.glob("*.partial"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import math
+import os
 import re
 import threading
 import warnings
@@ -292,3 +294,15 @@ def test_a_warning_is_given_once_though_all_workers_have_it(verbose: int) -> Non
 def test_how_far_something_is_is_a_line(verbose: int) -> None:
     events = [event("note", 0, message="Waiting for worker 1.")]
     assert "Waiting for worker 1." in plain(show(verbose, events)).splitlines()
+
+
+def test_an_output_on_a_full_disk_ends_no_job():
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    display = make_display(2, Console(file=Full()))
+    with pytest.warns(TfdistrWarning, match="Progress cannot be shown: No space left on device") as told:
+        for happened in training():
+            display.event(happened)
+    assert len(told) == 1
