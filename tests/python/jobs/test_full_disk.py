@@ -11,6 +11,7 @@ import pytest
 from disks import Disk, fill, small_disk_at
 from launched import processes_of
 from resumed import bits, train
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
@@ -31,7 +32,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 class Fills(keras.callbacks.Callback):
-    """Fills a disk at one moment of the training, and prints at all times."""
+    """Fills a disk at one moment of the training of the chief; all workers print at all times."""
 
     def __init__(self, folder: Path, moment: str, frees: bool = False) -> None:
         super().__init__()
@@ -49,11 +50,12 @@ class Fills(keras.callbacks.Callback):
             (self.folder / "filling").unlink(missing_ok=True)
 
     def at(self, moment: str) -> None:
-        if moment == self.moment:
+        if moment == self.moment and tfdistr.worker_index() == 0:
             fill(self.folder)
 
 
-WAYS = ["here", "ring", "mpi"]
+WAYS = mostly_slow(["here", "ring", "mpi"], quick=["here", "ring"])
+ON_WORKERS = mostly_slow(["ring", "mpi"], quick=["ring"])
 
 
 def job(way: str, run_dir: Path | None, **given: Any) -> tfdistr.FitResult:
@@ -105,7 +107,7 @@ def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
     assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", ON_WORKERS)
 def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed, way):
     run_dir = disk.path / "run"
     with pytest.raises(WorkerFailedError) as caught:
@@ -118,7 +120,7 @@ def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed, way):
     assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", ON_WORKERS)
 def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbed, way):
     run_dir = disk.path / "run"
     with pytest.warns(TfdistrWarning, match=f"The disk of {run_dir} refuses what the workers write") as told:
@@ -126,11 +128,11 @@ def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbe
             way, run_dir, checkpoint_every=None,
             callbacks=lambda: [Fills(disk.path, "epoch 1", frees=True)],
         )  # fmt: skip
-    assert len(told) == 1
+    assert sum("refuses what the workers write" in str(warning.message) for warning in told) == 1
     assert bits(fit) == undisturbed[way]
 
 
-@pytest.mark.parametrize("way", WAYS[1:2])
+@pytest.mark.parametrize("way", ["ring"])
 def test_a_result_without_its_document_is_not_lost(disk, undisturbed, way, monkeypatch):
     run_dir = disk.path / "run"
     rows = on_cluster._rows
@@ -140,7 +142,7 @@ def test_a_result_without_its_document_is_not_lost(disk, undisturbed, way, monke
         return rows(*given)
 
     monkeypatch.setattr(on_cluster, "_rows", fill_then_rows)
-    with pytest.warns(TfdistrWarning, match=f"The result is complete, but not its document.*{run_dir}"):
+    with pytest.warns(TfdistrWarning, match=f"(?s)The result is complete, but not its document.*{run_dir}"):
         fit = job(way, run_dir)
     assert bits(fit) == undisturbed[way]
     assert not (run_dir / "result.json").exists()
