@@ -303,6 +303,5 @@ def test_an_output_on_a_full_disk_ends_no_job():
 
     display = make_display(2, Console(file=Full()))
     with pytest.warns(TfdistrWarning, match="Progress cannot be shown: No space left on device") as told:
-        for happened in training():
-            display.event(happened)
+        list(map(display.event, training()))
     assert len(told) == 1
