@@ -21,13 +21,15 @@
 #' @param run_dir String: the folder in the volume for checkpoints, for a [distributed_fit()] without
 #'   `run_dir`.
 #' @param max_restarts How often the workers start again after a failure.
-#' @param env Named strings: environment variables for the workers.
+#' @param env Named strings: environment variables for the workers. They are in the Job, in plain text.
+#' @param secret_env Strings: names of environment variables. A Secret brings the values that they have in
+#'   this process.
 #' @param namespace String: the namespace of the objects.
 #' @param grace_period Seconds from SIGTERM to SIGKILL, in which a checkpoint is saved.
 #' @return Invisibly, the path of the file.
 #' @section Errors:
-#'   * `tfdistr_error_argument` if an argument is not of that form, the script is not there, or the file
-#'     exists.
+#'   * `tfdistr_error_argument` if an argument is not of that form, the script is not there, a variable of
+#'     `secret_env` is not set, or the file exists.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' script <- tempfile(fileext = ".R")
 #' writeLines("cat(tfdistr::worker_index(), \"of\", tfdistr::num_workers())", script)
@@ -37,15 +39,16 @@
 tfdistr_kubernetes <- function(script, workers = 2, ..., arguments = character(), output = NULL, name = NULL,
                                image = NULL, in_image = FALSE, cores_per_worker = NULL, memory = NULL,
                                gpus = 0, volume = NULL, run_dir = NULL, max_restarts = 0, env = NULL,
-                               namespace = NULL, grace_period = 120) {
+                               secret_env = character(), namespace = NULL, grace_period = 120) {
   rlang::check_dots_empty()
+  reload_environ()
   variables <- as.list(env)
   path <- with_conditions(core(convert = TRUE)$write_manifests(
     output,
     script = script, workers = workers, arguments = as.list(arguments), name = name, image = image,
     in_image = in_image, cores_per_worker = cores_per_worker, memory = memory, gpus = gpus, volume = volume,
     run_dir = run_dir, max_restarts = max_restarts, namespace = namespace, grace_period = grace_period,
-    env = reticulate::py_dict(as.list(names(variables)), unname(variables))
+    env = reticulate::py_dict(as.list(names(variables)), unname(variables)), secret_env = as.list(secret_env)
   ))
   cli::cli_verbatim(sprintf("Written: %s. Start it with: kubectl apply -f %s", path, path))
   invisible(path)

@@ -26,7 +26,7 @@ from pods import pods as namespaces
 
 FOLDER = Path(os.environ.get("KUBECTL_FOLDER", "/nonexistent"))
 GROUPS = {"Job": "job.batch", "NetworkPolicy": "networkpolicy.networking.k8s.io", "Service": "service",
-          "ConfigMap": "configmap"}  # fmt: skip
+          "ConfigMap": "configmap", "Secret": "secret"}  # fmt: skip
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import subprocess
@@ -34,6 +35,9 @@ class Pods:
     def __init__(self, manifests: list[dict[str, Any]], folder: Path) -> None:
         by_kind = {each["kind"]: each for each in manifests}
         self._job, self._service = by_kind["Job"], by_kind["Service"]["metadata"]["name"]
+        self._secrets = {
+            each["metadata"]["name"]: each["data"] for each in manifests if each["kind"] == "Secret"
+        }
         self._folder = folder
         self.count = self._job["spec"]["completions"]
         prefix, net = f"tfp{os.getpid() % 100000}-", own_net("198.19")
@@ -53,6 +57,13 @@ class Pods:
             with self.namespaces.hosts(str(index)).open("a") as known:
                 known.write(f"{self._bridge} {OUTSIDE}\n")
 
+    def value(self, variable: dict[str, Any]) -> str:
+        """The value of a variable of a container: the text itself, or what a Secret has."""
+        if "value" in variable:
+            return str(variable["value"]).replace("$$", "$")
+        key = variable["valueFrom"]["secretKeyRef"]
+        return base64.b64decode(self._secrets[key["name"]][key["key"]], validate=True).decode()
+
     def message(self, index: int) -> Path:
         """The message that Kubernetes would read."""
         return self._folder / f"message-{index}"
@@ -66,7 +77,7 @@ class Pods:
             if line not in (known := hosts.read_text()):
                 hosts.write_text(known + line)
         self.message(index).touch()
-        env = {each["name"]: each["value"].replace("$$", "$") for each in self.container["env"]}
+        env = {each["name"]: self.value(each) for each in self.container["env"]}
         of_pod = {"JOB_COMPLETION_INDEX": str(index), "TMPDIR": str(self._folder),
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
         command = [word.replace("$$", "$") for word in self.container["command"]]

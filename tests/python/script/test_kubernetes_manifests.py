@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 import tfdistr
 from tfdistr import kubernetes_manifests
 from tfdistr.cluster.kubernetes import kubernetes_cluster_from_env
-from tfdistr.script.kubernetes.options import label_of
+from tfdistr.cluster.token import TOKEN
+from tfdistr.script.kubernetes.options import Pods, label_of
 
 #: podFailurePolicy is there since 1.26; the newest is what the package brings.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
@@ -35,7 +37,16 @@ def container(manifests: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def variables(manifests: list[dict[str, Any]]) -> dict[str, str]:
-    return {each["name"]: expanded(each["value"]) for each in container(manifests)["env"]}
+    """The variables of the Job."""
+    return {each["name"]: expanded(each["value"]) for each in container(manifests)["env"] if "value" in each}
+
+
+def secrets(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    """The variables that the container takes from the Secret."""
+    data = {each["metadata"]["name"]: each["data"] for each in manifests if each["kind"] == "Secret"}
+    keys = {each["name"]: each["valueFrom"]["secretKeyRef"] for each in container(manifests)["env"]
+            if "valueFrom" in each}  # fmt: skip
+    return {name: base64.b64decode(data[key["name"]][key["key"]]).decode() for name, key in keys.items()}
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +101,15 @@ def test_the_objects_of_a_script(script: str) -> None:
         script, 4, cores_per_worker=2, memory="8Gi", gpus=1, volume="claim", run_dir="runs/a", max_restarts=3,
         grace_period=30,
     )  # fmt: skip
-    assert [each["kind"] for each in manifests] == ["ConfigMap", "Service", "NetworkPolicy", "Job"]
+    assert [each["kind"] for each in manifests] == ["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job"]
     assert {each["metadata"]["name"] for each in manifests} == {"my-train"}
-    config, service, policy, job = manifests
+    config, _, service, _, job = manifests
     assert config["data"] == {"script": "print('à')\n"}
     labels = {"app.kubernetes.io/name": "tfdistr", "app.kubernetes.io/instance": "my-train"}
     assert service["spec"] == {
         "clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels,
         "ports": [{"name": "worker", "port": 2222}],
     }  # fmt: skip
-    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": {"matchLabels": labels}}]}]
     spec = job["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (4, 4, "Indexed")
     assert spec["backoffLimit"] == 3
@@ -112,6 +122,54 @@ def test_the_objects_of_a_script(script: str) -> None:
     assert variables(manifests)["TFDISTR_KUBERNETES_RUN_DIR"] == "/mnt/volume/runs/a"
     assert variables(manifests)["OMP_NUM_THREADS"] == "2"
     assert pod["volumes"][1] == {"name": "volume", "persistentVolumeClaim": {"claimName": "claim"}}
+
+
+def test_the_network_policy_lets_in_only_pods_of_the_same_job(script: str) -> None:
+    policy, job = kubernetes_manifests(script, 4, name="digits")[-2:]
+    labels = {"app.kubernetes.io/name": "tfdistr", "app.kubernetes.io/instance": "digits"}
+    same_job = {"podSelector": {"matchLabels": labels}}
+    # No other rule lets anybody in, and the policy is for the pods of this Job.
+    assert policy["spec"] == {**same_job, "policyTypes": ["Ingress"], "ingress": [{"from": [same_job]}]}
+    assert job["spec"]["template"]["metadata"]["labels"] == labels
+    (other,) = kubernetes_manifests(script, 4, name="other")[-1:]
+    assert other["spec"]["template"]["metadata"]["labels"] != labels
+
+
+def test_secrets_are_in_no_object_but_the_secret(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = "a$(HOME) $$ =\n\u00e9"
+    monkeypatch.setenv("WANDB_API_KEY", value)
+    manifests = kubernetes_manifests(
+        script, 2, secret_env=["WANDB_API_KEY"], env={"A": "b"}, namespace="team-a"
+    )
+    for version in VERSIONS:
+        kubernetes_validate.validate(manifests[1], version, strict=True)
+    assert (manifests[1]["kind"], manifests[1]["type"]) == ("Secret", "Opaque")
+    assert manifests[1]["metadata"] == manifests[-1]["metadata"]  # name, labels, and namespace
+    assert secrets(manifests)["WANDB_API_KEY"] == value
+    assert variables(manifests)["A"] == "b"
+    others = json.dumps([each for each in manifests if each["kind"] != "Secret"], ensure_ascii=False)
+    assert "HOME" not in others
+    assert base64.b64encode(value.encode()).decode() not in others
+    assert value not in repr(Pods(script=script, secret_env=["WANDB_API_KEY"]))
+
+
+def test_the_token_of_the_pods(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN, raising=False)
+    made = [kubernetes_manifests(script, 2) for _ in range(2)]
+    tokens = {secrets(each)[TOKEN] for each in made}
+    assert len(tokens) == 2
+    assert {len(token) for token in tokens} == {32}
+    for token in tokens:
+        assert token not in json.dumps([each[-1] for each in made])
+    # Nobody to prove it to; the user's own, also none; that of this process.
+    assert [each["kind"] for each in kubernetes_manifests(script, 1)].count("Secret") == 0
+    for own in ("text", ""):
+        manifests = kubernetes_manifests(script, 2, env={TOKEN: own})
+        assert "Secret" not in [each["kind"] for each in manifests]
+        assert variables(manifests)[TOKEN] == own
+    monkeypatch.setenv(TOKEN, "of this process")
+    assert secrets(kubernetes_manifests(script, 2)) == {TOKEN: "of this process"}
+    assert secrets(kubernetes_manifests(script, 2, secret_env=[TOKEN])) == {TOKEN: "of this process"}
 
 
 def test_a_script_that_is_no_utf_8_arrives_byte_for_byte(tmp_path: Path) -> None:
@@ -187,6 +245,32 @@ A name in `env` must be one that Kubernetes takes: letters, digits, '-', '_' and
 TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
 Received: JOB_COMPLETION_INDEX
 Fix: Write it like "OMP_NUM_THREADS"."""),
+    ({"secret_env": ["A=secret"]}, """\
+A name in `secret_env` must be one of an environment variable: letters, digits and '_', with no digit at the \
+beginning, and no TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
+Received: a text ('A=...')
+Fix: Write it like "WANDB_API_KEY": its value is taken from the environment."""),
+    ({"secret_env": ["TFDISTR_KUBERNETES_PORT"]}, """\
+A name in `secret_env` must be one of an environment variable: letters, digits and '_', with no digit at the \
+beginning, and no TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
+Received: a text ('TFDISTR_KUBERNETES_PORT')
+Fix: Write it like "WANDB_API_KEY": its value is taken from the environment."""),
+    ({"secret_env": {"A": "secret"}}, """\
+`secret_env` must be a list of names of environment variables.
+Received: a value of type dict
+Fix: Pass secret_env=["WANDB_API_KEY"], for example."""),
+    ({"secret_env": ["NOT_SET"]}, """\
+`secret_env` takes the value of NOT_SET from the environment.
+Received: an environment without NOT_SET
+Fix: Set NOT_SET in the environment of this process first."""),
+    ({"secret_env": ["OF_OTHER_BYTES"]}, """\
+`secret_env` takes text: the value of OF_OTHER_BYTES must be UTF-8.
+Received: a value with other bytes
+Fix: Encode the value of OF_OTHER_BYTES, by base64 for example, and decode it in the script."""),
+    ({"env": {"PATH": "secret"}, "secret_env": ["PATH"]}, """\
+A variable must be in `env` or in `secret_env`, not in both.
+Received: PATH in both
+Fix: Leave it out of `env`, which other users of Kubernetes can read."""),
     ({"gpus": 2}, """\
 Each of several workers trains on one GPU.
 Received: gpus=2 and workers=2
@@ -199,7 +283,10 @@ Fix: Pass script="/app/train.py", for example."""),
 
 
 @pytest.mark.parametrize(("options", "message"), ERRORS)
-def test_what_is_refused(script: str, options: dict[str, Any], message: str) -> None:
+def test_what_is_refused(
+    script: str, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_OTHER_BYTES", os.fsdecode(b"\xff"))
     with pytest.raises(tfdistr.ArgumentError) as caught:
         kubernetes_manifests(**{"script": script} | options)
     assert str(caught.value) == message
@@ -228,11 +315,12 @@ def test_the_command_writes_a_list_that_kubectl_reads(
     from tfdistr.cli import run
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(TOKEN, "of this process")  # else each call makes its own
     assert run(["kubernetes", "write", "-n", "3", "--env", "A=b", script, "--epochs", "2"]) == 0
     said = capsys.readouterr().out
     assert said == "Written: my-train.json. Start it with: kubectl apply -f my-train.json\n"
     written = json.loads((tmp_path / "my-train.json").read_text())
-    assert (tmp_path / "my-train.json").stat().st_mode & 0o777 == 0o600  # it contains `env`
+    assert (tmp_path / "my-train.json").stat().st_mode & 0o777 == 0o600  # it contains secrets
     assert (written["apiVersion"], written["kind"]) == ("v1", "List")
     assert written["items"] == kubernetes_manifests(script, 3, arguments=["--epochs", "2"], env={"A": "b"})
     assert run(["kubernetes", "write", "--output", "-", script]) == 0

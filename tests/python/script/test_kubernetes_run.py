@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 import signal
 import time
@@ -72,6 +75,36 @@ def test_the_output_comes_and_nothing_stays(cluster, start, tmp_path):
     # Pods that are as short as these may have ended before anyone looks.
     assert {f"Worker {index}: Succeeded on node{index}" for index in range(2)} <= set(error.splitlines())
     assert [(tmp_path / "logs" / f"worker-{i}.log").read_text().strip() for i in range(2)] == lines
+    nothing_is_left(cluster, tmp_path)
+
+
+def test_a_secret_reaches_the_pods_and_is_in_no_job(cluster, start, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "s3cret$(HOME)")
+    monkeypatch.delenv("TFDISTR_TOKEN", raising=False)
+    script = (
+        "import hashlib, os\n"
+        "for name in ('WANDB_API_KEY', 'TFDISTR_TOKEN'):\n"
+        "    print(name, hashlib.sha256(os.environ[name].encode()).hexdigest(), flush=True)\n"
+    )
+    words = ["--secret-env", "WANDB_API_KEY"]
+    process = start("kubernetes", "run", "-n", "2", *words, "train.py", script=script)
+    objects = {}
+    while process.poll() is None and len(objects) < 5:
+        for path in cluster.glob("*-train.json"):
+            objects[path.name] = objects.get(path.name) or path.read_text()
+        time.sleep(0.02)
+    said, error = process.communicate(timeout=100)
+    assert process.returncode == 0, said + error
+    data = json.loads(objects.pop("secret-train.json"))["data"]
+    values = {name: base64.b64decode(text).decode() for name, text in data.items()}
+    assert values["WANDB_API_KEY"] == "s3cret$(HOME)"
+    expected = {f"{name} {hashlib.sha256(value.encode()).hexdigest()}" for name, value in values.items()}
+    for index in range(2):
+        assert {f"[worker {index}] {line}" for line in expected} <= set(said.splitlines())
+    assert "job.batch-train.json" in objects
+    for text in [*objects.values(), said, error]:
+        for secret in (*values.values(), *data.values()):
+            assert secret not in text
     nothing_is_left(cluster, tmp_path)
 
 

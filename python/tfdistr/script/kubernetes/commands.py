@@ -84,6 +84,8 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
     add("--grace_period", "--grace-period", type=int, metavar="SECONDS",
         help="time to save a checkpoint after SIGTERM (default: 120)")  # fmt: skip
     add_env(parser)
+    add("--secret_env", "--secret-env", action="append", metavar="NAME",
+        help="a variable of this environment that a Secret brings to the workers; repeat it")  # fmt: skip
     add("script", help="a file of Python (.py) or R (.R)")
     add("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
 

@@ -1,4 +1,4 @@
-"""The objects of Kubernetes that run a script: a Job, a Service, a ConfigMap, and a rule for the network."""
+"""The Kubernetes objects that run a script: Job, Service, ConfigMap, Secret and NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def kubernetes_manifests(
     run_dir: str | None = None,
     max_restarts: int = 0,
     env: Mapping[str, str] | None = None,
+    secret_env: Sequence[str] = (),
     namespace: str | None = None,
     grace_period: int = 120,
 ) -> list[dict[str, Any]]:
@@ -53,19 +54,23 @@ def kubernetes_manifests(
         volume: The name of a PersistentVolumeClaim. All pods mount it.
         run_dir: The folder in the volume for checkpoints, for a ``distributed_fit()`` without ``run_dir``.
         max_restarts: How often the workers start again after a failure. Preempted pods are not counted.
-        env: Environment variables for the workers.
+        env: Environment variables for the workers. They are in the Job, in plain text.
+        secret_env: Names of environment variables. A Secret brings the values that they have in this process.
         namespace: The namespace of the objects; by default the namespace of ``kubectl``.
         grace_period: Seconds from SIGTERM to SIGKILL, in which a checkpoint is saved.
 
     Returns:
-        The ConfigMap, the Service, the NetworkPolicy and the Job, each as a dictionary.
+        The ConfigMap, the Secret, the Service, the NetworkPolicy and the Job, each as a dictionary. The
+        Secret has the variables of ``secret_env``. For several workers it also has ``TFDISTR_TOKEN``, unless
+        ``env`` sets it: the token of this process, or a new one.
 
     Raises:
-        ArgumentError: An argument is not of that form, or the script is not there.
+        ArgumentError: An argument is not of that form, the script is not there, or a variable of
+            ``secret_env`` is not set.
 
     Example:
         >>> [each["kind"] for each in kubernetes_manifests("train.py", workers=4)]
-        ['ConfigMap', 'Service', 'NetworkPolicy', 'Job']
+        ['ConfigMap', 'Secret', 'Service', 'NetworkPolicy', 'Job']
     """
     given = {name: value for name, value in locals().items() if name not in ("name", "env")}
     given |= {} if name is None else {"name": name}
@@ -75,6 +80,7 @@ def kubernetes_manifests(
 def objects(pods: Pods) -> list[dict[str, Any]]:
     """The objects that run a script, in the order in which they are made."""
     made = [] if pods.in_image else [_config_map(pods)]
+    made += [_secret(pods)] if pods.secret_variables else []
     return [*made, _service(pods), _network_policy(pods), _job(pods)]
 
 
@@ -96,7 +102,7 @@ def write_manifests(output: str | None, **options: Any) -> str:
 
 
 def write_new(path: str, text: str) -> None:
-    """Write text into a new file that only this user can read: manifests contain ``env``.
+    """Write text into a new file that only this user can read: manifests contain secrets.
 
     Raises:
         ArgumentError: The file exists, or cannot be written.
@@ -133,6 +139,11 @@ def _config_map(pods: Pods) -> dict[str, Any]:
         return _object("v1", "ConfigMap", pods, data={"script": content.decode("utf-8")})
     except UnicodeDecodeError:
         return _object("v1", "ConfigMap", pods, binaryData={"script": base64.b64encode(content).decode()})
+
+
+def _secret(pods: Pods) -> dict[str, Any]:
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in pods.secret_variables.items()}
+    return _object("v1", "Secret", pods, type="Opaque", data=data)
 
 
 def _service(pods: Pods) -> dict[str, Any]:
@@ -189,7 +200,7 @@ def _container(pods: Pods, mounts: list[dict[str, Any]]) -> dict[str, Any]:
         "name": "worker",
         "image": pods.image,
         "command": [_unexpanded(word) for word in command],
-        "env": [{"name": name, "value": _unexpanded(value)} for name, value in _environment(pods).items()],
+        "env": _environment(pods),
         "ports": [{"name": "worker", "containerPort": _LISTENS}],
         "resources": _resources(pods),
         "terminationMessagePath": _MESSAGE,
@@ -197,13 +208,17 @@ def _container(pods: Pods, mounts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _environment(pods: Pods) -> dict[str, str]:
+def _environment(pods: Pods) -> list[dict[str, Any]]:
     threads = dict.fromkeys(_POOLS, str(pods.cores_per_worker)) if pods.cores_per_worker else {}
     place = {WORKERS: str(pods.workers), HOSTS: f"{pods.name}-{{index}}.{pods.name}", PORT: str(_LISTENS),
            MESSAGE: _MESSAGE}  # fmt: skip
     if pods.run_dir is not None:
         place[RUN_DIR] = f"{_VOLUME}/{pods.run_dir}"
-    return {**_QUIET, **threads, **pods.env, **place}
+    plain = {name: {"value": _unexpanded(value)} for name, value in {**_QUIET, **threads, **pods.env}.items()}
+    keys = {name: {"name": pods.name, "key": name} for name in pods.secret_variables}
+    secret = {name: {"valueFrom": {"secretKeyRef": key}} for name, key in keys.items()}
+    own = {name: {"value": _unexpanded(value)} for name, value in place.items()}
+    return [{"name": name, **source} for name, source in {**plain, **secret, **own}.items()]
 
 
 def _resources(pods: Pods) -> dict[str, Any]:

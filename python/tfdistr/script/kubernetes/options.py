@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +15,7 @@ from tfdistr._utils.arguments import argument, flag, optional_whole, whole
 from tfdistr._utils.describe import describe
 from tfdistr._version import __version__
 from tfdistr.cluster.kubernetes import INDEX
+from tfdistr.cluster.token import TOKEN
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import check_env
 from tfdistr.script.options import LANGUAGES, check_arguments, check_script
@@ -26,6 +29,7 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MEMORY = re.compile(r"\d+(\.\d+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_SECRET = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]{0,252}")  # also a key of a Secret
 
 
 def label_of(path: str) -> str:
@@ -88,7 +92,7 @@ def _run_dir(name: str, value: Any) -> str | None:
 def _variables(value: Any) -> dict[str, str]:
     env = check_env(value)
     for name in env:
-        if not _VARIABLE.fullmatch(name) or name.startswith("TFDISTR_KUBERNETES_") or name == INDEX:
+        if not _VARIABLE.fullmatch(name) or _is_set_by_manifests(name):
             raise ArgumentError(
                 "A name in `env` must be one that Kubernetes takes: letters, digits, '-', '_' and '.', and "
                 f"no TFDISTR_KUBERNETES_... or {INDEX}, which the manifests set.",
@@ -96,6 +100,51 @@ def _variables(value: Any) -> dict[str, str]:
                 fix='Write it like "OMP_NUM_THREADS".',
             )
     return env
+
+
+def _is_set_by_manifests(name: str) -> bool:
+    return name.startswith("TFDISTR_KUBERNETES_") or name == INDEX
+
+
+def _secret_variables(names: Any) -> dict[str, str]:
+    """Return the values that these variables have in this process. No error shows a value."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise ArgumentError(
+            "`secret_env` must be a list of names of environment variables.",
+            received="a text" if isinstance(names, str) else f"a value of type {type(names).__name__}",
+            fix='Pass secret_env=["WANDB_API_KEY"], for example.',
+        )
+    for name in names:
+        if not isinstance(name, str) or not _SECRET.fullmatch(name) or _is_set_by_manifests(name):
+            raise ArgumentError(
+                "A name in `secret_env` must be one of an environment variable: letters, digits and '_', "
+                f"with no digit at the beginning, and no TFDISTR_KUBERNETES_... or {INDEX}, which the "
+                "manifests set.",
+                # What follows "=" would be a secret.
+                received=describe(name.partition("=")[0] + "=..." if "=" in str(name) else name),
+                fix='Write it like "WANDB_API_KEY": its value is taken from the environment.',
+            )
+        if name not in os.environ:
+            raise ArgumentError(
+                f"`secret_env` takes the value of {name} from the environment.",
+                received=f"an environment without {name}",
+                fix=f"Set {name} in the environment of this process first.",
+            )
+        if not _is_utf_8(os.environ[name]):
+            raise ArgumentError(
+                f"`secret_env` takes text: the value of {name} must be UTF-8.",
+                received="a value with other bytes",
+                fix=f"Encode the value of {name}, by base64 for example, and decode it in the script.",
+            )
+    return {name: os.environ[name] for name in names}
+
+
+def _is_utf_8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @attrs.frozen(kw_only=True)
@@ -114,9 +163,20 @@ class Pods:
     run_dir: str | None = argument(_run_dir, "run_dir", default=None)
     max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
     env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False)
+    secret_env: Mapping[str, str] = attrs.field(default=(), converter=_secret_variables, repr=False)
     namespace: str | None = attrs.field(default=None)
     grace_period: int = argument(whole, "grace_period", default=120)
     name: str = attrs.field()
+    _token: str = attrs.field(
+        init=False, repr=False, factory=lambda: os.environ.get(TOKEN) or secrets.token_hex(16)
+    )
+
+    @property
+    def secret_variables(self) -> dict[str, str]:
+        """The variables of the Secret, among them the token that the workers prove to each other."""
+        # A single worker joins no others. ``env`` may have a token, or the empty text: no token.
+        token = {} if self.workers == 1 or TOKEN in self.env else {TOKEN: self._token}
+        return {**token, **self.secret_env}
 
     @name.default
     def _of_script(self) -> str:
@@ -137,6 +197,12 @@ class Pods:
                 "checkpoints in it.",
                 received=f"volume={self.volume!r} and run_dir={self.run_dir!r}",
                 fix='Pass for example volume="checkpoints", run_dir="digits".',
+            )
+        if twice := sorted(self.env.keys() & self.secret_env.keys()):
+            raise ArgumentError(
+                "A variable must be in `env` or in `secret_env`, not in both.",
+                received=f"{', '.join(twice)} in both",
+                fix="Leave it out of `env`, which other users of Kubernetes can read.",
             )
         if self.gpus > 1 and self.workers > 1:
             raise ArgumentError(
