@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Job
 from launched import assert_output_comes, command, events_in, processes_of, wait_for, when_ready
+from observed import containing
 from ray_nodes import CPUS, Ray
 
 import tfdistr
@@ -47,6 +51,32 @@ def test_workers_on_three_nodes(job: Job, monkeypatch: pytest.MonkeyPatch) -> No
         assert len(set(config.jobs["worker"])) == 3
     folders = {event["folder"] for event in job.events if event["event"] == "environment"}
     assert folders == {os.getcwd()}
+
+
+def test_env_is_in_no_file_and_in_no_command_line(job: Job) -> None:
+    word, found = secrets.token_hex(16), []
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            everybody = {int(process.name) for process in Path("/proc").glob("[0-9]*")}
+            found.append(containing(word, everybody, job.run_dir))
+
+    job.run("finish", env={"TOKEN_OF_TEST": word}, look=look)
+    assert found == [[], []]
+    assert containing(word, set(), job.run_dir) == []
+
+
+def test_without_a_c_compiler_the_user_is_told_the_ports(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.run("environment", runtime_env={"env_vars": {"PATH": str(tmp_path)}})
+    configs = [event["values"]["TF_CONFIG"] for event in job.events if event["event"] == "environment"]
+    addresses = tfdistr.ClusterConfig.from_json(configs[0]).jobs["worker"]
+    ports = ", ".join(address.rpartition(":")[2] for address in addresses)
+    (said,) = caplog.messages
+    assert f"through ports {ports}: nothing keeps other machines out" in said
+    assert "because there is no C compiler" in said
+    assert said.endswith(' pass env={"TFDISTR_LOOPBACK": "none"} to ray_cluster().')
 
 
 def test_output_and_logs(job: Job) -> None:

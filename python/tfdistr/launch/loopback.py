@@ -86,14 +86,18 @@ class Loopback:
         """The file descriptors that a process must inherit from this process."""
         return [file for file in self.namespaces if file >= 0]
 
-    def warn(self, ports: Sequence[int | str]) -> None:
+    def warn(
+        self, ports: Sequence[int | str], machine: str = "this machine", cluster: str = "local_cluster()"
+    ) -> None:
         """Warn the user, once, if a job is open to other machines, or cannot reach them.
 
         Args:
             ports: The ports on which the job listens.
+            machine: The machine that listens there.
+            cluster: The function that takes ``env``.
         """
         because = "; ".join(self.reasons)
-        off = f'pass env={{"{LOOPBACK}": "none"}} to local_cluster()'
+        off = f'pass env={{"{LOOPBACK}": "none"}} to {cluster}'
         if self.way == "namespace" and self.reasons:
             _warn_once(
                 "The workers have a network of their own, and reach no other: functions that read data over "
@@ -103,7 +107,7 @@ class Loopback:
         elif self.way == "none" and self.reasons:
             named = f"port{'s' if len(ports) > 1 else ''} {', '.join(map(str, ports))}"
             _warn_once(
-                "As long as the job runs, whoever reaches this machine over a network can run code as you, "
+                f"As long as the job runs, whoever reaches {machine} over a network can run code as you, "
                 f"through {named}: nothing keeps other machines out here, because {because}. Install a C "
                 f"compiler (cc), or close {named} in the firewall; if no other machine can reach this one, "
                 f"{off}."

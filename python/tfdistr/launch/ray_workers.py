@@ -18,6 +18,7 @@ from tfdistr._utils.python310 import SAFE_PATH
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.launch import ray_driver
 from tfdistr.launch.hosts import not_started, unseen_run_dir
+from tfdistr.launch.loopback import Loopback
 from tfdistr.launch.process import log_path
 from tfdistr.launch.rank_guard import MARK
 
@@ -78,6 +79,8 @@ class RayWorker:
             message = json.loads(line.removeprefix(MARK)) if line.startswith(MARK) else {}
             self.pid = message.get("pid", self.pid)
             self.is_stopped = message.get("halted", self.is_stopped)
+            if "open_because" in message:
+                self._job.warn_open(self.host, message["open_because"])
             if "failed" in message:
                 self._job.fail(not_started(self.index, self.host, message["failed"]), self)
                 self.end(1)
@@ -133,6 +136,7 @@ class RayJob:
         self._rest = b""
         self._news: list[str] = []
         self._closing = self._started = False
+        self._ports: list[int] = []
         with self._log.open("wb") as output:
             self._driver = subprocess.Popen(
                 [sys.executable, *SAFE_PATH, ray_driver.__file__], stdin=subprocess.PIPE,
@@ -186,13 +190,17 @@ class RayJob:
                 self.fail(error, worker)
                 self._end_all()
                 return
-        self._started = True
+        self._started, self._ports = True, [fact["port"] for fact in facts]
         self._write({"start": list(self._plan(facts))})
 
     def _lose(self, worker: RayWorker, message: Mapping[str, Any]) -> None:
         if worker.exit_code is None:
             self.fail(lost_error(worker, message, len(self.workers)))
             worker.end(1)
+
+    def warn_open(self, host: str, reason: str) -> None:
+        """Warn that nothing keeps other machines from the workers, which are all on one machine."""
+        Loopback("none", (reason,)).warn(self._ports, machine=host, cluster="ray_cluster()")
 
     def fail(self, error: TfdistrError, worker: RayWorker | None = None) -> None:
         """Note the first error."""

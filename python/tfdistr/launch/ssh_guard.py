@@ -62,21 +62,26 @@ def obey(group: int, said: Iterator[str | None]) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def kept_to_loopback(env: dict[str, str], core: str) -> dict[str, str]:
+def kept_to_loopback(env: dict[str, str], core: str) -> tuple[dict[str, str], str | None]:
     """The variables with which TensorFlow's server listens on the loopback interface only, if possible.
 
-    This process must live as long as the worker.
+    This process must live as long as the worker. Where it is not possible, the result has the reason.
     """
     sys.path.insert(0, os.path.dirname(core))
-    from tfdistr.errors import TfdistrError
+    from tfdistr.errors import ClusterStartError, TfdistrError
     from tfdistr.launch.loopback import LOOPBACK, keep_to_loopback
 
     try:
-        return keep_to_loopback({LOOPBACK: "preload", **env}).environment(env)
+        kept = keep_to_loopback({LOOPBACK: "preload", **env})
+        if kept.way != "namespace":
+            return kept.environment(env), None
+        # Each worker would be alone in a namespace of its own.
+        reason = f'{LOOPBACK}=namespace works with local_cluster() only; here, "preload" does'
     except TfdistrError as error:
-        text = f"tfdistr: this worker listens on all interfaces of its host: {error.received}.\n"
-        os.write(2, text.encode())
-        return env
+        reason = str(error.received if isinstance(error, ClusterStartError) else error.message)
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        os.write(2, f"tfdistr: this worker listens on all interfaces of its host: {reason}.\n".encode())
+    return env, reason
 
 
 def run(spec: dict[str, Any], said: Iterator[str | None]) -> int:
@@ -93,7 +98,9 @@ def run(spec: dict[str, Any], said: Iterator[str | None]) -> int:
         os.chdir(spec["folder"])
     env = {**os.environ, **spec["env"], "TFDISTR_PARENT_PID": str(os.getpid())}
     if spec["loopback"]:
-        env = kept_to_loopback(env, spec["loopback"])
+        env, open_because = kept_to_loopback(env, spec["loopback"])
+        if open_because:
+            say(open_because=open_because)
     output = open(2, "wb", buffering=0, closefd=False)  # noqa: SIM115 - as long as this process
     try:
         forked = _GUARD["fork"](spec["warm"], env, output) if spec["warm"] else None

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import sockets
 from paths import PROGRAMS
 
 from tfdistr.cluster import lifelines
@@ -28,11 +29,13 @@ PROGRAM = PROGRAMS / "lifelines.py"
 class Worker:
     """A process that has met its peers, and the lines that it says."""
 
-    def __init__(self, tasks: dict[str, str], own: str) -> None:
-        command = [sys.executable, str(PROGRAM), json.dumps({"tasks": tasks, "own": own})]
+    def __init__(self, tasks: dict[str, str], own: str, serves: bool) -> None:
+        given = {"tasks": tasks, "own": own, "serves": serves}
+        command = [sys.executable, str(PROGRAM), json.dumps(given)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
+        self.port = int(tasks[own].rpartition(":")[2])
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -53,9 +56,9 @@ class Worker:
 
 
 @contextlib.contextmanager
-def workers(count: int) -> Iterator[list[Worker]]:
+def workers(count: int, serves: bool = True) -> Iterator[list[Worker]]:
     tasks = {f"worker {i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(count))}
-    made = [Worker(tasks, own) for own in tasks]
+    made = [Worker(tasks, own, serves) for own in tasks]
     try:
         assert [worker.says() for worker in made] == ["together"] * count
         yield made
@@ -73,6 +76,15 @@ def test_all_others_hear_of_a_process_that_is_killed(count, who):
         others = [worker for worker in made if worker is not made[who]]
         assert [worker.says(3) for worker in others] == [f"lost worker {who}"] * (count - 1)
         assert [worker.says(0.2) for worker in others] == [None] * (count - 1)
+
+
+def test_a_stranger_can_make_no_connection_to_workers_that_have_met():
+    with workers(3, serves=False) as made:
+        assert sockets.listening({worker.process.pid for worker in made}) == {}
+        for worker in made:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", worker.port), 5)
+        assert [worker.process.poll() for worker in made] == [None] * 3
 
 
 def test_a_process_that_has_said_goodbye_is_not_lost():

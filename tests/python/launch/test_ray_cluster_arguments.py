@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +17,8 @@ import tfdistr
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.launch import ray_cluster as ray_cluster_module
-from tfdistr.launch import ray_driver
+from tfdistr.launch import ray_driver, ssh_guard
+from tfdistr.launch.rank_guard import MARK
 from tfdistr.launch.ray_cluster import ray_cluster
 from tfdistr.launch.ray_driver import room
 from tfdistr.launch.supervisor import run_workers
@@ -257,6 +260,61 @@ def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         "Fix: See what the system names: the program must exist and be executable, and the run directory be "
         "writable.",
     ]
+
+
+def test_workers_that_other_machines_reach_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    placed = {"placed": [{**PLACED, "port": 2224}, {**PLACED, "port": 2225}]}
+    said = [
+        f'tfdistr-rank {{"open_because": "there is no C compiler", "rank": {rank}}}' for rank in range(2)
+    ]
+    last = 'tfdistr-rank {"failed": "no such file"}'
+    fail(
+        monkeypatch, tmp_path, placed, {"rank": 0, "lines": said[:1], "ended": False},
+        {"rank": 1, "lines": [said[1], last], "ended": True},
+    )  # fmt: skip
+    assert caplog.messages == [
+        "As long as the job runs, whoever reaches a over a network can run code as you, through ports 2224, "
+        "2225: nothing keeps other machines out here, because there is no C compiler. Install a C compiler "
+        "(cc), or close ports 2224, 2225 in the firewall; if no other machine can reach this one, pass "
+        'env={"TFDISTR_LOOPBACK": "none"} to ray_cluster().'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        (None, "there is no C compiler"),
+        ("none", None),
+        ("namespace", 'TFDISTR_LOOPBACK=namespace works with local_cluster() only; here, "preload" does'),
+        ("yes", "The environment variable TFDISTR_LOOPBACK must be one of preload, namespace, none."),
+    ],
+)
+def test_the_guard_of_a_worker_says_why_other_machines_reach_it(
+    way: str | None, reason: str | None, tmp_path: Path
+) -> None:
+    spec = {
+        "index": 0, "host": "a", "folder": "/", "warm": None, "command": [sys.executable, "-c", ""],
+        "env": {"TFDISTR_LOOPBACK": way} if way else {}, "silence": 60.0,
+        "loopback": str(Path(tfdistr.__file__).parent),
+    }  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", ssh_guard.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PATH": str(tmp_path)},
+    ) as guard:  # fmt: skip
+        assert guard.stdin is not None
+        guard.stdin.write(json.dumps(spec) + "\n")  # its end would be that of the launcher
+        guard.stdin.flush()
+        assert guard.stdout is not None
+        lines, status = guard.stdout.read().splitlines(), guard.wait()
+        assert guard.stderr is not None
+        log = guard.stderr.read()
+    assert status == 0, log
+    said = [json.loads(line.removeprefix(MARK)) for line in lines]
+    assert [each["open_because"] for each in said if "open_because" in each] == [reason] * bool(reason)
+    expected = f"tfdistr: this worker listens on all interfaces of its host: {reason}.\n" if reason else ""
+    assert log == expected
 
 
 def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -14,12 +15,14 @@ from observed import containing, wait_for
 from slow import mostly_slow
 
 from tfdistr.errors import ArgumentError
+from tfdistr.launch import rank_guard, ray_driver
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.loopback import keep_to_loopback
 from tfdistr.launch.mpi_cluster import LocalMpi, mpi_cluster
 from tfdistr.launch.mpiexec import command_line
 from tfdistr.launch.process import stop
 from tfdistr.launch.ray_cluster import ray_cluster
+from tfdistr.launch.slurm_cluster import slurm_cluster
 from tfdistr.launch.ssh_cluster import ssh_cluster
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("_small_servers")]
@@ -116,3 +119,90 @@ def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path, make: Any) -> Non
             stop(processes)
     assert all(json.loads((given / index).read_text()) == {"TOKEN": word} for index in "01")
     assert containing(word, set(), run_dir) == []
+
+
+def everybody() -> set[int]:
+    """All processes of this machine."""
+    return {int(process.name) for process in Path("/proc").glob("[0-9]*")}
+
+
+# As long as there is a file "runs", a job runs; each program notes what it is told.
+SLURM = """#!/bin/sh
+folder=${0%/*}
+program=${0##*/}
+echo "$program $*" >>"$folder/told"
+case $program in
+  sbatch) touch "$folder/runs"; echo 1 ;;
+  scancel) rm -f "$folder/runs" ;;
+  scontrol) [ -e "$folder/runs" ] && state=RUNNING || state=CANCELLED
+    echo "JobId=1 JobState=$state Reason=None Dependency=(null)" ;;
+  srun) exec sleep 600 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("program", ["sbatch", "srun"])
+def test_slurm_has_it_in_one_private_file(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, run_dir, word = tmp_path / "bin", tmp_path / "run", secrets.token_hex(16)
+    programs.mkdir()
+    run_dir.mkdir(mode=0o700)
+    for name in ("sbatch", "scancel", "scontrol", "srun"):
+        (programs / name).write_text(SLURM)
+        (programs / name).chmod(0o700)
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    if program == "srun":  # as in an allocation
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "a,b")
+    told = programs / "told"
+    processes = slurm_cluster(2, env={"TOKEN": word}).start([sys.executable, "-c", ""], run_dir)
+    try:
+        wait_for(lambda: told.exists() and program in told.read_text(), 60, program)
+        private = run_dir / rank_guard.SPEC
+        assert containing(word, everybody(), tmp_path) == [str(private)]
+        assert private.stat().st_mode & 0o777 == 0o600
+        (environment, _) = json.loads(private.read_text())["environments"]
+        assert environment["TOKEN"] == word
+    finally:
+        stop(processes, grace=0)
+    assert containing(word, set(), tmp_path) in ([], [str(private)])
+
+
+# In the place of ray_driver.py: it places the workers, and keeps what they shall start to itself.
+DRIVER = """
+import json, os, sys
+sys.stdin.readline()
+place = {"node": "f7", "address": "10.0.0.1", "host": "a", "python": sys.executable, "core": "/x"}
+place["sees"] = True
+print(MARK + json.dumps({"placed": [{**place, "port": port} for port in (2222, 2223)]}), flush=True)
+start = json.loads(sys.stdin.readline())["start"]
+with open(os.path.join(os.path.dirname(__file__), "tokens"), "w") as file:
+    json.dump([each["spec"]["env"]["TOKEN"][::-1] for each in start], file)
+sys.stdin.read()
+"""
+
+
+def test_ray_gets_it_by_no_file_and_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, word, tokens = tmp_path / "run", secrets.token_hex(16), tmp_path / "tokens"
+    run_dir.mkdir(mode=0o700)
+    program = tmp_path / "driver.py"
+    program.write_text(f"MARK = {ray_driver.MARK!r}\n{DRIVER}")
+    monkeypatch.setattr(ray_driver, "__file__", str(program))
+    cluster = ray_cluster(2, address="local", env={"TOKEN": word})
+    processes = cluster.start([sys.executable, "-c", ""], run_dir)
+    try:
+
+        def arrived() -> bool:
+            processes[0].poll()
+            return tokens.exists() and tokens.read_text().endswith("]")
+
+        wait_for(arrived, 60, "the driver")
+        assert json.loads(tokens.read_text()) == [word[::-1]] * 2
+        assert containing(str(program), everybody(), tmp_path / "nothing")
+        assert containing(word, everybody(), tmp_path) == []
+    finally:
+        stop(processes, grace=0)
+    assert containing(word, set(), tmp_path) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sockets
 from forked import server_of, states
 from launched import SMALL_SERVER, command, is_there, wait_for
 
@@ -176,6 +177,24 @@ def test_a_fork_that_is_told_to_end_at_once_ends_alone(tmp_path: Path) -> None:
         assert first.poll() is None
         assert server.poll() is None
         assert (tmp_path / "s" / "socket").exists()
+
+
+@pytest.mark.usefixtures("_small_servers")
+def test_a_server_listens_on_no_port(tmp_path: Path) -> None:
+    seen: list[tuple[dict[str, int], int]] = []
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "ready":
+            (server,) = {pid for pid in sockets.descendants(os.getpid()) if server_of(pid)} - left
+            # Its arguments: the folder of its socket, and the descriptor of the socket.
+            folder = Path(Path(f"/proc/{server}/cmdline").read_text().split("\0")[-4])
+            assert (folder / "socket").is_socket()
+            seen.append((sockets.listening({server}), folder.stat().st_mode & 0o777))
+
+    left = {pid for pid in sockets.descendants(os.getpid()) if server_of(pid)}
+    # Libraries read this variable, so a new server is started.
+    run_workers(local_cluster(1, env={"LD_BIND_NOW": "1"}), command("finish"), tmp_path, look)
+    assert seen == [({}, 0o700)]
 
 
 def test_only_its_user_gets_forks(tmp_path: Path) -> None:

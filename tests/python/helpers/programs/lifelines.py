@@ -1,6 +1,8 @@
 """A worker that meets its peers, without TensorFlow, and says when one of them is lost.
 
-Usage: lifelines.py JSON   (JSON: tasks, own; "goodbye" or "fork" on standard input have it leave, or fork)
+Usage: lifelines.py JSON   (JSON: tasks, own, serves)
+
+"goodbye" or "fork" on standard input have it leave, or fork.
 """
 
 import json
@@ -15,9 +17,9 @@ from tfdistr.cluster.rendezvous_protocol import bind
 
 given = json.loads(sys.argv[1])
 lifelines = meet(given["tasks"], given["own"], {}, 30)
-# As TensorFlow's server does, which takes the port over.
-server = bind("127.0.0.1", int(given["tasks"][given["own"]].rpartition(":")[2]))
-server.listen()
+if given["serves"]:  # as TensorFlow's server does, which takes the port over
+    server = bind("127.0.0.1", int(given["tasks"][given["own"]].rpartition(":")[2]))
+    server.listen()
 said: queue.Queue[str] = queue.Queue()
 lifelines.watch(said.put, lambda name: f"lost {name}")
 
