@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes dist/: the wheel, the sdist and the R package of the files that git has. Each is checked, then installed into an
-# empty environment, where a small model is trained on two workers. Nothing is uploaded.
+# empty environment, where a small model is trained on two workers. A bill of materials lists the locked dependencies,
+# in which known vulnerabilities are looked for. Nothing is uploaded.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -24,6 +25,10 @@ say "The wheel and the sdist"
 tools/uv.sh build --quiet --python "$python" --out-dir "$root/dist" "$work/source"
 rm -f dist/.gitignore
 tools/uv.sh run --quiet --isolated --locked --only-group release --python "$python" twine check --strict dist/*
+
+say "The bill of materials"
+version=$(.venv/bin/python -c 'import tfdistr; print(tfdistr.__version__)')
+python3 tools/sbom.py "dist/tfdistr-$version.cdx.json"
 
 say "The R package"
 # Without packages that are only suggested, R CMD check --as-cran asks CRAN about them, which not every machine reaches.

@@ -4,10 +4,11 @@ set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
 
-# A lock file is read by uv 0.5 and later.
+# A lock file is read by uv 0.5 and later. UV_AT_LEAST asks for a newer one.
 recent() {
   version=$("$1" --version | cut -d ' ' -f 2)
-  [ "$(printf '%s\n' 0.5 "$version" | sort -V | head -n 1)" = 0.5 ]
+  least=${UV_AT_LEAST:-0.5}
+  [ "$(printf '%s\n' "$least" "$version" | sort -V | head -n 1)" = "$least" ]
 }
 
 if have uv && recent uv; then
