@@ -3,8 +3,8 @@
     python3 tools/sbom.py dist/tfdistr-0.2.0.cdx.json
 
 The bill (CycloneDX) has what the package and its extras need, on all systems and with all versions of Python.
-pip-audit asks OSV about each of them. A vulnerability is an error, unless tools/accepted-vulnerabilities.txt has
-a reason for it. Where OSV cannot be reached, a line says so.
+pip-audit asks OSV about each of them. A vulnerability is an error, unless tools/accepted-vulnerabilities.txt
+has a reason for it. Where OSV cannot be reached, a line says so.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def report(command: str, service: str, packages: list[tuple[str, str]]) -> list[
         if isinstance(said, str):
             why = unreachable(service, *packages[0])
             if why is None:
-                sys.exit(f"error: pip-audit has failed.\n{said}")
+                sys.exit(f"error: pip-audit has failed.\n{said.rstrip()}")
             print(f"Known vulnerabilities: NOT CHECKED, because {service} cannot be reached ({why}).")
             return None
         found += said
@@ -123,19 +123,21 @@ def judge(found: list[dict[str, Any]], reasons: dict[str, str], where: str) -> i
     if refused:
         print("error: Locked dependencies have known vulnerabilities.", file=sys.stderr)
         print("".join(f"  {line}\n" for line in refused), end="", file=sys.stderr)
-        print("Fix: tools/uv.sh lock --upgrade-package NAME. If tfdistr is not affected, write the name of the "
-              f"vulnerability and the reason into {where}.", file=sys.stderr)  # fmt: skip
+        print("Fix: tools/uv.sh lock --upgrade-package NAME. If tfdistr is not affected, write the name of "
+              f"the vulnerability and the reason into {where}.", file=sys.stderr)  # fmt: skip
     if refused or unknown:
         return 1
-    print(f"Known vulnerabilities: none in {len(found)} locked packages, but for what {where} accepts.")
+    others = " others" if used else ""
+    print(f"Known vulnerabilities: none{others} in {len(found)} locked packages.")
     return 0
 
 
 def main() -> int:
     """Write the bill, and check what it names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("output", type=Path, help="the file to write")
-    parser.add_argument("--accepted", type=Path, default=ACCEPTED, help="the file with accepted vulnerabilities")
+    parser.add_argument("--accepted", type=Path, default=ACCEPTED, help="the file with what is accepted")
     parser.add_argument("--pip-audit", default=PIP_AUDIT, help="the command of pip-audit")
     parser.add_argument("--service", default=OSV, help="the address of OSV")
     given = parser.parse_args()
@@ -145,7 +147,9 @@ def main() -> int:
     packages = [(each["name"], each["version"]) for each in bill["components"]]
     print(f"{given.output}: {len(packages)} packages")
     found = report(given.pip_audit, given.service, packages)
-    return 0 if found is None else judge(found, reasons, given.accepted.name)
+    where = given.accepted
+    where = where.relative_to(ROOT) if where.is_relative_to(ROOT) else where
+    return 0 if found is None else judge(found, reasons, str(where))
 
 
 if __name__ == "__main__":

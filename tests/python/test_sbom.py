@@ -1,0 +1,140 @@
+"""The bill of materials of a release, and what is said of known vulnerabilities. No advisory is asked for."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+import tfdistr
+
+# In the place of pip-audit: its report has what the file named "vulnerable" says.
+AUDIT = """
+import json, pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+options = dict(zip(sys.argv[1::1], sys.argv[2::1]))
+vulnerable = json.loads((here / "vulnerable").read_text())
+if vulnerable is None:
+    sys.exit("Traceback: no report")
+lines = pathlib.Path(options["--requirement"]).read_text().split()
+names = [line.partition("==")[::2] for line in lines]
+assert len(dict(names)) == len(names)
+plain = [{"name": name, "version": version, "vulns": []} for name, version in names]
+found = [each | vulnerable.get(each["name"], {}) for each in plain]
+pathlib.Path(options["--output"]).write_text(json.dumps({"dependencies": found, "fixes": []}))
+sys.exit(any(each.get("vulns") for each in found))
+"""
+VULNERABLE = {"attrs": {"vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["99"]}]}}
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    """The address of a service that answers."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def sbom(
+    folder: Path, vulnerable: object, accepted: str = "", service: str = "http://127.0.0.1:1"
+) -> subprocess.CompletedProcess[str]:
+    """Run the script with another pip-audit; the bill is in ``folder``."""
+    for name, text in {"audit.py": AUDIT, "vulnerable": json.dumps(vulnerable), "accepted": accepted}.items():
+        (folder / name).write_text(text)
+    return subprocess.run(
+        [sys.executable, "tools/sbom.py", str(folder / "bill.json"), "--accepted", str(folder / "accepted"),
+         "--pip-audit", f"{sys.executable} {folder / 'audit.py'}", "--service", service],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_the_bill_has_the_locked_dependencies(tmp_path: Path) -> None:
+    ended = sbom(tmp_path, {})
+    assert ended.returncode == 0, ended.stderr
+    bill = json.loads((tmp_path / "bill.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    component = bill["metadata"]["component"]
+    assert (component["name"], component["version"]) == ("tfdistr", tfdistr.__version__)
+    listed = {(each["name"], each["version"]) for each in bill["components"]}
+    lock = (ROOT / "uv.lock").read_text()
+    locked = set(re.findall(r'^\[\[package\]\]\nname = "(.+)"\nversion = "(.+)"', lock, re.MULTILINE))
+    assert listed <= locked
+    names = {name for name, _ in listed}
+    assert {"tensorflow", "keras", "numpy", "mpi4py", "ray", "s3fs", "pyarrow"} <= names
+    assert not {"pytest", "ruff", "twine", "pip-audit"} & names
+    assert ended.stdout.splitlines() == [
+        f"{tmp_path / 'bill.json'}: {len(listed)} packages",
+        f"Known vulnerabilities: none in {len(listed)} locked packages.",
+    ]
+
+
+def test_a_known_vulnerability_is_refused(tmp_path: Path) -> None:
+    ended = sbom(tmp_path, VULNERABLE)
+    assert ended.returncode == 1
+    first, second, *_ = ended.stderr.splitlines()
+    assert first == "error: Locked dependencies have known vulnerabilities."
+    assert re.fullmatch(r"  attrs [\d.]+: PYSEC-1, CVE-1 \(fixed in 99\)", second)
+
+
+def test_a_vulnerability_is_accepted_with_a_reason(tmp_path: Path) -> None:
+    ended = sbom(tmp_path, VULNERABLE, "# of the team\n\nCVE-1 not called here\nCVE-2 of last year\n")
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^Accepted: attrs [\d.]+: PYSEC-1, CVE-1: not called here$", ended.stdout, re.MULTILINE)
+    assert f"No locked package has CVE-2 any more: remove it from {tmp_path / 'accepted'}." in ended.stdout
+    ended = sbom(tmp_path, VULNERABLE, "CVE-1\n")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "error: accepted has no reason for CVE-1.", "Fix: Write it after the name.",
+    ]  # fmt: skip
+
+
+def test_a_package_that_was_not_checked_is_refused(tmp_path: Path) -> None:
+    ended = sbom(tmp_path, {"attrs": {"skip_reason": "not found"}})
+    assert ended.returncode == 1
+    assert ended.stderr == "error: attrs was not checked: not found\n"
+
+
+def test_a_service_that_cannot_be_reached_is_said(tmp_path: Path, service: str) -> None:
+    ended = sbom(tmp_path, None)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == (
+        "Known vulnerabilities: NOT CHECKED, because http://127.0.0.1:1 cannot be reached "
+        "(<urlopen error [Errno 111] Connection refused>)."
+    )
+    ended = sbom(tmp_path, None, service=service)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == ["error: pip-audit has failed.", "Traceback: no report"]
+
+
+def test_what_is_accepted_has_reasons() -> None:
+    lines = (ROOT / "tools" / "accepted-vulnerabilities.txt").read_text().splitlines()
+    for line in lines:
+        assert line.startswith("#") or re.fullmatch(r"(PYSEC|GHSA|CVE)-\S+ \S.*", line)
+
+
+def test_a_privileged_container_has_a_reason() -> None:
+    """A comment above it that begins with "privileged:"."""
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        before: list[str] = []
+        for line in path.read_text().splitlines():
+            if "--privileged" in line and not line.lstrip().startswith("#"):
+                assert any(re.match(r"\s*# privileged: \S+", each) for each in before[-6:]), path.name
+            before.append(line)
