@@ -214,11 +214,14 @@ def _environment(pods: Pods) -> list[dict[str, Any]]:
            MESSAGE: _MESSAGE}  # fmt: skip
     if pods.run_dir is not None:
         place[RUN_DIR] = f"{_VOLUME}/{pods.run_dir}"
-    plain = {name: {"value": _unexpanded(value)} for name, value in {**_QUIET, **threads, **pods.env}.items()}
-    keys = {name: {"name": pods.name, "key": name} for name in pods.secret_variables}
-    secret = {name: {"valueFrom": {"secretKeyRef": key}} for name, key in keys.items()}
-    own = {name: {"value": _unexpanded(value)} for name, value in place.items()}
-    return [{"name": name, **source} for name, source in {**plain, **secret, **own}.items()]
+    sources: dict[str, dict[str, Any]] = {}
+    for name, value in {**_QUIET, **threads, **pods.env}.items():
+        sources[name] = {"value": _unexpanded(value)}
+    for name in pods.secret_variables:
+        sources[name] = {"valueFrom": {"secretKeyRef": {"name": pods.name, "key": name}}}
+    for name, value in place.items():
+        sources[name] = {"value": _unexpanded(value)}
+    return [{"name": name, **source} for name, source in sources.items()]
 
 
 def _resources(pods: Pods) -> dict[str, Any]:
