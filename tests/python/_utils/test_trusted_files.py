@@ -16,7 +16,7 @@ from tfdistr._utils.pickles import load_value, save_value
 from tfdistr._utils.trusted_files import check_own
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrError
 from tfdistr.jobs.result import load_history
-from tfdistr.jobs.run_dir import open_run_dir
+from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.rank_guard import MARK, SPEC
 from tfdistr.launch.rank_guard import __file__ as guard
@@ -145,21 +145,24 @@ def test_a_run_directory_that_cannot_be_made(tmp_path, name, reason):
 
 
 def test_a_run_directory_on_a_disk_that_is_read_only_now(small_disk):
-    folder = make_run_dir(small_disk.path / "run")
+    with open_run_dir(small_disk.path / "run") as folder:
+        pass
     (folder / "run.json").touch()
     small_disk.mount("remount,ro")
     for wanted in (folder, small_disk.path / "other"):
-        with pytest.raises(ArgumentError, match="that this process can make, and write to") as caught:
-            make_run_dir(wanted, resume=True)
+        rule = "that this process can make, and write to"
+        with pytest.raises(ArgumentError, match=rule) as caught, open_run_dir(wanted, resume=True):
+            pass
         assert caught.value.received == f"{str(wanted)!r}: Read-only file system"
     small_disk.mount("remount,rw")
-    assert make_run_dir(folder, resume=True) == folder
+    with open_run_dir(folder, resume=True) as again:
+        assert again == folder
 
 
 def test_no_temporary_run_directory_can_be_made(small_disk, monkeypatch):
     small_disk.mount("remount,ro")
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk.path))
     with pytest.raises(CheckpointError) as caught:
-        make_run_dir(None)
+        temporary_run_dir()
     assert caught.value.message == "A temporary run directory could not be written: Read-only file system."
     assert caught.value.received.startswith(f"{small_disk.path}, and ")
