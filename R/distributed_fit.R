@@ -89,8 +89,8 @@
 #'   of their first step.
 #' @param communication String: the backend for the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
 #'   (`mpiexec` starts the workers on this machine; workers that other clusters or you start become ranks of
-#'   MPI when they meet) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are installed, the workers see
-#'   no GPU), else what TensorFlow chooses. The result says which backend was used.
+#'   MPI when they meet) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are installed, the
+#'   workers see no GPU), else what TensorFlow chooses. The result says which backend was used.
 #' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
 #'   halves the bytes and rounds each gradient to 8 significant bits.
 #' @param virtual_workers Number of shares of each global batch, at least the number of workers. The result

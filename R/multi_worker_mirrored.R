@@ -19,9 +19,9 @@
 #'   the example: where keras3 is attached, the first use of `tf` makes a tensor.
 #' @param ... Not used.
 #' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow (without a GPU,
-#'   "nccl" is the ring, with a warning), "mpi" (the processes that `mpiexec` has started, or those in TF_CONFIG,
-#'   which then start no server and need MPICH but no `mpiexec`), or "auto" (the default): MPI for what `mpiexec` has
-#'   started, else what TensorFlow chooses.
+#'   "nccl" is the ring, with a warning), "mpi" (the processes that `mpiexec` has started, or those in
+#'   TF_CONFIG, which then start no server and need MPICH but no `mpiexec`), or "auto" (the default): MPI for
+#'   what `mpiexec` has started, else what TensorFlow chooses.
 #' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
 #'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
 #'   weights in float32.

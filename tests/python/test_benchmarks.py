@@ -63,6 +63,17 @@ def test_a_rival_that_failed_has_a_dash_and_a_reason(lines):
     assert why == f"- {systems.KERAS_TORCH}: not installed"
 
 
+def test_several_networks_have_a_summary():
+    systems_of = {systems.DDP: 900.0, systems.COMPILED: 1200.0, systems.MPI: 600.0}
+    found = {name: [report.Run(speed, 100.0, None)] for name, speed in systems_of.items()}
+    alone = {systems.MPI: [report.Run(5.0, 100.0, None)]}
+    _, _, *rows = report.summary({"mlp": found, "lstm": alone})
+    assert [row.split(maxsplit=6) for row in rows] == [
+        ["mlp", "600", "900", "-", "-", "-", f"0.50  {systems.COMPILED}"],
+        ["lstm", "5", "-", "-", "-", "-"],
+    ]
+
+
 def test_a_program_that_fails_is_named_while_its_peer_waits():
     waits = [sys.executable, "-c", "import time; time.sleep(60)"]
     fails = [sys.executable, "-c", "raise ValueError('no')"]

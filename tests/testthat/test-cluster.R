@@ -215,7 +215,10 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   refused(ssh_cluster("a", 0), "`workers_per_host` must be a whole number")
   refused(ssh_cluster("ssh://a"), "Each host of ssh_cluster\\(\\) must be a name or an address")
   refused(
-    distributed_fit(small_model, matrix(1, 2), 1:2, cluster = ssh_cluster("a", tunnels = TRUE), communication = "mpi"),
+    distributed_fit(
+      small_model, matrix(1, 2), 1:2,
+      cluster = ssh_cluster("a", tunnels = TRUE), communication = "mpi"
+    ),
     "needs connections from host to host, which ssh tunnels do not carry"
   )
 })

@@ -24,6 +24,7 @@ from typing import Any
 
 import attrs
 
+from tfdistr._utils.disk import BEFORE_START, writing
 from tfdistr._utils.trusted_files import create_private
 from tfdistr._utils.warn import NOTE
 from tfdistr.errors import ArgumentError, CheckpointError
@@ -99,13 +100,16 @@ class RunLock:
 
         Raises:
             ArgumentError: Another job holds it.
+            CheckpointError: The disk is full, or takes no more for another reason.
         """
-        while (held := self._open()) is None:
-            pass
-        try:
-            self._replace()
-        finally:
-            os.close(held)
+        what, size = "The lock of a run directory", len(_text(self._lease))
+        with writing(self._path, what, needed=lambda: size, only_refusals=True, fix=BEFORE_START):
+            while (held := self._open()) is None:
+                pass
+            try:
+                self._replace()
+            finally:
+                os.close(held)
         _HELD[str(self._folder)] = self
         threading.Thread(target=self._renew, name="tfdistr-lock", daemon=True).start()
 
@@ -143,12 +147,16 @@ class RunLock:
     def _replace(self) -> None:
         """Put a new file in the place of the earlier holder's, which may wake and write to its own."""
         new = self._folder / f"{LOCK}-{self.id}"
-        with create_private(new, "xb") as file:
-            self._descriptor = os.dup(file.fileno())
-            os.set_inheritable(self._descriptor, False)
-            _flock(self._descriptor)
-            file.write(_text(self._lease))
-        new.replace(self._path)
+        try:
+            with create_private(new, "xb") as file:
+                _flock(file.fileno())
+                file.write(_text(self._lease))
+                file.flush()
+                new.replace(self._path)
+                self._descriptor = os.dup(file.fileno())
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
 
     def _renew(self) -> None:
         lease = self._lease

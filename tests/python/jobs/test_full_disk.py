@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_before_the_start(disk, undisturbed, way):
     disk.fill()
     with pytest.raises(CheckpointError, match=r"could not be written: No space left on device\.") as caught:
         job(way, run_dir)
-    assert f"{run_dir}/run.json, which needs " in caught.value.received
+    assert f"{run_dir}/lock, which needs " in caught.value.received
     assert caught.value.received.endswith(" bytes, and 0 bytes are free")
     disk.free()
     assert bits(job(way, run_dir, resume=True)) == undisturbed[way]

@@ -59,7 +59,7 @@ def test_the_caller_gives_workers_an_environment_and_the_user_comes_first(tmp_pa
         model=model, x=x, options={}, **arguments | {"y": x[:, :1], "cluster": cluster, "run_dir": run_dir},
     )  # fmt: skip
     assert (tmp_path / "environment").read_text() == "caller user"
-    assert seen == [(fit.params["seed"], run_dir, [])]
+    assert seen == [(fit.params["seed"], run_dir, ["lock"])]
 
 
 def test_the_validation_may_have_a_batch_size_of_its_own():
