@@ -2,7 +2,7 @@
 
 The file is ``RUN_DIR/workers/<index>/events.jsonl``. A file works alike for workers in Python and in R, needs
 no connection, outlives both processes, and can be read afterwards. Each line is an object with "event" (the
-kind), "time" (seconds since 1970, UTC) and the fields of that kind:
+kind), "time" (seconds since 1970, UTC), "clock" and the fields of that kind:
 
 =============  ==============================================================================
 started        pid, host
@@ -24,6 +24,9 @@ failed         error_type, message, traceback (text or null), language ("python"
                peer: true if the error only says that another worker is gone
 =============  ==============================================================================
 
+"time" is for people, because each host sets its own clock. "clock" orders the events of several hosts. It has
+the name and the seconds of the monotonic clock that all processes of a host share. The reader leaves it out.
+
 The launcher adds events for the display of the job: ``log`` (worker, line), ``restart`` (worker, reason) if
 all workers are started again because of that worker, and ``replaced`` (worker, reason) if another process
 replaces that worker.
@@ -40,8 +43,10 @@ the reader converts them to floats again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -50,6 +55,7 @@ from typing import IO, Any
 from tfdistr._utils.as_json import as_json
 from tfdistr._utils.disk import REFUSES
 from tfdistr._utils.log_tail import Tail
+from tfdistr.launch.host_clocks import HostClocks
 
 #: Characters of a text in an event. A message of the user may have any length.
 LONGEST = 10_000
@@ -71,6 +77,15 @@ def cut(text: str) -> str:
     half = LONGEST // 2
     left_out = f"\n[... {len(text) - 2 * half:,} characters are only in the log of this worker ...]\n"
     return text[:half] + left_out + text[-half:]
+
+
+@functools.cache
+def _clock_of_host() -> str:
+    """Return the name of the monotonic clock of this process: it counts from the start of the system."""
+    found = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # only Linux has them; containers of one machine share both
+        found = [Path("/proc/sys/kernel/random/boot_id").read_text()[:8], os.readlink("/proc/self/ns/time")]
+    return " ".join(found)
 
 
 class EventWriter:
@@ -102,7 +117,8 @@ class EventWriter:
                 a value without a form in JSON becomes text. Long texts are cut.
         """
         texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
-        event = {"event": kind, "time": time.time(), **as_json({**fields, **texts})}
+        clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
+        event = {"event": kind, "time": time.time(), "clock": clock, **as_json({**fields, **texts})}
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
         if self._append(line):
             return
@@ -191,20 +207,35 @@ class EventReader:
 
     def __init__(self, run_dir: str | os.PathLike[str], workers: int) -> None:
         self._tails = [Tail(events_path(run_dir, index)) for index in range(workers)]
+        self._clocks = HostClocks()
 
     def poll(self) -> list[dict[str, Any]]:
-        """Read the events that came since the last call, in the order of their times.
+        """Read the events that came since the last call, in the order in which they happened.
+
+        The order does not depend on how the hosts have set their clocks. Events of one host are in their
+        exact order. The order of events of two hosts is as exact as the shortest delay of a host's events.
 
         Returns:
             One dictionary an event: "worker" (its index), "event", "time" and the fields.
         """
-        events = [
-            {"worker": index, **event}
-            for index, tail in enumerate(self._tails)
-            for event in map(_read, tail.lines())
-            if event is not None
-        ]
-        return sorted(events, key=lambda event: float(event["time"]))
+        now = time.monotonic()
+        read: list[tuple[str, float, dict[str, Any]]] = []
+        for index, tail in enumerate(self._tails):
+            for event in map(_read, tail.lines()):
+                if event is not None:
+                    name, seconds = _clock(event.pop("clock", None), index, now)
+                    self._clocks.observe(name, seconds, now)
+                    read.append((name, seconds, {"worker": index, **event}))
+        read.sort(key=lambda one: self._clocks.here(one[0], one[1]))
+        return [event for _, _, event in read]
+
+
+def _clock(given: Any, worker: int, now: float) -> tuple[str, float]:
+    """Return the name and the seconds of the clock of an event; the arrival, if it has none."""
+    try:
+        return str(given["name"]), float(given["seconds"])
+    except (TypeError, KeyError, ValueError):
+        return f"worker {worker}", now
 
 
 def _read(line: str) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ class Failure:
 
     Args:
         worker: The index of the worker.
-        time: The time of the failure, or of its detection; seconds since 1970.
+        order: The number of failures that the launcher knew before. The clocks of hosts may be hours apart.
         cause: The kind of the failure.
         event: The report of the worker, if there is one (see `tfdistr.launch.events`, "failed").
         exit_code: The exit status, or minus the signal that ended the worker; None while it runs.
@@ -41,33 +41,33 @@ class Failure:
     """
 
     worker: int
-    time: float
+    order: int
     cause: Cause
     event: Mapping[str, Any] | None = None
     exit_code: int | None = None
     silence: float | None = None
 
     @classmethod
-    def reported(cls, event: Mapping[str, Any], exit_code: int | None) -> Failure:
+    def reported(cls, event: Mapping[str, Any], order: int, exit_code: int | None) -> Failure:
         """The failure that a worker reported."""
         cause = Cause.PEER if event.get("peer") else Cause.OWN
-        return cls(event["worker"], event["time"], cause, event, exit_code)
+        return cls(event["worker"], order, cause, event, exit_code)
 
     @classmethod
-    def exited(cls, worker: int, time: float, exit_code: int) -> Failure:
+    def exited(cls, worker: int, order: int, exit_code: int) -> Failure:
         """The failure of a worker that ended without a report."""
         cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
-        return cls(worker, time, cause, exit_code=exit_code)
+        return cls(worker, order, cause, exit_code=exit_code)
 
     @classmethod
-    def halted(cls, worker: int, time: float) -> Failure:
+    def halted(cls, worker: int, order: int) -> Failure:
         """The failure of a worker that a signal halted, so that its peers lost it."""
-        return cls(worker, time, Cause.OWN)
+        return cls(worker, order, Cause.OWN)
 
     @classmethod
-    def silent(cls, worker: int, time: float, seconds: float) -> Failure:
+    def silent(cls, worker: int, order: int, seconds: float) -> Failure:
         """The failure of a worker that gives no sign of life."""
-        return cls(worker, time, Cause.OWN, silence=seconds)
+        return cls(worker, order, Cause.OWN, silence=seconds)
 
     @property
     def port_in_use(self) -> bool:
@@ -77,8 +77,8 @@ class Failure:
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:
-    """The failure from which the others followed: the earliest failure of the likeliest kind."""
-    return min(failures, key=lambda failure: (failure.cause, failure.time))
+    """The failure from which the others followed: the first to be known of the likeliest kind."""
+    return min(failures, key=lambda failure: (failure.cause, failure.order))
 
 
 def worker_failed_error(

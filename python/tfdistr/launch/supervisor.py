@@ -207,7 +207,7 @@ class _Generation:
     def _take(self, event: dict[str, Any]) -> None:
         worker, kind = event["worker"], event["event"]
         if kind == "failed" and not self._is_dismissed(worker):
-            self._fail(Failure.reported(event, self._processes[worker].exit_code))
+            self._fail(Failure.reported(event, self._order, self._processes[worker].exit_code))
         elif kind in ("done", "stopped"):
             if kind == "stopped":
                 self.stopped = JobStoppedError(event["message"], fix=how_to_go_on(self._run_dir))
@@ -231,7 +231,7 @@ class _Generation:
         ):
             self._replace(process, code)
         else:
-            self._fail(Failure.exited(index, time.time(), code))
+            self._fail(Failure.exited(index, self._order, code))
 
     def _replace(self, process: Worker, code: int) -> None:
         """Start another process in the place of a process that died."""
@@ -262,18 +262,25 @@ class _Generation:
             for index, role in enumerate(self._roles)
         )
 
+    @property
+    def _order(self) -> int:
+        """The number of failures that are known."""
+        return len(self._failures)
+
     def _fail(self, failure: Failure) -> None:
         if not self._failures:
             self._changed = time.monotonic()
-        # The report of a worker says more than its exit status.
         known = self._failures.get(failure.worker, failure)
+        if known.cause is Cause.EXIT and failure.event:
+            # The report of a worker says more than its exit status, which may come first from another host.
+            known, failure = replace(failure, order=known.order), known
         self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
 
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
         if root.cause is Cause.PEER and (lost := self._longest_silent()) is not None:
             # Its own report, if there is one, says only that it has lost the others.
-            self._failures[lost.index] = Failure.silent(lost.index, time.time(), lost.silent_for)
+            self._failures[lost.index] = Failure.silent(lost.index, self._order, lost.silent_for)
             return False
         found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
         # The worker may write to its log until it has ended.
@@ -283,7 +290,7 @@ class _Generation:
             return True
         for process in self._processes:
             if root.cause is Cause.PEER and process.is_stopped:
-                self._fail(Failure.halted(process.index, time.time()))
+                self._fail(Failure.halted(process.index, self._order))
         return False
 
     def _longest_silent(self) -> Worker | None:
@@ -295,12 +302,12 @@ class _Generation:
         """Record a halted or silent worker: the others may wait for ever, because MPI does not tell them."""
         for process in running:
             if process.silent_for > max(self._halt_timeout, 2 * SIGN_OF_LIFE):
-                self._fail(Failure.silent(process.index, time.time(), process.silent_for))
+                self._fail(Failure.silent(process.index, self._order, process.silent_for))
             since = self._halted.setdefault(process.index, time.monotonic())
             if not process.is_stopped or len(self._processes) == 1:
                 del self._halted[process.index]
             elif time.monotonic() - since > self._halt_timeout:
-                self._fail(Failure.halted(process.index, time.time()))
+                self._fail(Failure.halted(process.index, self._order))
 
     def _check_ready(self) -> None:
         waited_for = [p for p in self._processes if p.index not in self._ready]

@@ -131,7 +131,7 @@ def test_how_a_server_leaves_does_not_matter(job, monkeypatch, behaviours, repla
 )
 def test_only_a_port_that_is_taken_is_chosen_anew(message, taken):
     event = {"worker": 0, "time": 0.0, "error_type": "ClusterStartError", "message": message}
-    assert Failure.reported(event, 1).port_in_use is taken
+    assert Failure.reported(event, 0, 1).port_in_use is taken
 
 
 def test_what_a_server_says_that_cannot_start():

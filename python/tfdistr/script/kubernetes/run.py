@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from tfdistr.errors import (
     WorkerFailedError,
 )
 from tfdistr.launch.failures import Failure, root_cause, worker_failed_error
+from tfdistr.launch.host_clocks import HostClocks
 from tfdistr.script.kubernetes.kubectl import Kubectl
 from tfdistr.script.kubernetes.manifests import labels
 from tfdistr.script.kubernetes.options import Pods
@@ -110,6 +112,7 @@ class _Following:
         self._states: dict[int, str] = {}
         self._streams: dict[str, tuple[subprocess.Popen[str], threading.Thread]] = {}
         self._failures: dict[str, tuple[Failure, str]] = {}  # by pod, with the node
+        self._clocks = HostClocks()  # of the nodes
         self._printing = threading.Lock()
 
     def until_the_end(self) -> None:
@@ -120,7 +123,7 @@ class _Following:
                 job = self._kubectl.get("job", self._pods.name)
                 found = self._kubectl.get("pods", "--selector", selector)
                 self._note_answer(job is not None)
-                for pod in (found or {}).get("items", []):
+                for pod in self._in_order((found or {}).get("items", [])):
                     self._look_at(pod)
                 conditions = (job or {}).get("status", {}).get("conditions", [])
                 ended = {c["type"]: c for c in conditions if c.get("status") == "True"}
@@ -160,12 +163,25 @@ class _Following:
                 fix="Ask for less for each pod, or pass a larger `start_timeout`.",
             )
 
+    def _in_order(self, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The pods in the order of their ends, although the clocks of nodes differ; then the others."""
+        now = time.monotonic()
+        ends: list[tuple[str, float] | None] = []
+        for pod in pods:
+            node, state = str(pod.get("spec", {}).get("nodeName")), _state(pod)
+            ended = _end(state.get("terminated"))
+            for reading in (_seconds(state.get("running", {}).get("startedAt")), ended):
+                if reading is not None:
+                    self._clocks.observe(node, reading, now)
+            ends.append(None if ended is None else (node, ended))
+        here = [math.inf if end is None else self._clocks.here(*end) for end in ends]
+        return [pod for _, pod in sorted(zip(here, pods, strict=True), key=lambda pair: pair[0])]
+
     def _look_at(self, pod: dict[str, Any]) -> None:
         name, status = pod["metadata"]["name"], pod.get("status", {})
         index = int(pod["metadata"].get("annotations", {}).get(_INDEX, 0))
         node = pod.get("spec", {}).get("nodeName", "")
-        containers: list[dict[str, Any]] = status.get("containerStatuses") or [{}]
-        state: dict[str, Any] = containers[0].get("state", {})
+        state = _state(pod)
         if ("running" in state or "terminated" in state) and name not in self._streams:
             self._follow(name, index)
         if "terminated" in state and name not in self._failures:
@@ -213,11 +229,11 @@ class _Following:
         code = int(ended.get("exitCode", 1))
         if code == 0:
             return
-        failure = _failure(index, code, ended)
+        failure = _failure(index, len(self._failures), code, ended)
         self._failures[name] = failure, node
         if code not in (STOPPED_STATUS, PEER_STATUS) and len(self._failures) <= self._pods.max_restarts:
             reason = f"Worker {index} of {self._pods.workers} ended with exit status {code}"
-            self._tell({"event": "restart", "worker": index, "time": failure.time, "reason": reason})
+            self._tell({"event": "restart", "worker": index, "time": time.time(), "reason": reason})
 
     def _error(self, condition: dict[str, Any]) -> Exception:
         counted = [(failure, node) for failure, node in self._failures.values()
@@ -239,19 +255,35 @@ class _Following:
         return worker_failed_error(failure, process, title=title, done=False)
 
 
-def _failure(index: int, code: int, ended: dict[str, Any]) -> Failure:
+def _failure(index: int, order: int, code: int, ended: dict[str, Any]) -> Failure:
     """The failure that a container reports in its message, or that its exit status says."""
-    finished = str(ended.get("finishedAt") or "").replace("Z", "+00:00")
-    when = datetime.fromisoformat(finished).timestamp() if finished else time.time()
+    said = _said(ended)
+    if "error_type" in said:
+        return Failure.reported({**said, "worker": index}, order, code)
+    return Failure.exited(index, order, _FROM_128 - code if code > _FROM_128 else code)
+
+
+def _state(pod: dict[str, Any]) -> dict[str, Any]:
+    containers: list[dict[str, Any]] = pod.get("status", {}).get("containerStatuses") or [{}]
+    return dict(containers[0].get("state", {}))
+
+
+def _said(ended: dict[str, Any]) -> dict[str, Any]:
     try:
         said = json.loads(ended.get("message") or "{}")
     except ValueError:
-        said = {}
-    if not isinstance(said, dict):
-        said = {}
-    if "error_type" in said:
-        return Failure.reported({**said, "worker": index, "time": said.get("time", when)}, code)
-    return Failure.exited(index, when, _FROM_128 - code if code > _FROM_128 else code)
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _end(ended: dict[str, Any] | None) -> float | None:
+    """The time at which a container failed or ended, by the clock of its node; None if it is not known."""
+    when = _said(ended or {}).get("time")
+    return float(when) if isinstance(when, int | float) else _seconds((ended or {}).get("finishedAt"))
+
+
+def _seconds(text: str | None) -> float | None:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
 
 
 def _words(status: dict[str, Any], waiting: dict[str, Any]) -> str:
