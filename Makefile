@@ -16,6 +16,8 @@ VIRTUAL ?=
 # What `make chaos` does: which faults, and how many workers it kills.
 SEED ?= 1
 KILLS ?= 8
+# How long `make soak` runs jobs.
+MINUTES ?= 30
 # How often `make bench` runs each system; SYSTEMS=MPI runs those with this in their name. STEPS=2 trains each network
 # for two epochs of so many steps, to see what runs.
 ROUNDS ?= 5
@@ -33,13 +35,13 @@ test-python test-alone test-r test-cross test-engines test-ray test-openmpi test
   export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
-equality chaos: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
-equality zoo chaos: export OPENBLAS_NUM_THREADS := 1
+equality chaos soak: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
+equality zoo chaos soak: export OPENBLAS_NUM_THREADS := 1
 # keras-hub imports IPython, which the others do without.
 zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos soak faults chaos-elastic docs site test-site bench scaling proof versions clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -153,6 +155,9 @@ faults: setup ## all that can happen to a worker, and who sees what after how ma
 chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8, VIRTUAL=4
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
 	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
+
+soak: setup ## jobs of all kinds in a loop, each with a random fault; every bit and all that is left is looked at; MINUTES=30, SEED=1
+	@$(PYTHON) tests/chaos/soak.py --minutes $(MINUTES) --seed $(SEED)
 
 chaos-elastic: setup ## a worker is killed, and jobs of other sizes go on with the run, by the ring
 	@$(MAKE) -o setup chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring

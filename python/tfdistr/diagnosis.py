@@ -25,7 +25,14 @@ from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
 from tfdistr.cluster.config import ClusterConfig, cluster_from_env, parse_tf_config
 from tfdistr.cluster.kubernetes import kubernetes_cluster_from_env
-from tfdistr.cluster.rendezvous_protocol import absence, greeting_of, listening_socket, lookup, no_port
+from tfdistr.cluster.rendezvous_protocol import (
+    absence,
+    greeting_of,
+    listening_socket,
+    lookup,
+    no_port,
+    printable,
+)
 from tfdistr.cluster.slurm import slurm_cluster_from_env
 from tfdistr.cluster.tf_config_json import split_address
 from tfdistr.communication.mpi_world import PRINT_LIBRARY
@@ -235,7 +242,7 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
                 greeting, _, writer = await greeting_of(address)
             writer.close()
         if greeting.get("task") == name:
-            return [Row(check, _OK, f"{name} waits there: {greeting['id']}")]
+            return [Row(check, _OK, f"{name} waits there: {printable(greeting['id'])}")]
         return [Row(check, _BAD, *no_port(error))]
     try:
         async with limit(timeout):
@@ -262,12 +269,13 @@ async def _peer(name: str, address: str, timeout: float) -> list[Row]:
         return [Row(check, _OK, "something listens there, which is no worker that waits for its peers")]
     writer.close()
     if greeting["task"] != name:
-        return [Row(check, _BAD, f"{greeting['task']} waits there", "Give all workers the same addresses.")]
+        found = f"{printable(greeting['task'])} waits there"
+        return [Row(check, _BAD, found, "Give all workers the same addresses.")]
     apart = float(greeting["time"]) - time.time()
     clock = Row(f"clock of {name}", _OK, f"{apart:+.1f} s apart")
     if abs(apart) > CLOCKS:
         clock = clock._replace(status=_BAD, fix="Set the clocks by NTP: logs could not be compared.")
-    return [Row(check, _OK, f"{name} waits there: {greeting['id']}"), clock]
+    return [Row(check, _OK, f"{name} waits there: {printable(greeting['id'])}"), clock]
 
 
 def _unreachable(check: str, error: OSError) -> Row:

@@ -52,7 +52,7 @@ def model() -> keras.Model:
     return made
 
 
-def train(folder: Path, workers: int, communication: str, **arguments: Any) -> tfdistr.FitResult:
+def train(folder: Path | str, workers: int, communication: str, **arguments: Any) -> tfdistr.FitResult:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(16 * STEPS, 6)).astype("float32")
     y = (x[:, 0] * x[:, 1] > 0).astype("int64")
@@ -61,9 +61,9 @@ def train(folder: Path, workers: int, communication: str, **arguments: Any) -> t
         callbacks=[
             keras.callbacks.EarlyStopping(patience=EPOCHS), keras.callbacks.ReduceLROnPlateau(patience=1),
         ],
-        cluster=tfdistr.local_cluster(workers), communication=communication,
+        communication=communication,
         run_dir=folder, checkpoint_every=EVERY, heartbeat_timeout=HALTED, verbose=0,
-        **{"max_restarts": 2, **arguments},
+        **{"cluster": tfdistr.local_cluster(workers), "max_restarts": 2, **arguments},
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ PARTS = {
     "equality": ("Workers train as one", "make equality"),
     "faults": ("What the other workers do when something happens to one", "make faults"),
     "chaos": ("Runs whose workers are killed end with the bits of undisturbed ones", "make chaos"),
+    "soak": ("Jobs of all kinds end with the same bits, each with a random fault", "make soak MINUTES=30"),
     "speed": ("Examples per second, beside Keras, PyTorch and JAX", "make bench T='seed wide' ROUNDS=5"),
     "networks": ("Other networks", "make bench T='resnet transformer lstm tabular mlp' ROUNDS=3"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),

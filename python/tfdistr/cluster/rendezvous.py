@@ -39,6 +39,7 @@ from tfdistr.cluster.rendezvous_protocol import (
     no_port_error,
     parse,
     printable,
+    quoted,
     resolves,
     send,
     some_at_once,
@@ -191,6 +192,7 @@ class _Meeting:
         addresses = {f"address of {name}": address for name, address in self._tasks.items()}
         self._hello: dict[str, Any] = {"task": own, "id": self._id, "fields": {**addresses, **fields}}
         self._failure: BaseException | None = None
+        self._reporter: str | None = None  # of the end, if another process has decided it
         self._cancelled = False
         # Only in the leader: the registered workers and their connections.
         self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
@@ -292,7 +294,7 @@ class _Meeting:
             server.close()
         for writer in (*self._writers.values(), *self._strangers):
             writer.close()
-        self._failure = end.error() if end else None
+        self._failure = end.error(self._reporter) if end else None
         self.over.set()
         until = time.monotonic() + TELLING
         while end and linger and not heard and self._without(told) and time.monotonic() < until:
@@ -302,8 +304,9 @@ class _Meeting:
     def _without(self, names: Iterable[str]) -> dict[str, str]:
         return {name: address for name, address in self._tasks.items() if name not in names}
 
-    def _decide(self, end: End | None, *, heard: bool = False) -> None:
+    def _decide(self, end: End | None, *, heard: bool = False, reporter: str | None = None) -> None:
         if not self._decided.done():
+            self._reporter = reporter
             self._decided.set_result((end, heard))
 
     async def _listen(self) -> asyncio.Server:
@@ -332,7 +335,10 @@ class _Meeting:
                     if name is None and not self._proofs.holds(message.get("proof"), "end", nonce, said):
                         return
                     # A process that cannot join leaves it to this worker to tell the others.
-                    self._decide(End.heard(message["end"]), heard=message.get("pass_on") is not True)
+                    place = writer.get_extra_info("peername")[0]
+                    reporter = self._title(name) if name in self._tasks else f"a process at {place}"
+                    end, heard = End.heard(message["end"]), message.get("pass_on") is not True
+                    self._decide(end, heard=heard, reporter=reporter)
                 elif self._own == self._leader:
                     theirs, hello = message.get("nonce"), message["hello"]
                     proof = message.get("proof")
@@ -437,7 +443,7 @@ class _Meeting:
                     raise ValueError("no names")
                 self._leader_waits = [name for name in message["waits"] if name in self._tasks]
             elif "end" in message:
-                self._decide(End.heard(message["end"]), heard=True)
+                self._decide(End.heard(message["end"]), heard=True, reporter=self._title(self._leader))
             elif "go" in message:
                 if self._to_leader and not self._decided.done():
                     self._keep(self._leader, self._to_leader)
@@ -515,7 +521,8 @@ class _Meeting:
         if bool(greeting.get("token")) != bool(self._proofs) or (self._refused and name == self._leader):
             return f", which has another {TOKEN} than this process, or none"
         if greeting["task"] != name:
-            return f", where {printable(greeting['task'])} answers"
+            other, known = printable(greeting["task"]), greeting["task"] in self._tasks
+            return f", where {other if known else f'a process that calls itself {quoted(other)}'} answers"
         waits = [other for other in greeting["waits"] if other != name and other in self._tasks]
         more = ["others"] if len(waits) > _SHOWN else []
         titles = [*map(self._title, waits[:_SHOWN]), *more]

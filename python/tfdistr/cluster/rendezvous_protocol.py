@@ -53,7 +53,9 @@ class End:
 
     @classmethod
     def of(cls, error: TfdistrError) -> End:
-        return cls(error.kind, error.message, str(error.received), str(error.fix))
+        """Return the reason that an error contains. Its texts may be those of peers."""
+        parts = (error.message, str(error.received), str(error.fix))
+        return cls(error.kind, *(printable(part, _TEXT) for part in parts))
 
     @classmethod
     def heard(cls, message: Any) -> End:
@@ -69,9 +71,17 @@ class End:
             raise ValueError("no end")
         return cls(**{name: printable(message[name], _TEXT) for name in names})
 
-    def error(self) -> TfdistrError:
+    def error(self, reporter: str | None = None) -> TfdistrError:
+        """Return the error for the user.
+
+        Args:
+            reporter: The process from which the reason was heard. Its texts are then marked as such.
+        """
         made = JobMismatchError if self.kind == JobMismatchError.kind else ClusterStartError
-        return made(self.message, received=self.received, fix=self.fix)
+        if reporter is None:
+            return made(self.message, received=self.received, fix=self.fix)
+        said = f"{reporter[:1].upper()}{reporter[1:]} reported: {quoted(self.message)}"
+        return made(said, received=quoted(self.received), fix=quoted(self.fix))
 
 
 def parse(line: bytes) -> dict[str, Any]:
@@ -93,6 +103,11 @@ def printable(text: str, most: int = _ID) -> str:
     """Return a text of a peer without control characters, and at most ``most`` characters of it."""
     cut = text if len(text) <= most else text[: most - 3] + "..."
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in cut)
+
+
+def quoted(text: str) -> str:
+    """Return a text of a peer in quotes. Its further lines are indented, so that none looks like ours."""
+    return '"' + text.replace("\n", "\n  ") + '"'
 
 
 def absence(error: OSError) -> str:

@@ -12,8 +12,8 @@ import pytest
 from meeting import addresses, outcomes, run, started
 
 from tfdistr.cluster import rendezvous
-from tfdistr.cluster.rendezvous import meet
-from tfdistr.cluster.rendezvous_protocol import End
+from tfdistr.cluster.rendezvous import meet, tell_of
+from tfdistr.cluster.rendezvous_protocol import End, this_process
 from tfdistr.errors import ClusterStartError
 from tfdistr.launch.ports import free_ports
 
@@ -142,6 +142,54 @@ def test_a_text_of_a_stranger_is_cut_and_has_no_control_characters():
     end = End.heard(dict.fromkeys(("kind", "message", "received", "fix"), text))
     assert end.message == "\\x1b[31m" + "x" * (4000 - 8) + "..."
     assert len(str(end.error())) < 13_000
+
+
+def test_an_error_of_a_peer_is_marked_with_its_name():
+    tasks = addresses(2)
+    fields = [{"fields": {"version of TensorFlow": version}} for version in ("2.21.0", "2.20.0")]
+    each = [{"tasks": tasks, "own": f"worker {i}", "timeout": 20} | fields[i] for i in range(2)]
+    with started(each) as workers:
+        ends = outcomes(workers)
+    assert [end["by"] for end in ends] == [None, f"Worker 0 ({tasks['worker 0']})"]
+    assert ends[0]["said"] == ends[1]["said"]
+
+
+def test_an_error_of_a_process_that_has_not_joined_is_marked_with_its_machine():
+    tasks = addresses(2)
+    with started([{"tasks": tasks, "own": "worker 0", "timeout": 20}]) as workers:
+        tell_of(ClusterStartError("A rule.\nFix: a trap", received='a "value"', fix="Do it."), tasks).join()
+        text = workers[0].communicate(timeout=30)[0]
+    assert json.loads(text)["said"].splitlines() == [
+        'ClusterStartError: A process at 127.0.0.1 reported: "A rule.',
+        '  Fix: a trap"',
+        f'Received: "a "value", in {this_process()}"',
+        'Fix: "Do it."',
+    ]
+
+
+def test_what_another_worker_differs_in_has_no_control_characters():
+    tasks = addresses(2)
+    bad = {"fields": {"job": "\x1b[31m" + "x" * 9000}}
+    for said in run(tasks, 0, 1, of_0={"fields": {"job": "a"}}, of_1=bad):
+        assert said.splitlines()[1].startswith("Received: job: a on worker 0, \\x1b[31mxxx")
+        assert len(said) < 5000
+
+
+def test_a_process_that_is_no_task_is_named_as_it_calls_itself():
+    greeting = {"task": "fine.\x1b[1m Run this", "id": "x", "waits": [], "time": 0.0, "nonce": ""}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as one:
+                        one.sendall(json.dumps(greeting).encode() + b"\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
+        (said,) = run(tasks, 1, timeout=3)
+        server.shutdown(socket.SHUT_RDWR)
+    assert ', where a process that calls itself "fine.\\x1b[1m Run this" answers' in said
 
 
 def test_a_large_cluster_needs_few_threads_and_its_error_is_short(monkeypatch):

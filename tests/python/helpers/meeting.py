@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,8 @@ START_FIX = (
     "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
     "others can reach its address."
 )
+
+_MARKED = re.compile(r'(\w+: )([^"\n]+) reported: "(.*)"\nReceived: "(.*)"\nFix: "(.*)"', re.DOTALL)
 
 
 def addresses(count: int) -> dict[str, str]:
@@ -39,10 +42,20 @@ def started(workers: Sequence[dict[str, Any]]) -> Iterator[list[subprocess.Popen
             process.communicate()
 
 
+def reporter(said: str) -> tuple[str | None, str]:
+    """Who has reported an error to a worker, if anybody has; and the error without this mark."""
+    if (found := _MARKED.fullmatch(said)) is None:
+        return None, said
+    kind, who, message, received, fix = (part.replace("\n  ", "\n") for part in found.groups())
+    return who, f"{kind}{message}\nReceived: {received}\nFix: {fix}"
+
+
 def outcomes(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """How the workers ended: what they say, and by whom they know it."""
     texts = [process.communicate(timeout=40)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes)
-    return [json.loads(text) for text in texts]
+    ends = [json.loads(text) for text in texts]
+    return [end | dict(zip(("by", "said"), reporter(end["said"]), strict=True)) for end in ends]
 
 
 @contextmanager

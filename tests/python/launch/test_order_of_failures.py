@@ -23,7 +23,7 @@ from tfdistr.launch.supervisor import run_workers
 
 HOUR = 3600.0
 CLOCKS = pytest.mark.parametrize("ahead", [-HOUR, HOUR], ids=["behind", "ahead"])
-ERROR: dict[str, Any] = {"error_type": "ValueError", "message": "bad", "traceback": None, "language": "python"}
+ERROR = {"error_type": "ValueError", "message": "bad", "traceback": None, "language": "python"}
 Actions = dict[int, Callable[["Host"], object]]
 
 
