@@ -336,7 +336,8 @@ class _Meeting:
                         return
                     # A process that cannot join leaves it to this worker to tell the others.
                     place = writer.get_extra_info("peername")[0]
-                    reporter = self._title(name) if name in self._tasks else f"a process at {place}"
+                    known = name is not None and name in self._tasks
+                    reporter = self._title(str(name)) if known else f"a process at {place}"
                     end, heard = End.heard(message["end"]), message.get("pass_on") is not True
                     self._decide(end, heard=heard, reporter=reporter)
                 elif self._own == self._leader:
