@@ -62,8 +62,8 @@ def train(folder: Path | str, workers: int, communication: str, **arguments: Any
             keras.callbacks.EarlyStopping(patience=EPOCHS), keras.callbacks.ReduceLROnPlateau(patience=1),
         ],
         communication=communication,
-        run_dir=folder, checkpoint_every=EVERY, heartbeat_timeout=HALTED, verbose=0,
-        **{"cluster": tfdistr.local_cluster(workers), "max_restarts": 2, **arguments},
+        run_dir=folder, heartbeat_timeout=HALTED, verbose=0,
+        **{"cluster": tfdistr.local_cluster(workers), "max_restarts": 2, "checkpoint_every": EVERY} | arguments,
     )  # fmt: skip
 
 

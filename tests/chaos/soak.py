@@ -50,19 +50,21 @@ KINDS: dict[str, dict[str, Any]] = {
     "warm mpi": {"communication": "mpi"},
     "ssh": {"communication": "ring", "hosts": "ab"},
     "servers": {"strategy": "parameter_server", "ps": 1, "update": "sync"},
-    "mirrored": {"strategy": "mirrored", "devices": ["cpu:0", "cpu:1"]},
+    "mirrored": {"strategy": "mirrored", "devices": ["cpu:0"]},
+    # Several devices of one process cannot have checkpoints.
+    "devices": {"strategy": "mirrored", "devices": ["cpu:0", "cpu:1"], "checkpoint_every": None},
     "store": {"communication": "ring", "store": True},
     "R": {"r": True},
 }
 #: The faults, and the kinds of jobs that have what they need.
 FAULTS: dict[str, Callable[[str], bool]] = {
     "none": lambda kind: True,
-    "kill a worker": lambda kind: kind != "mirrored",
+    "kill a worker": lambda kind: kind not in ("mirrored", "devices"),
     "kill a guard": lambda kind: "mpi" in kind,
-    "kill the launcher": lambda kind: True,
+    "kill the launcher": lambda kind: kind != "devices",
     "pause": lambda kind: True,
     "cut a link": lambda kind: kind == "ssh",
-    "fill the disk": lambda kind: kind not in ("ssh", "store"),
+    "fill the disk": lambda kind: kind not in ("ssh", "store", "devices"),
 }
 
 
@@ -80,20 +82,19 @@ def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
     run_dir: Path | str = folder / RUN
     if given.pop("store", False):
         run_dir = f"file://{folder / 'store'}"
-    if kind == "mirrored":
+    if kind in ("mirrored", "devices"):
         import tensorflow as tf
 
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-        given["cluster"] = None
+        given |= {"cluster": None, "max_restarts": 0, "resume": kind == "mirrored"}
     elif on_hosts:
         given["cluster"] = tfdistr.ssh_cluster(names, ssh=ssh)
     else:
         given["cluster"] = tfdistr.local_cluster(2, ps=ps, warm=warm)
-    if ps or kind == "mirrored":
-        given["communication"] = "auto"
+    given = {"communication": "auto", "resume": True} | given
     chaos.STEPS, chaos.EPOCHS, chaos.EVERY, chaos.HALTED = STEPS, EPOCHS, EVERY, HEARTBEAT
-    write_result(chaos.train(run_dir, 2, **given, resume=True), folder / RESULT)
+    write_result(chaos.train(run_dir, 2, **given), folder / RESULT)
 
 
 def write_result(fit: Any, file: Path | str) -> None:
@@ -169,6 +170,9 @@ class Job:
 def disturb(job: Job, fault: str, chosen: random.Random, until: float) -> str | None:
     """Do it between two checkpoints. Return what was done; None if the job has ended before."""
     seen, number = set[object](), chosen.randint(1, 6)
+    if job.kind == "devices":
+        number = 0
+        time.sleep(chosen.uniform(2, 10))
     while len(seen) < number:
         if job.process.poll() is not None or time.monotonic() > until:
             return None
@@ -388,7 +392,8 @@ def soak(kinds: list[str], faults: list[str], minutes: float, seed: int, limit: 
                 soaked.run(kind, chosen.choice([fault for fault in faults if FAULTS[fault](kind)]))
         soaked.problems += leftovers.left_since(present)
         print("", *soaked.table(), "", *Machine().table(before), sep="\n", flush=True)
-    print("", f"{len(soaked.problems)} problems", *soaked.problems, sep="\n")
+    briefly = [text.partition("\n")[0] for text in soaked.problems]
+    print("", f"{len(briefly)} problems", *briefly, sep="\n")
     return 1 if soaked.problems else 0
 
 
