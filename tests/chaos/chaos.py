@@ -56,7 +56,8 @@ def train(folder: Path | str, workers: int, communication: str, **arguments: Any
     rng = np.random.default_rng(0)
     x = rng.normal(size=(16 * STEPS, 6)).astype("float32")
     y = (x[:, 0] * x[:, 1] > 0).astype("int64")
-    given = {"cluster": tfdistr.local_cluster(workers), "max_restarts": 2, "checkpoint_every": EVERY} | arguments
+    cluster = tfdistr.local_cluster(workers)
+    given = {"cluster": cluster, "max_restarts": 2, "checkpoint_every": EVERY} | arguments
     return tfdistr.distributed_fit(
         model, x, y, validation_data=(x[:100], y[:100]), batch_size=16, epochs=EPOCHS, seed=1,
         callbacks=[
