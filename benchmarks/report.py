@@ -16,7 +16,7 @@ from pathlib import Path
 
 from networks import NETWORKS, PER_WORKER_BATCH
 from processes import QUIET
-from systems import ALONE, DDP, KERAS, MPI, MPI_R, MWMS, ONE, RIVALS
+from systems import ALONE, DDP, KERAS, KERAS_ALL, KERAS_JAX, MPI, MPI_R, MWMS, ONE, RIVALS
 
 median = statistics.median
 
@@ -77,6 +77,8 @@ REDUCE_BAR, REDUCE_BYTES = 3.0, 10_000_000
 def report(trained: Trained, failures: Failures, reduced: Reduced, rounds: int) -> str:
     """All tables and bars as text."""
     lines = [machine(), f"Medians of {rounds} alternating runs; each worker on a core of its own."]
+    if len(trained) > 1:
+        lines += ["", *summary(trained)]
     bars: list[str] = []
     for network, systems in trained.items():
         speeds = {system: median([run.examples for run in runs]) for system, runs in systems.items() if runs}
@@ -98,6 +100,27 @@ def report(trained: Trained, failures: Failures, reduced: Reduced, rounds: int) 
         words = f"all-reduce of {size_name(REDUCE_BYTES)}: {ENGINES['mpi']} / {ENGINES['gloo']}"
         bars.append(judged(ratio(speeds, "mpi", "gloo"), REDUCE_BAR, words))
     return "\n".join([*lines, "", "Bars", *bars])
+
+
+#: The columns of the summary.
+COLUMNS = {MPI: "tfdistr, MPI", DDP: "DDP", KERAS_ALL: "Keras", KERAS_JAX: "on JAX", MWMS: "MWMS"}
+
+
+def summary(trained: Trained) -> list[str]:
+    """One row for each network: the systems that users know, and the best of all rivals."""
+    names = "".join(f"{name:>{max(9, len(name) + 2)}}" for name in COLUMNS.values())
+    lines = ["Examples per second of two workers", f"{'':12}{names}   times the best rival"]
+    for network, systems in trained.items():
+        speeds = {system: median([run.examples for run in runs]) for system, runs in systems.items() if runs}
+        rivals = [system for system in speeds if system in RIVALS]
+        cells = "".join(
+            f"{f'{speeds[system]:,.0f}' if system in speeds else '-':>{max(9, len(name) + 2)}}"
+            for system, name in COLUMNS.items()
+        )
+        best = max(rivals, key=lambda system: speeds[system], default="")
+        times = f"{ratio(speeds, MPI, best):.2f}  {best}" if best else ""
+        lines.append(f"{network:12}{cells}   {times}".rstrip())
+    return lines
 
 
 def network_table(network: str, systems: dict[str, list[Run]], speeds: dict[str, float]) -> list[str]:
