@@ -49,6 +49,7 @@ import os
 import socket
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,6 +78,13 @@ def cut(text: str) -> str:
     half = LONGEST // 2
     left_out = f"\n[... {len(text) - 2 * half:,} characters are only in the log of this worker ...]\n"
     return text[:half] + left_out + text[-half:]
+
+
+def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
+    """The line of an event, with the clocks of this host."""
+    clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
+    event = {"event": kind, "time": time.time(), "clock": clock, **fields}
+    return json.dumps(event, allow_nan=False).encode() + b"\n"
 
 
 @functools.cache
@@ -117,9 +125,7 @@ class EventWriter:
                 a value without a form in JSON becomes text. Long texts are cut.
         """
         texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
-        clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
-        event = {"event": kind, "time": time.time(), "clock": clock, **as_json({**fields, **texts})}
-        line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        line = _line(kind, as_json({**fields, **texts}))
         if self._append(line):
             return
         self.tell_full()
@@ -136,8 +142,7 @@ class EventWriter:
             "training continues without these lines of logs and events. Make room, or its checkpoints and "
             "its result may not be written."
         )
-        event = {"event": "warning", "time": time.time(), "message": message}
-        self._append_from_reserve(json.dumps(event).encode() + b"\n")
+        self._append_from_reserve(_line("warning", {"message": message}))
 
     def _append(self, line: bytes) -> bool:
         """Append a line; return whether all of it is written."""

@@ -49,5 +49,5 @@ def small_disk_at(path: Path, size: str) -> Iterator[Disk]:
     try:
         yield disk
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        subprocess.run(["umount", "--lazy", str(path)], check=True)  # a test that fails may hold files
         os.rmdir(path)

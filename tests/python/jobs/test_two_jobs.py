@@ -67,12 +67,13 @@ def job(script: Path, run_dir: Path, workers: int, go: str) -> Iterator[subproce
         process.communicate()
 
 
-def wait_for_epoch(process: subprocess.Popen[str]) -> None:
+def wait_for_epoch(process: subprocess.Popen[str], workers: int = 2) -> None:
+    """Wait until each worker is at epoch 3: the chief has written its checkpoint before that."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(line)
-        if "at epoch 3" in line:
+        if "".join(lines).count("at epoch 3") == workers:
             return
     raise AssertionError("".join(lines))
 
@@ -99,7 +100,7 @@ def test_the_second_job_is_refused_and_the_first_goes_on(script, tmp_path, worke
         expected = last_loss(alone)
     run_dir, go = tmp_path / "run", tmp_path / "go"
     with job(script, run_dir, workers, str(go)) as first:
-        wait_for_epoch(first)
+        wait_for_epoch(first, max(1, workers))
         before = sorted(run_dir.rglob("*"))
         for resume in (True, False):
             with pytest.raises(ArgumentError, match="Only one job at a time") as caught:
