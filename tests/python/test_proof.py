@@ -22,7 +22,6 @@ COMPUTED = {
     "0.2": "5.37 - 5.21",  # ms of a call of Python from the graph
     "0.6": "5.97 - 5.37",  # ms of an all-reduce in the small network
     "44": "44.4",  # MB
-    "69": "2 * 64 / (2 * 934) * 1000",  # ms of a step at twice the speed of DDP
 }
 
 

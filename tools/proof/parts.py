@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "proof"
+NETWORKS = "seed wide resnet transformer lstm tabular mlp"
 STEP = "for name in seed wide; do .venv/bin/mpiexec -n 2 .venv/bin/python benchmarks/step.py $name; done"
 
 #: What each part shows, and its command. DATA_DIR has MNIST as TensorFlow Datasets prepares it.
@@ -16,8 +17,7 @@ PARTS = {
     "faults": ("What the other workers do when something happens to one", "make faults"),
     "chaos": ("Runs whose workers are killed end with the bits of undisturbed ones", "make chaos"),
     "soak": ("Jobs of all kinds end with the same bits, each with a random fault", "make soak MINUTES=30"),
-    "speed": ("Examples per second, beside Keras, PyTorch and JAX", "make bench T='seed wide' ROUNDS=5"),
-    "networks": ("Other networks", "make bench T='resnet transformer lstm tabular mlp' ROUNDS=3"),
+    "speed": ("Examples per second, beside Keras, PyTorch and JAX", f"make bench T='{NETWORKS}' ROUNDS=2"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
     "allreduce": ("The all-reduce alone", "make bench T=allreduce ROUNDS=5"),
     "step": ("What takes the time of a step", STEP),
