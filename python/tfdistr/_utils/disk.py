@@ -85,6 +85,6 @@ def free_bytes(path: str | os.PathLike[str]) -> int | None:
 
 
 def is_full(path: str | os.PathLike[str]) -> bool:
-    """Whether the disk of a file has no room even for a message."""
+    """Return whether the disk of a file has no room even for a message."""
     free = free_bytes(path)
     return free is not None and free < _ROOM

@@ -88,7 +88,7 @@ class RunLock:
             heartbeat_timeout + self._interval,
         )  # fmt: skip
         self._descriptor: int | None = None
-        self._ended = threading.Event()
+        self._ended, self._writes = threading.Event(), threading.Lock()
 
     @property
     def id(self) -> str:
@@ -162,13 +162,16 @@ class RunLock:
         lease = self._lease
         while not self._ended.wait(self._interval):
             lease = attrs.evolve(lease, beat=lease.beat + 1)
-            with contextlib.suppress(OSError, TypeError):  # a full disk, or released meanwhile
-                os.pwrite(self._descriptor, _text(lease), 0)  # type: ignore[arg-type]
-                os.fsync(self._descriptor)  # type: ignore[arg-type]
+            with self._writes, contextlib.suppress(OSError):  # a full disk
+                if self._descriptor is not None:
+                    os.pwrite(self._descriptor, _text(lease), 0)
+                    os.fsync(self._descriptor)
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, None
+        # Another file may get the number of a closed descriptor: no renewal may be under way.
+        with self._writes:
+            descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
         self._ended.set()

@@ -133,8 +133,8 @@ class Joining:
         self._finished = True
         self._waking[1].send(b"!")
         self._thread.join(self._timeout)
-        if self._failure is not None:
-            raise self._error(self._failure)
+        if self._failure is not None or self._thread.is_alive():
+            raise self._error(self._failure or f"not all have communicated within {self._timeout:g} s")
         # The library says goodbye when the process exits, and waits for an answer. Then nobody serves it, and
         # Python has closed its sockets.
         at_exit.register(partial(self._local.send, "cmd=finalize_ack"))
@@ -212,8 +212,10 @@ class Joining:
     def _run(self) -> None:
         try:
             (self._serve if self._rank == 0 else self._pass_on)()
-        except (OSError, PmiError) as error:
+        except PmiError as error:
             self._failure = self._failure or str(error)
+        except OSError:
+            self._failure = self._failure or "worker 0 has ended"
 
     def _pass_on(self) -> None:
         """Hand on the lines between MPI and the leader, until this rank needs no more."""
@@ -247,8 +249,8 @@ class Joining:
                     for to, answer in self._server.answer(rank, line.removeprefix(_PMI)).items():
                         self._peers[to].send(_PMI + answer) if to else self._local.send(answer)
                 except (OSError, PmiError) as error:
-                    what = error if isinstance(error, PmiError) else "it has ended"
-                    self._failure = f"worker {rank}: {what}"
+                    what = f"has sent {error}" if isinstance(error, PmiError) else "has ended"
+                    self._failure = f"worker {rank} {what}"
                     for other in left.values():
                         with contextlib.suppress(OSError):
                             other.send(_END + self._failure)

@@ -86,7 +86,7 @@ def open_run_dir(
 
 
 def _is_elsewhere(cluster: Any) -> bool:
-    """Whether a cluster may have workers on other machines."""
+    """Return whether a cluster may have workers on other machines."""
     return isinstance(cluster, WorkersOnHosts | RayCluster | SlurmCluster)
 
 
@@ -104,7 +104,7 @@ def _take(folder: Path, lock: RunLock, *, resume: bool) -> None:
 
 
 def _is_free(folder: Path, *, resume: bool) -> bool:
-    """Whether a job may use a folder: it is new or empty, or has the run to resume."""
+    """Return whether a job may use a folder: it is new or empty, or has the run to resume."""
     if not folder.exists() or (resume and is_run(folder)):
         return True
     return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())

@@ -60,8 +60,8 @@ class Failure:
         return cls(worker, order, cause, exit_code=exit_code)
 
     @classmethod
-    def halted(cls, worker: int, order: int) -> Failure:
-        """The failure of a worker that a signal halted, so that its peers lost it."""
+    def paused(cls, worker: int, order: int) -> Failure:
+        """The failure of a worker that a signal has stopped (SIGSTOP), so that its peers lost it."""
         return cls(worker, order, Cause.OWN)
 
     @classmethod

@@ -290,7 +290,7 @@ class _Generation:
             return True
         for process in self._processes:
             if root.cause is Cause.PEER and process.is_stopped:
-                self._fail(Failure.halted(process.index, self._order))
+                self._fail(Failure.paused(process.index, self._order))
         return False
 
     def _longest_silent(self) -> Worker | None:
@@ -307,7 +307,7 @@ class _Generation:
             if not process.is_stopped or len(self._processes) == 1:
                 del self._halted[process.index]
             elif time.monotonic() - since > self._halt_timeout:
-                self._fail(Failure.halted(process.index, self._order))
+                self._fail(Failure.paused(process.index, self._order))
 
     def _check_ready(self) -> None:
         waited_for = [p for p in self._processes if p.index not in self._ready]

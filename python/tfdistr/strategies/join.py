@@ -82,7 +82,7 @@ def join_mpi(
         resolver: Describes the cluster and this worker's task.
         exchange: How the workers exchange values.
         start_timeout: Seconds within which every worker must have come.
-        heartbeat_timeout: Seconds that a worker of this machine may be halted while this one waits.
+        heartbeat_timeout: Seconds that a worker of this machine may be paused while this one waits.
 
     Raises:
         ClusterStartError: Workers are missing, or have no MPI or different ones.
