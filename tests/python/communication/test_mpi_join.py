@@ -124,3 +124,11 @@ def test_a_machine_that_does_not_answer_is_lost(tmp_path):
         spaces.remove()
     assert "Worker 1 failed: " in said[0]
     assert "Worker 0 failed: " in said[1]
+
+
+def test_a_cluster_of_one_worker_has_no_peers(alone, tmp_path):
+    config = tfdistr.tf_config(worker=["127.0.0.1:2222"]).environments()[0]
+    command = [sys.executable, str(PROGRAMS / "mpi_by_rendezvous.py"), str(tmp_path), "nothing"]
+    subprocess.run(command, env=os.environ | config, check=True, timeout=120)
+    result = json.loads((tmp_path / "0.json").read_text())
+    assert (result["communication"], result["weights"]) == ("none", alone["weights"])
