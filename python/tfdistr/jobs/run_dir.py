@@ -69,19 +69,19 @@ def open_run_dir(
     folder = Path(run_dir).expanduser().absolute()
     lock = RunLock(folder, heartbeat_timeout, elsewhere=_is_elsewhere(cluster))
     try:
-        _take(folder, lock, resume=resume)
-    except TfdistrError:
-        raise
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        reason = getattr(error, "strerror", None) or error
-        raise ArgumentError(
-            "`run_dir` must be a folder that this process can make, and write to.",
-            received=f"{str(folder)!r}: {reason}",
-            fix="Name a folder where you may write.",
-        ) from error
-    try:
+        try:
+            _take(folder, lock, resume=resume)
+        except TfdistrError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: a null character
+            reason = getattr(error, "strerror", None) or error
+            raise ArgumentError(
+                "`run_dir` must be a folder that this process can make, and write to.",
+                received=f"{str(folder)!r}: {reason}",
+                fix="Name a folder where you may write.",
+            ) from error
         yield folder
-    finally:
+    finally:  # also if Ctrl-C comes as soon as the lock is there
         lock.release()
 
 
@@ -99,7 +99,6 @@ def _take(folder: Path, lock: RunLock, *, resume: bool) -> None:
     take_folder(folder)
     lock.acquire()
     if not _is_free(folder, resume=resume):  # another job has begun and ended meanwhile
-        lock.release()
         raise refused(str(folder), is_run(folder), resume=resume)
 
 
