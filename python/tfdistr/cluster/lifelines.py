@@ -4,8 +4,9 @@ If a connection ends without a goodbye, a process is lost.
 
 TensorFlow tells at once only the workers that exchange data with the lost process directly. The other
 workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
-worker keeps one connection to the leader, and the leader tells the other workers. A halted process, or a
-process whose network is cut, keeps its connections: only the heartbeat finds it.
+worker keeps one connection to the leader, and the leader tells the other workers. A process that is stopped
+keeps its connections, and so does one whose network is cut: only signs of life find it. TensorFlow's servers
+give them; with MPI, a process beside each worker does (see ``Pulse``).
 
 A worker that fails by an error tells it here as well. Else a slow worker, which hears of the failure after
 the end of the leader, would blame the leader: the messages of TensorFlow end with the process of the leader.
@@ -19,12 +20,17 @@ import os
 import selectors
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
+
+from tfdistr.cluster.pulse import Pulse
 
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
 _KEEPALIVE = 30
+# Signs of life in the time after which a process counts as lost.
+_BEATS = 5
 _READ = 1 << 16
 # The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
 _GOODBYE, _FAILED = "goodbye", "failed "
@@ -43,7 +49,9 @@ class Lifelines:
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections = dict(connections)
         self._unread = dict.fromkeys(self._connections, b"")
-        self._watched = self._over = self._cuts_are_losses = False
+        self._watched = self._over = False
+        self._patience: float | None = None
+        self._pulse: Pulse | None = None
         self._failure: str | None = None
         self._decided = threading.Event()
         self._closing = threading.Lock()
@@ -63,6 +71,7 @@ class Lifelines:
         self,
         on_failure: Callable[[str], object],
         of_loss: Callable[[str], str],
+        of_silence: Callable[[str], str] | None = None,
         heartbeat_timeout: float | None = None,
     ) -> None:
         """Call ``on_failure(message)`` on a separate thread, only for the first failure.
@@ -70,15 +79,16 @@ class Lifelines:
         Args:
             on_failure: Is called with the message.
             of_loss: Returns the message about a lost task, from its name.
-            heartbeat_timeout: Seconds after which a task whose machine does not answer is lost; None if
-                others look for this.
+            of_silence: Returns the message about a task that gives no sign of life, from its name.
+            heartbeat_timeout: Seconds without a sign of life after which a task is lost; None if others look
+                for this.
         """
-        self._watched = True
+        self._watched, self._patience = True, heartbeat_timeout
         if heartbeat_timeout is not None:
-            self._cuts_are_losses = True
             for connection in self._connections.values():
                 _give_up_after(connection, heartbeat_timeout)
-        arguments = (on_failure, of_loss)
+            self._pulse = Pulse(self._connections.values(), heartbeat_timeout / _BEATS)
+        arguments = (on_failure, of_loss, of_silence or of_loss)
         threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
 
     def tell(self, message: str) -> None:
@@ -110,14 +120,22 @@ class Lifelines:
         """Close the sockets in this process. Without a goodbye, the others consider this process lost."""
         self._over = True
         with self._closing:
+            pulse, self._pulse = self._pulse, None
+            if pulse is not None:
+                pulse.stop()
             self._close_sockets()
 
     def _close_sockets(self) -> None:
         for connection in self._connections.values():
             connection.close()
 
-    def _watch(self, on_failure: Callable[[str], object], of_loss: Callable[[str], str]) -> None:
-        message = self._first_failure(of_loss)
+    def _watch(
+        self,
+        on_failure: Callable[[str], object],
+        of_loss: Callable[[str], str],
+        of_silence: Callable[[str], str],
+    ) -> None:
+        message = self._first_failure(of_loss, of_silence)
         if message and not self._over:
             self._send_failure(message)
             self._failure = message
@@ -131,21 +149,31 @@ class Lifelines:
         for connection in self._connections.values():
             _send(connection, _FAILED + json.dumps(message[:_LONGEST]))
 
-    def _first_failure(self, of_loss: Callable[[str], str]) -> str:
+    def _first_failure(self, of_loss: Callable[[str], str], of_silence: Callable[[str], str]) -> str:
         """Wait until a task fails, and return the message; "" if no task can fail any more."""
+        heard = dict.fromkeys(self._connections, time.monotonic())
         with selectors.DefaultSelector() as selector:
             for name, connection in self._connections.items():
                 selector.register(connection, selectors.EVENT_READ, name)
             while selector.get_map() and not self._over:
-                for key, _ in selector.select():
-                    message, goes_on = self._hear(key.data, of_loss)
+                # This thread may have waited for Python's lock. What has come meanwhile is read first.
+                now = time.monotonic()
+                for key, _ in selector.select(self._patience and self._patience / _BEATS):
+                    message, goes_on = self._hear(key.data, of_loss, of_silence)
+                    heard[key.data] = time.monotonic()
                     if message:
                         return message
                     if not goes_on:
                         selector.unregister(key.fileobj)
+                        heard.pop(key.data)
+                silent = [name for name, last in heard.items() if now - last > (self._patience or now)]
+                if silent:
+                    return of_silence(silent[0])
         return ""
 
-    def _hear(self, name: str, of_loss: Callable[[str], str]) -> tuple[str, bool]:
+    def _hear(
+        self, name: str, of_loss: Callable[[str], str], of_silence: Callable[[str], str]
+    ) -> tuple[str, bool]:
         """Read the lines of a task.
 
         Returns:
@@ -158,7 +186,7 @@ class Lifelines:
         except ConnectionError:  # for example, its machine has started again
             return of_loss(name), False
         except OSError:  # a cut network does not mean that the process is lost, if there are heartbeats
-            return (of_loss(name), False) if self._cuts_are_losses else ("", False)
+            return (of_silence(name), False) if self._patience is not None else ("", False)
         if not read:
             return of_loss(name), False
         *lines, rest = (self._unread[name] + read).split(b"\n")

@@ -43,6 +43,11 @@ def report_end(worker: int, address: str) -> str:
     return f"{PEER_MARK} worker {worker}: {address} {_ENDED}"
 
 
+def report_silence(worker: int, address: str) -> str:
+    """Return the message to the peers of worker ``worker`` when its process gives no sign of life."""
+    return f"{PEER_MARK} worker {worker}: {address} {_SILENT_NOW}"
+
+
 def is_peer_failure(error: BaseException) -> bool:
     """Return whether the error only says that another worker is gone or failed."""
     try:

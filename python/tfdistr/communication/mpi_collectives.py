@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from tfdistr._utils.processes import process_state
 from tfdistr.cluster.lifelines import Lifelines
-from tfdistr.cluster.peer_failure import report_end
+from tfdistr.cluster.peer_failure import report_end, report_silence
 from tfdistr.communication.collectives import HEARING, Collectives, Traffic
 from tfdistr.communication.mpi_init_timeout import remove_own_names
 from tfdistr.communication.shared_memory import SharedSum, shares
@@ -104,7 +104,10 @@ class MpiCollectives(Collectives):
         def of_loss(name: str) -> str:
             return report_end(names.index(name), tasks[name])
 
-        lifelines.watch(on_failure, of_loss, self._heartbeat_timeout)
+        def of_silence(name: str) -> str:
+            return report_silence(names.index(name), tasks[name])
+
+        lifelines.watch(on_failure, of_loss, of_silence, self._heartbeat_timeout)
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)

@@ -58,11 +58,11 @@ def check_exchange(communication_options: Any, communication: Any, bytes_per_pac
     )
 
 
-def check_resolver(cluster_resolver: Any, communication: str) -> None:
+def check_resolver(cluster_resolver: Any) -> None:
     """Check the argument ``cluster_resolver``.
 
     Raises:
-        ArgumentError: It is not a ``ClusterResolver``, or MPI would have to use it.
+        ArgumentError: It is not a ``ClusterResolver``.
     """
     if cluster_resolver is None:
         return
@@ -76,12 +76,6 @@ def check_resolver(cluster_resolver: Any, communication: str) -> None:
             fix=f'Pass communication="{name if name in COMMUNICATION else "auto"}" by its name.'
             if name
             else "Leave it out: TF_CONFIG, mpiexec or srun describes the cluster.",
-        )
-    if communication == "mpi":
-        raise ArgumentError(
-            "MPI has no use for a `cluster_resolver`: the launcher describes the ranks.",
-            received=f'communication="mpi" and {describe(cluster_resolver)}',
-            fix='Leave out `cluster_resolver`, or pass communication="ring".',
         )
 
 

@@ -1,12 +1,13 @@
-"""How a worker joins its cluster: the steps before its server starts, and the meaning of start errors."""
+"""How a worker joins its cluster: as a rank of MPI or with a server of TensorFlow, and what errors mean."""
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -17,14 +18,26 @@ from tfdistr.cluster.rendezvous import meet
 from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.communication.agreement import versions
 from tfdistr.communication.collectives import Collectives
+from tfdistr.communication.mpi_agreement import Talks
+from tfdistr.communication.mpi_join import Joining
+from tfdistr.communication.mpi_library import MpiLibrary
 from tfdistr.errors import ClusterStartError
 from tfdistr.strategies.communication_options import Exchange
+
+log = logging.getLogger("tfdistr")
 
 #: The warning for the user when the ring takes the place of NCCL.
 NO_NCCL = (
     "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
     'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
 )
+#: The warning for the user when the ring takes the place of MPI.
+NO_MPI = (
+    "The ring carries the gradients, because MPI cannot: %s. On CPUs a step then takes longer, up to about "
+    "three times. Install the same mpich and mpi4py on each host and let them connect to each other, or pass "
+    'communication="ring".'
+)
+_SEES_A_GPU = "it sees a GPU"
 _MAKE_FIRST = "Make the strategy first: right after the imports, before data and models."
 # With keras3, R makes a tensor when TensorFlow is imported, but not within a call that makes a strategy.
 _IN_R = " Create objects of TensorFlow that it takes in the call itself, not before."
@@ -34,80 +47,125 @@ _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
 _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
-def prepare(resolver: Any, start_timeout: float, heartbeat_timeout: float) -> Lifelines | None:
-    """Prepare the start of this worker's server.
+class Joined(NamedTuple):
+    """What a worker has once it has met the others.
+
+    Attributes:
+        collectives: The collectives of MPI; None if TensorFlow's carry the gradients.
+        lifelines: The connections that report the end of a peer; None with MPI, or without peers.
+    """
+
+    collectives: Collectives | None = None
+    lifelines: Lifelines | None = None
+
+
+def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:
+    """Meet the other workers, and become a rank of one MPI with them or prepare the start of the servers.
 
     Args:
         resolver: Describes the cluster and this worker's task.
-        start_timeout: Seconds within which every worker must have registered.
+        exchange: How the workers exchange values. With "auto", MPI does if all can be ranks of one MPI.
+        start_timeout: Seconds within which every worker must have come.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
 
-    Returns:
-        The lifelines, which report the end of a peer; None if this process trains alone.
-
     Raises:
-        ClusterStartError: TensorFlow is already in use, the port is not available, or workers are missing.
+        ClusterStartError: TensorFlow is already in use, the port is not available, workers are missing, or
+            they cannot be ranks, and ``exchange`` asks for MPI.
         JobMismatchError: The workers have different addresses, or different versions of packages.
     """
     training = training_jobs(resolver)
     if not training or resolver.task_type not in training:
-        return None
+        return Joined()
+    tasks, own = addresses(resolver), f"{resolver.task_type} {resolver.task_id}"
+    bypass_proxy(tasks.values())
+    until = time.monotonic() + start_timeout
+    lifelines = None
+    if len(tasks) > 1:
+        mpi = _Mpi(exchange) if exchange.communication in ("auto", "mpi") else None
+        if mpi is None or mpi.obstacle:
+            _check_unused()
+        asked = {"communication": exchange.communication}
+        lifelines = meet(tasks, own, {**versions(), **asked}, start_timeout)
+        if mpi is not None:
+            left = max(until - time.monotonic(), _TO_REGISTER)
+            try:
+                collectives = mpi.join(Talks(lifelines, tasks, own, left), lifelines, heartbeat_timeout)
+                if collectives is not None:
+                    return Joined(collectives)
+                _check_unused()
+            except BaseException:
+                lifelines.close()
+                raise
+    else:
+        _check_unused()
+    _private.configure_coordination(
+        training,
+        leader=f"/job:{_leader_job(training)}/replica:0/task:0",
+        register_timeout=max(until - time.monotonic(), min(start_timeout, _TO_REGISTER)),
+        heartbeat_timeout=heartbeat_timeout,
+    )
+    return Joined(None, lifelines)
+
+
+class _Mpi:
+    """This worker's MPI, if it can be a rank.
+
+    Attributes:
+        obstacle: Why it cannot; "" if it can.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange, self._asked = exchange, exchange.communication == "mpi"
+        self._library, self.obstacle = None, ""
+        if not self._asked and tf.config.get_visible_devices("GPU"):
+            self.obstacle = _SEES_A_GPU
+            return
+        try:
+            self._library = MpiLibrary()
+        except ClusterStartError as error:
+            self.obstacle = str(error.received)
+
+    def join(self, talks: Talks, lifelines: Lifelines, heartbeat_timeout: float) -> Collectives | None:
+        """Become a rank together with the others; return None if they cannot, and nobody has asked for it.
+
+        Raises:
+            ClusterStartError: A worker was lost, or MPI was asked for, and they cannot be ranks.
+        """
+        library = self._library
+        agreement = talks.agree(library.version if library else "", self.obstacle)
+        if agreement.obstacle and self._asked:
+            raise talks.error(agreement.obstacle)
+        if agreement.obstacle or library is None:
+            if talks.rank == 0:
+                _say_why(agreement.obstacle)
+            return None
+        joining = Joining(talks, agreement, library, talks.timeout)
+        comm = joining.start()
+        from tfdistr.communication.mpi_collectives import MpiCollectives
+
+        collectives = MpiCollectives(
+            comm, self._exchange.bytes_per_pack, heartbeat_timeout, timeout=self._exchange.timeout_seconds
+        )
+        joining.finish()
+        collectives.watch(lifelines, talks.tasks, joining.end)
+        return collectives
+
+
+def _say_why(obstacle: str) -> None:
+    """Say why MPI does not carry the gradients, and what it costs."""
+    if obstacle.endswith(_SEES_A_GPU):
+        log.info("communication: left to TensorFlow, because %s", obstacle)
+    else:
+        log.warning(NO_MPI, obstacle)
+
+
+def _check_unused() -> None:
     if _private.context_initialized():
         raise ClusterStartError(
             "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
             fix=_MAKE_FIRST + (_IN_R if "rpytools" in sys.modules else ""),
         )
-    bypass_proxy(addresses(resolver).values())
-    began = time.monotonic()
-    lifelines = None
-    if sum(training.values()) > 1:
-        own = f"{resolver.task_type} {resolver.task_id}"
-        lifelines = meet(addresses(resolver), own, versions(), start_timeout)
-    _private.configure_coordination(
-        training,
-        leader=f"/job:{_leader_job(training)}/replica:0/task:0",
-        register_timeout=max(start_timeout - (time.monotonic() - began), min(start_timeout, _TO_REGISTER)),
-        heartbeat_timeout=heartbeat_timeout,
-    )
-    return lifelines
-
-
-def join_mpi(
-    resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float
-) -> Collectives:
-    """Meet the other workers, and become a rank of one MPI with them, without a launcher of MPI.
-
-    Args:
-        resolver: Describes the cluster and this worker's task.
-        exchange: How the workers exchange values.
-        start_timeout: Seconds within which every worker must have come.
-        heartbeat_timeout: Seconds that a worker of this machine may be paused while this one waits.
-
-    Raises:
-        ClusterStartError: Workers are missing, or have no MPI or different ones.
-        JobMismatchError: The workers have different addresses, or different versions of packages.
-    """
-    from tfdistr.communication.mpi_join import Joining
-
-    tasks, own = addresses(resolver), f"{resolver.task_type} {resolver.task_id}"
-    bypass_proxy(tasks.values())
-    until = time.monotonic() + start_timeout
-    lifelines = meet(tasks, own, versions(), start_timeout)
-    try:
-        joining = Joining(lifelines, tasks, own, max(until - time.monotonic(), _TO_REGISTER))
-        comm = joining.start()
-        from tfdistr.communication.mpi_collectives import MpiCollectives
-
-        collectives = MpiCollectives(
-            comm, exchange.bytes_per_pack, heartbeat_timeout, timeout=exchange.timeout_seconds
-        )
-        joining.finish()
-    except BaseException:
-        lifelines.close()
-        raise
-    collectives.watch(lifelines, tasks, joining.end)
-    return collectives
 
 
 def usable(communication: str) -> str:

@@ -26,7 +26,6 @@ from tfdistr import _private
 from tfdistr._utils import at_exit
 from tfdistr._utils.arguments import GRADIENT_DTYPES, one_of, optional_whole
 from tfdistr._utils.tuning import tune_this_process
-from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import what_to_tell
 from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.communication.agreement import agree, versions
@@ -35,7 +34,7 @@ from tfdistr.communication.mpi_world import chooses_mpi
 from tfdistr.errors import ClusterStartError
 from tfdistr.strategies.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.strategies.exact_step import exact_step, replica_of
-from tfdistr.strategies.join import NO_NCCL, addresses, join_mpi, prepare, start_error, usable
+from tfdistr.strategies.join import NO_NCCL, Joined, addresses, join, start_error, usable
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.place import note_strategy
 from tfdistr.strategies.replica import OneReplica
@@ -120,7 +119,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         heartbeat_timeout: float = 30.0,
     ) -> None:
         exchange = check_exchange(communication_options, communication, bytes_per_pack)
-        check_resolver(cluster_resolver, exchange.communication)
+        check_resolver(cluster_resolver)
         communication = exchange.communication
         count = optional_whole("virtual_workers", virtual_workers)
         tune_this_process(exact=count is not None)
@@ -142,24 +141,21 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             # Written again for TensorFlow, which fails on some of what R writes, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-            if communication == "mpi" and len(peers := addresses(cluster_resolver)) > 1:
-                self.tasks = peers
-                collectives = join_mpi(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
-                communication, cluster_resolver = "auto", None
-                os.environ["TF_CONFIG"] = "{}"  # for TensorFlow, which starts no server
-            elif communication == "mpi":
-                communication = "auto"  # one worker has no peers
+        joined = Joined(collectives)
         if cluster_resolver is not None:
             self.tasks = addresses(cluster_resolver)
+            joined = join(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
+            if joined.collectives is not None:
+                cluster_resolver = None
+                os.environ["TF_CONFIG"] = "{}"  # for TensorFlow, which starts no server
+            communication = "auto" if communication == "mpi" else communication
+        collectives, lifelines = joined
         used = usable(communication)
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=exchange.bytes_per_pack,
             timeout_seconds=exchange.timeout_seconds,
             implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
         )
-        lifelines: Lifelines | None = None
-        if cluster_resolver is not None:
-            lifelines = prepare(cluster_resolver, start_timeout, heartbeat_timeout)
         try:
             # Skips the stock constructor, which would create the stock object in place of OneReplica.
             super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import sockets
+from launched import is_there, wait_for
 from paths import PROGRAMS
 
 from tfdistr.cluster import lifelines
@@ -29,8 +30,8 @@ PROGRAM = PROGRAMS / "lifelines.py"
 class Worker:
     """A process that has met its peers, and the lines that it says."""
 
-    def __init__(self, tasks: dict[str, str], own: str, serves: bool) -> None:
-        given = {"tasks": tasks, "own": own, "serves": serves}
+    def __init__(self, tasks: dict[str, str], own: str, serves: bool, heartbeat: float | None) -> None:
+        given = {"tasks": tasks, "own": own, "serves": serves, "heartbeat_timeout": heartbeat}
         command = [sys.executable, str(PROGRAM), json.dumps(given)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -56,9 +57,9 @@ class Worker:
 
 
 @contextlib.contextmanager
-def workers(count: int, serves: bool = True) -> Iterator[list[Worker]]:
+def workers(count: int, serves: bool = True, heartbeat: float | None = None) -> Iterator[list[Worker]]:
     tasks = {f"worker {i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(count))}
-    made = [Worker(tasks, own, serves) for own in tasks]
+    made = [Worker(tasks, own, serves, heartbeat) for own in tasks]
     try:
         assert [worker.says() for worker in made] == ["together"] * count
         yield made
@@ -76,6 +77,33 @@ def test_all_others_hear_of_a_process_that_is_killed(count, who):
         others = [worker for worker in made if worker is not made[who]]
         assert [worker.says(3) for worker in others] == [f"lost worker {who}"] * (count - 1)
         assert [worker.says(0.2) for worker in others] == [None] * (count - 1)
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_process_that_is_stopped_is_lost(who):
+    with workers(3, heartbeat=2) as made:
+        os.kill(made[who].process.pid, signal.SIGSTOP)
+        others = [worker for worker in made if worker is not made[who]]
+        assert [worker.says(10) for worker in others] == [f"no sign of worker {who}"] * 2
+
+
+def test_a_process_that_keeps_pythons_lock_is_not_lost():
+    with workers(3, heartbeat=2) as made:
+        for worker in made[:2]:
+            worker.tell("busy")
+        assert [worker.says(10) for worker in made[:2]] == ["was busy"] * 2
+        assert [worker.says(3) for worker in made] == [None] * 3
+
+
+@pytest.mark.parametrize("how", ["kill", "goodbye"])
+def test_what_gives_the_signs_of_life_ends_with_its_process(how):
+    with workers(2, heartbeat=2) as made:
+        beside = {worker.process.pid: sockets.descendants(worker.process.pid) for worker in made}
+        assert all(len(pids) == 2 for pids in beside.values())
+        for worker in made:
+            worker.process.kill() if how == "kill" else worker.tell("goodbye")
+        pulses = [pid for own, pids in beside.items() for pid in pids - {own}]
+        assert wait_for(lambda: not any(map(is_there, pulses)), 5)
 
 
 def test_a_stranger_can_make_no_connection_to_workers_that_have_met():

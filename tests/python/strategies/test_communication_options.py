@@ -83,15 +83,6 @@ def test_without_options_the_own_arguments_count():
             ],
         ),
         (
-            {"cluster_resolver": Resolver(tf.train.ClusterSpec({})), "communication": "mpi"},
-            [
-                "MPI has no use for a `cluster_resolver`: the launcher describes the ranks.",
-                f'Received: communication="mpi" and an object of class {Resolver.__module__}.'
-                "SimpleClusterResolver",
-                'Fix: Leave out `cluster_resolver`, or pass communication="ring".',
-            ],
-        ),
-        (
             {"cluster_resolver": {"worker": ["a:1"]}},
             [
                 "`cluster_resolver` (the first argument) must be a "

@@ -1,7 +1,8 @@
 """A worker that becomes a rank of MPI at the rendezvous: FOLDER WHAT. WHAT is what happens to worker 1.
 
-It is "nothing", "another node" (the workers share no memory), "no mpi", "another mpi", "killed", "an error",
-"killed at the start", "garbage" (instead of a start), or "cut" (somebody cuts the network in epoch 2).
+It is "nothing", "another node" (the workers share no memory), "no mpi", "another mpi", "a GPU" (it sees one),
+"a closed port" (on another node), "killed", "an error", "killed at the start", "garbage" (instead of a
+start), or "cut" (somebody cuts the network in epoch 2). COMMUNICATION says what carries the gradients.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfdistr
 from tfdistr._utils.mpi_names import mapped_names
-from tfdistr.communication import mpi_join
+from tfdistr.communication import mpi_agreement
+from tfdistr.communication.mpi_agreement import Agreement, Talks
 from tfdistr.errors import ClusterStartError
+from tfdistr.strategies import join
 
 FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
 CONFIG = tfdistr.cluster_from_env()
@@ -43,9 +48,9 @@ def happens(epoch: int, logs: object) -> None:
 def change_start() -> None:
     for name in ("FI_PROVIDER", "UCX_TLS"):  # of the tests
         os.environ.pop(name, None)
-    load, agree = mpi_join._load, mpi_join.Joining._agree
-    if WHAT in ("another node", "cut"):  # a cut network does not stop workers that share memory
-        mpi_join._place = lambda: f"node-{INDEX}"
+    library, agree = join.MpiLibrary, Talks.agree
+    if WHAT in ("another node", "a closed port", "cut"):  # a cut network stops no workers that share memory
+        mpi_agreement.node = lambda: f"node-{INDEX}"
     if INDEX != 1:
         return
 
@@ -53,27 +58,32 @@ def change_start() -> None:
         raise ClusterStartError("", received="no mpi4py")
 
     def another() -> object:
-        library = load()
-        library.version = "MPICH Version: 3.4"
-        return library
+        found = library()
+        found.version = "MPICH Version: 3.4"
+        return found
 
-    def end(self: mpi_join.Joining, own: str, until: float) -> int:
+    def end(self: Talks, version: str, obstacle: str) -> Agreement:
         if WHAT == "killed at the start":
             os.kill(os.getpid(), signal.SIGKILL)
         if WHAT == "garbage":
-            self._peers[0].send("\x1b[2J" + "x" * 3000)
-        return agree(self, own, until)
+            self.peers[0].send("\x1b[2J" + "x" * 3000)
+        return agree(self, version, obstacle)
 
-    mpi_join.Joining._agree = end
-    mpi_join._load = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, load)
+    Talks.agree = end
+    join.MpiLibrary = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, library)
+    if WHAT == "a closed port":
+        mpi_agreement.OpenDoor = lambda door: socket.socket()
+    if WHAT == "a GPU":
+        tf.config.get_visible_devices = lambda kind=None: [kind]
 
 
 if __name__ == "__main__":
     change_start()
     x = np.random.default_rng(1).normal(size=(96, 8)).astype("float32")
     fit = tfdistr.distributed_fit(
-        model, x, x.sum(1), batch_size=24, seed=1, verbose=0, start_timeout=60,
-        epochs=10**6 if WHAT == "cut" else 3, heartbeat_timeout=6, communication="mpi" if CONFIG else "auto",
+        model, x, x.sum(1), batch_size=24, seed=1, verbose=0, start_timeout=120,
+        epochs=10**6 if WHAT == "cut" else 3, heartbeat_timeout=6,
+        communication=os.environ.get("COMMUNICATION", "mpi") if CONFIG else "auto",
         callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=happens)],
     )  # fmt: skip
     variables = {name: value for name, value in os.environ.items() if name.startswith("PMI_")}

@@ -1,0 +1,64 @@
+"""The signs of life of a process to its peers, sent by a process beside it.
+
+The kernel keeps the connections of a process that is stopped. A thread of Python cannot give the signs: a
+function of R or C may keep Python's lock for long. So a small process does. It gives none while its parent is
+stopped, and ends with it.
+
+    python pulse.py PARENT_PID SECONDS SOCKET...    (until its standard input ends)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+
+#: What a sign of life is: an empty line.
+BEAT = b"\n"
+
+
+class Pulse:
+    """The process that gives the signs of life of this one, until ``stop()`` or the end of this process.
+
+    Args:
+        connections: The connections to the peers.
+        seconds: Seconds between two signs.
+    """
+
+    def __init__(self, connections: Iterable[socket.socket], seconds: float) -> None:
+        numbers = [connection.fileno() for connection in connections]
+        command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(seconds)]
+        # A new session, because a signal to this process group is not for it.
+        self._process = subprocess.Popen(
+            [*command, *map(str, numbers)], stdin=subprocess.PIPE, pass_fds=numbers, start_new_session=True
+        )
+
+    def stop(self) -> None:
+        """End the process, so that it does not keep the connections open."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def main(parent: int, seconds: float, numbers: Iterable[int]) -> None:
+    """Give the signs of life of the process ``parent``."""
+    connections = [socket.socket(fileno=number) for number in numbers]
+    while not select.select([sys.stdin], [], [], seconds)[0] and os.getppid() == parent:
+        if _is_stopped(parent):
+            continue
+        for connection in connections:
+            with contextlib.suppress(OSError):  # the peer is gone, or has not read the last signs
+                connection.send(BEAT)
+
+
+def _is_stopped(process: int) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
+    return False
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), map(int, sys.argv[3:]))

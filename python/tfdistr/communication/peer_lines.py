@@ -1,0 +1,61 @@
+"""Lines of text over the connections of the rendezvous, between two processes that take turns."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+_POLL = 0.1  # seconds
+_LONGEST = 1 << 16
+
+
+class PeerLines:
+    """A socket of which single lines are read: what comes after a line stays in the socket.
+
+    Args:
+        connection: The socket, which does not block.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def fileno(self) -> int:
+        """The number of the socket, for ``select``."""
+        return self._connection.fileno()
+
+    def read(self) -> str | None:
+        """Return a line; None if it has not come whole.
+
+        Raises:
+            OSError: The connection has ended, or the line is too long.
+        """
+        try:
+            begun = self._connection.recv(_LONGEST, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        end = begun.find(b"\n") + 1
+        if not begun or (not end and len(begun) == _LONGEST):
+            raise ConnectionAbortedError("no line")
+        if not end:
+            time.sleep(0.001)  # select would return at once
+            return None
+        return self._connection.recv(end)[:-1].decode(errors="replace")
+
+    def send(self, line: str) -> None:
+        """Send a line.
+
+        Raises:
+            OSError: The connection has ended.
+        """
+        left = memoryview(f"{line}\n".encode())
+        while left:
+            try:
+                left = left[self._connection.send(left) :]
+            except BlockingIOError:
+                select.select([], [self._connection], [], _POLL)
+
+
+def readable(*connections: PeerLines | socket.socket) -> list[PeerLines | socket.socket]:
+    """Return the connections with something to read; wait for it, but not long."""
+    return select.select(connections, [], [], _POLL)[0]
