@@ -68,9 +68,9 @@ cluster_from_env <- function() {
 #' Describe a cluster of workers on this machine
 #'
 #' This call starts no worker. Pass its result to [distributed_fit()], which starts an R process for each
-#' worker, by `mpiexec` where the workers communicate by MPI. By MPI, the workers listen on no port.
-#' Otherwise they listen on free ports and communicate over the loopback address. They end with the process
-#' that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not protected.
+#' worker. The workers communicate in shared memory by MPI, or else over the loopback address. They end with
+#' the process that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not
+#' protected.
 #'
 #' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
 #'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are

@@ -1,55 +1,14 @@
-# Clusters on several hosts. In Python: launch/mpi_cluster.py and launch/ssh_cluster.py.
-
-#' Describe an MPI cluster of workers on several hosts
-#'
-#' This call starts nothing. Pass its result to [distributed_fit()], which runs one `mpiexec`. `mpiexec`
-#' reaches the hosts by ssh: each host must let this user in without a password, and have the same R, Python,
-#' packages and MPI at the same paths as this machine. Worker `i` (from 0) runs on
-#' `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory under the same path; by default
-#' it is a new folder in the working directory. On Linux, all workers end with the process that started them,
-#' also if that process is killed.
-#'
-#' @param hosts Character vector: names or addresses of the hosts, each once, as ssh takes them. This machine
-#'   can be one of them.
-#' @param workers_per_host Number of workers on each host, at least 1.
-#' @param cores_per_worker Number of cores of its host on which each worker runs, with as many threads. By
-#'   default the workers of a host fairly share its cores.
-#' @param env Named character vector: environment variables for the workers, beside the variables that
-#'   `mpiexec` passes on (MPICH passes on all variables of this process).
-#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
-#' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
-#'   `"ssh -F my_config"`. By default `ssh`.
-#' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
-#'   server on each host, by ssh.
-#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
-#' @return A list of class `tfdistr_mpi_cluster` with these values, and `workers`, their number on all hosts.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
-#' @seealso [local_cluster()], for workers on this machine; they also communicate by MPI, where they can.
-#'   [ssh_cluster()], for hosts without MPI.
-#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
-#' mpi_cluster(hosts = c("a", "b"), workers_per_host = 2)
-#' @family clusters
-#' @export
-mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE) {
-  made <- with_conditions(
-    python_mpi_cluster(
-      hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning
-    )
-  )
-  cluster_on_hosts("tfdistr_mpi_cluster", made, hosts, follow, start_timeout, ssh, warm, tuning)
-}
+# Clusters on several hosts. In Python: launch/ssh_cluster.py.
 
 #' Describe a cluster of workers on several hosts that are reached by ssh
 #'
 #' This call starts nothing. Pass its result to [distributed_fit()], which starts an R process for each
-#' worker, by its own ssh. The hosts need no MPI: the workers connect to each other by TensorFlow's ring. Each
-#' host must let this user in without a password, and have the same R and Python at the same paths, and the
-#' same versions of the packages, as this machine. Before a job starts, all hosts are asked for their
-#' versions. Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run
-#' directory under the same path; by default it is a new folder in the working directory. All workers end when
-#' the process that started them ends, even if it is killed, and when its network is cut.
+#' worker, by its own ssh. The workers connect to each other, by MPI where all hosts have it. Each host must
+#' let this user in without a password, and have the same R and Python at the same paths, and the same
+#' versions of the packages, as this machine. Before a job starts, all hosts are asked for their versions.
+#' Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory
+#' under the same path; by default it is a new folder in the working directory. All workers end when the
+#' process that started them ends, even if it is killed, and when its network is cut.
 #'
 #' @param hosts Character vector: names or addresses of the hosts, each once, by which ssh reaches them and by
 #'   which they reach each other. "user@" may be before them. This machine can be one of them.
@@ -71,7 +30,7 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 #'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
 #' @return A list of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all hosts.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
-#' @seealso [mpi_cluster()], for hosts with MPI; [doctor()], which looks at hosts.
+#' @seealso [doctor()], which looks at hosts.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' ssh_cluster(hosts = c("a", "b"), workers_per_host = 2)
 #' @family clusters
@@ -79,17 +38,8 @@ mpi_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, en
 ssh_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
                         start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE, tunnels = FALSE) {
   made <- with_conditions(python_ssh_cluster(
-    hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning,
-    tunnels = tunnels
+    hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning, tunnels
   ))
-  cluster_on_hosts(
-    "tfdistr_ssh_cluster", made, hosts, follow, start_timeout, ssh, warm, tuning,
-    tunnels = tunnels
-  )
-}
-
-# The S3 object of a cluster on several hosts.
-cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, warm, tuning, ...) {
   structure(
     list(
       hosts = hosts,
@@ -102,44 +52,32 @@ cluster_on_hosts <- function(class, made, hosts, follow, start_timeout, ssh, war
       ssh = ssh,
       warm = warm,
       tuning = tuning,
-      ...
+      tunnels = tunnels
     ),
-    class = class
+    class = "tfdistr_ssh_cluster"
   )
 }
 
-python_mpi_cluster <- function(...) python_on_hosts(core()$mpi_cluster, ...)
-
-python_ssh_cluster <- function(...) python_on_hosts(core()$ssh_cluster, ...)
-
-python_on_hosts <- function(make, hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
-                            warm, tuning, ...) {
-  make(
+python_ssh_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
+                               warm, tuning, tunnels) {
+  core()$ssh_cluster(
     if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
     cores_per_worker = cores_per_worker,
     env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
-    warm = warm, tuning = tuning, ...
+    warm = warm, tuning = tuning, tunnels = tunnels
   )
 }
 
 #' @export
-format.tfdistr_mpi_cluster <- function(x, ...) format_on_hosts(x, "MPI")
-
-#' @export
-format.tfdistr_ssh_cluster <- function(x, ...) format_on_hosts(x, "ssh")
-
-format_on_hosts <- function(x, by) {
+format.tfdistr_ssh_cluster <- function(x, ...) {
   c(
     sprintf(
-      "%d %s by %s: %d on each of %s", x$workers, if (x$workers == 1L) "worker" else "workers", by,
+      "%d %s by ssh: %d on each of %s", x$workers, if (x$workers == 1L) "worker" else "workers",
       x$workers_per_host, paste(x$hosts, collapse = ", ")
     ),
     if (length(x$env)) sprintf("  with %s", names(x$env))
   )
 }
-
-#' @export
-print.tfdistr_mpi_cluster <- function(x, ...) print_lines(x)
 
 #' @export
 print.tfdistr_ssh_cluster <- function(x, ...) print_lines(x)

@@ -16,8 +16,8 @@
 #'
 #' @param config The cluster: TF_CONFIG as JSON text or as an object of [tf_config()]; by default the
 #'   environment variable.
-#' @param hosts Character vector: instead of `config`, hosts for [ssh_cluster()] or [mpi_cluster()], which
-#'   this user reaches by ssh.
+#' @param hosts Character vector: instead of `config`, hosts for [ssh_cluster()], which this user
+#'   reaches by ssh.
 #' @param timeout Number of seconds that each check may take.
 #' @param ssh String: the program that reaches the hosts, and its options; see [ssh_cluster()].
 #' @param run_dir String: the folder that all hosts must see; by default the working directory.

@@ -47,7 +47,7 @@
 #'   `placement`, the place of each layer by its name: `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`,
 #'   or `c(dense_1 = "cpu:0")` for devices of this process. `placement` may be a function of a layer that
 #'   returns its place or `NULL`. A layer without a place has the place of the layer before it.
-#' @param cluster Where to train: [local_cluster()], [mpi_cluster()], [ssh_cluster()], [slurm_cluster()] or
+#' @param cluster Where to train: [local_cluster()], [ssh_cluster()], [slurm_cluster()] or
 #'   [ray_cluster()].
 #' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
 #'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
@@ -88,9 +88,8 @@
 #'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
 #'   of their first step.
 #' @param communication String: the backend for the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
-#'   (`mpiexec` starts the workers on this machine; workers that other clusters or you start become ranks of
-#'   MPI when they meet) or "auto": MPI where it can be used (mpi4py and its `mpiexec` are installed, the
-#'   workers see no GPU), else what TensorFlow chooses. The result says which backend was used.
+#'   or "auto": MPI if all workers have the same MPICH, see no GPU, and can connect to each other. Else it is
+#'   TensorFlow's ring, and the log of the chief says why. The result says which backend was used.
 #' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
 #'   halves the bytes and rounds each gradient to 8 significant bits.
 #' @param virtual_workers Number of shares of each global batch, at least the number of workers. The result
@@ -286,13 +285,7 @@ workers_cluster <- function(cluster) {
   } else if (inherits(cluster, "tfdistr_ssh_cluster")) {
     python_ssh_cluster(
       cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh, cluster$warm, cluster$tuning,
-      tunnels = cluster$tunnels
-    )
-  } else if (inherits(cluster, "tfdistr_mpi_cluster")) {
-    python_mpi_cluster(
-      cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh, cluster$warm, cluster$tuning
+      cluster$start_timeout, cluster$ssh, cluster$warm, cluster$tuning, cluster$tunnels
     )
   } else if (inherits(cluster, "tfdistr_slurm_cluster")) {
     python_slurm_cluster(unclass(cluster))

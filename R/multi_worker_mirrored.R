@@ -20,8 +20,8 @@
 #' @param ... Not used.
 #' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow (without a GPU,
 #'   "nccl" is the ring, with a warning), "mpi" (the processes that `mpiexec` has started, or those in
-#'   TF_CONFIG, which then start no server and need MPICH but no `mpiexec`), or "auto" (the default): MPI for
-#'   what `mpiexec` has started, else what TensorFlow chooses.
+#'   TF_CONFIG, which then need MPICH but no `mpiexec`), or "auto" (the default): MPI if all workers have the
+#'   same, see no GPU, and can connect to each other, else what TensorFlow chooses.
 #' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
 #'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
 #'   weights in float32.

@@ -16,8 +16,8 @@
 #'   machine. By default 2 here, and one on each host.
 #' @param ... Not used.
 #' @param arguments Strings: the arguments of the script.
-#' @param hosts Strings: hosts that ssh reaches, with R, Python and MPI at the same paths; see
-#'   [mpi_cluster()]. By default this machine.
+#' @param hosts Strings: hosts that ssh reaches, with R and Python at the same paths; see [ssh_cluster()]. By
+#'   default this machine.
 #' @param hostfile String: a file with a host on each line, such as `node-1 slots=2`.
 #' @param cores_per_worker The number of cores of each worker; by default the workers share the cores of their
 #'   machine.

@@ -30,7 +30,6 @@ import numpy as np
 import report
 
 from tfdistr import local_cluster
-from tfdistr.launch.mpi_cluster import LocalMpi
 from tfdistr.launch.ports import free_ports
 from tfdistr.launch.supervisor import pause_between_looks, run_workers
 
@@ -78,7 +77,7 @@ class _Over(Exception):
     """The time of a measurement is over."""
 
 
-def launcher(workers: int, rate: float, mpi: bool) -> Costs:
+def launcher(workers: int, rate: float) -> Costs:
     """Run workers that write ``rate`` events a second, and measure this process."""
     cluster: Any = local_cluster(workers, warm=False)
     found: Costs = {}
@@ -102,7 +101,7 @@ def launcher(workers: int, rate: float, mpi: bool) -> Costs:
 
         command = [sys.executable, "-c", _WORKER, str(rate)]
         with contextlib.suppress(_Over):
-            run_workers(LocalMpi(cluster) if mpi else cluster, command, run_dir, take)
+            run_workers(cluster, command, run_dir, take)
         found |= {"start": moments["ready"] - moments["call"], "end": time.monotonic() - moments["over"]}
     return found
 
@@ -147,11 +146,10 @@ def line_at(values: dict[int, float], workers: int) -> float:
 
 #: The name of a row, what measures it, which of its values, and the unit.
 ROWS: dict[str, tuple[Callable[[int], Costs], str, str]] = {
-    "launcher, workers that live": (lambda n: launcher(n, 0.0, mpi=False), "share", "% of a core"),
-    "launcher, 2 events a second each": (lambda n: launcher(n, RATE, mpi=False), "share", "% of a core"),
-    "launcher, under mpiexec, living": (lambda n: launcher(n, 0.0, mpi=True), "share", "% of a core"),
-    "start of all processes": (lambda n: launcher(n, 0.0, mpi=False), "start", "s"),
-    "end of all processes": (lambda n: launcher(n, 0.0, mpi=False), "end", "s"),
+    "launcher, workers that live": (lambda n: launcher(n, 0.0), "share", "% of a core"),
+    "launcher, 2 events a second each": (lambda n: launcher(n, RATE), "share", "% of a core"),
+    "start of all processes": (lambda n: launcher(n, 0.0), "start", "s"),
+    "end of all processes": (lambda n: launcher(n, 0.0), "end", "s"),
     "rendezvous": (rendezvous, "meet", "s"),
     "rendezvous, the chief": (rendezvous, "chief", "s of a core"),
 }

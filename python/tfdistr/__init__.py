@@ -32,7 +32,6 @@ _MODULES = {
     "LocalCluster": "launch.local",
     "MirroredStrategy": "strategies.mirrored",
     "ModelParallelStrategy": "strategies.model_parallel",
-    "MpiCluster": "launch.mpi_cluster",
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
@@ -61,7 +60,6 @@ _MODULES = {
     "load_dataset": "datasets",
     "local_cluster": "launch.local",
     "make_strategy": "strategies.registry",
-    "mpi_cluster": "launch.mpi_cluster",
     "num_workers": "strategies.place",
     "r_function": "_utils.r_function",
     "ray_cluster": "launch.ray_cluster",
@@ -110,8 +108,6 @@ if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult as FitResult
     from tfdistr.launch.local import LocalCluster as LocalCluster
     from tfdistr.launch.local import local_cluster as local_cluster
-    from tfdistr.launch.mpi_cluster import MpiCluster as MpiCluster
-    from tfdistr.launch.mpi_cluster import mpi_cluster as mpi_cluster
     from tfdistr.launch.ray_cluster import RayCluster as RayCluster
     from tfdistr.launch.ray_cluster import ray_cluster as ray_cluster
     from tfdistr.launch.slurm_cluster import SlurmCluster as SlurmCluster

@@ -26,7 +26,6 @@ NAMES = {
     "is_chief": "strategies.place",
     "load_dataset": "datasets",
     "make_strategy": "strategies.registry",
-    "mpi_cluster": "launch.mpi_cluster",
     "num_workers": "strategies.place",
     "python_function": "_utils.function_files",
     "ray_cluster": "launch.ray_cluster",

@@ -37,7 +37,7 @@ are wrong.
 
   tfdistr doctor                        # the TF_CONFIG of the environment, if there is one
   tfdistr doctor tf_config.json
-  tfdistr doctor --hosts a,b            # for ssh_cluster(["a", "b"]) or mpi_cluster(["a", "b"])
+  tfdistr doctor --hosts a,b            # for ssh_cluster(["a", "b"])
 """
 
 
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_examine)
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a file with TF_CONFIG")
     doctor.add_argument(
-        "--hosts", metavar="HOST,...", help="hosts for ssh_cluster() or mpi_cluster(), instead of a TF_CONFIG"
+        "--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG"
     )
     doctor.add_argument("--ssh", metavar="COMMAND", help="what reaches the hosts: a program and its options")
     doctor.add_argument(

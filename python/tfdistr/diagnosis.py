@@ -41,7 +41,6 @@ from tfdistr.launch.gpus import visible_gpus
 from tfdistr.launch.host_checks import BAD, CLOCKS, NONE, OK, findings
 from tfdistr.launch.host_facts import versions
 from tfdistr.launch.hosts import check_hosts, words_of_ssh
-from tfdistr.launch.mpiexec import find_mpiexec
 from tfdistr.launch.survey import VERSIONS_OF_R, ask, marker_in, r_request
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 
@@ -141,7 +140,7 @@ def doctor(
     Args:
         config: The cluster: TF_CONFIG as text, as a mapping or as a ``ClusterConfig``; by default, the
             environment variable TF_CONFIG.
-        hosts: Hosts for ``ssh_cluster()`` or ``mpi_cluster()``, instead of ``config``. They must let this
+        hosts: Hosts for ``ssh_cluster()``, instead of ``config``. They must let this
             user in by ssh.
         timeout: Seconds that each check may take.
         ssh: The program that reaches the hosts, and its options; see ``ssh_cluster()``.
@@ -355,11 +354,11 @@ def _mpi(timeout: float) -> list[Row]:
     said = _run([sys.executable, "-c", PRINT_LIBRARY], timeout)
     if said.failure:
         return [Row("MPI", _BAD, f"mpi4py {version}: {said.failure}", "pip install 'tfdistr[mpi]'")]
-    launcher = find_mpiexec()
-    found = f"mpi4py {version}, {said.output.splitlines()[0].strip()}, {launcher or 'no mpiexec'}"
-    if launcher is None:
-        return [Row("MPI", _BAD, found, "pip install 'tfdistr[mpi]', or put mpiexec on PATH.")]
-    return [Row("MPI", _OK, " ".join(found.split()))]
+    library = " ".join(said.output.splitlines()[0].split()).strip("\0")
+    if "MPICH" not in library:
+        fix = "pip install mpich, unless the launcher of this MPI starts the workers."
+        return [Row("MPI", _NONE, f"mpi4py {version}, {library}: workers that meet use the ring", fix)]
+    return [Row("MPI", _OK, f"mpi4py {version}, {library}")]
 
 
 def _gpus(timeout: float) -> list[Row]:

@@ -87,7 +87,7 @@ def distributed_fit(
             a matrix if all columns are numbers or logical values, else a dictionary of columns. Dates, masked
             values, missing text, and tensors that are ragged or sparse are errors.
         y: Targets, if ``x`` is arrays.
-        cluster: Where to train: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
+        cluster: Where to train: ``local_cluster(workers=4)``, ``ssh_cluster(["a", "b"])``,
             ``ssh_cluster(["a", "b"])``, ``slurm_cluster(nodes=2)`` or ``ray_cluster(2)``.
         strategy: "multi_worker_mirrored", "mirrored" (several devices of one process), "one_device",
             "parameter_server" or "model_parallel" (the layers of one model are on several devices, or on the
@@ -122,11 +122,9 @@ def distributed_fit(
             square root of that number, "none" leaves it; for use with ``per_worker_batch_size``.
         warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled
             value; see ``WarmUp``.
-        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" or "auto". With
-            "mpi", ``mpiexec`` starts the workers on this machine; workers that other clusters or the user
-            start become ranks of MPI when they meet. "auto" is MPI if it can be used (mpi4py and its mpiexec
-            are installed, the workers see no GPU), else the choice of TensorFlow. The result names the
-            communication.
+        communication: What carries the gradients: "ring", "nccl" (one GPU per worker), "mpi" or "auto".
+            "auto" is MPI if all workers have the same MPICH, see no GPU, and can connect to each other. Else
+            it is TensorFlow's ring, and the log of the chief says why. The result names the communication.
         gradient_dtype: The type of the gradients between workers: "float32", or "bfloat16", which halves the
             bytes and rounds each gradient to 8 significant bits.
         virtual_workers: Number of shares of each global batch, at least the number of workers. The result

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-#: Hosts of tests are on one machine, which MPI must not see.
-BY_NETWORK = {"UCX_TLS": "tcp,self"}
 
 
 def run_options(what: str, folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ import leftovers
 import numpy as np
 import pytest
 import stores
-from engines import BY_NETWORK, RUN, Engine, both, kubernetes_options
+from engines import RUN, Engine, both, kubernetes_options
 from launched import wait_for
 from pods import OUTSIDE
 
@@ -27,13 +27,6 @@ def local(request: pytest.FixtureRequest) -> Engine:
     return Engine(both("local_cluster(2)"))
 
 
-def mpi_hosts(request: pytest.FixtureRequest) -> Engine:
-    net = request.getfixturevalue("net")
-    python = f"tfdistr.mpi_cluster(['a', 'b'], ssh={net.ssh!r}, env={BY_NETWORK!r})"
-    r = f"mpi_cluster(c('a', 'b'), ssh = {json.dumps(net.ssh)}, env = c(UCX_TLS = 'tcp,self'))"
-    return Engine({"python": python, "r": r}, hosts=["a", "b"])
-
-
 def ssh_hosts(request: pytest.FixtureRequest) -> Engine:
     net = request.getfixturevalue("net")
     a, b = (net.address(name) for name in "ab")
@@ -42,8 +35,8 @@ def ssh_hosts(request: pytest.FixtureRequest) -> Engine:
     return Engine({"python": python, "r": r}, hosts=[a, b])
 
 
-def ssh_hosts_by_mpi(request: pytest.FixtureRequest) -> Engine:
-    return replace(ssh_hosts(request), env={"COMMUNICATION": "mpi"})
+def ssh_hosts_by_ring(request: pytest.FixtureRequest) -> Engine:
+    return replace(ssh_hosts(request), env={"COMMUNICATION": "ring"})
 
 
 def slurm_allocation(request: pytest.FixtureRequest) -> Engine:
@@ -78,10 +71,10 @@ def kubernetes_run(request: pytest.FixtureRequest) -> Engine:
     )
 
 
-def kubernetes_by_mpi(request: pytest.FixtureRequest) -> Engine:
+def kubernetes_by_ring(request: pytest.FixtureRequest) -> Engine:
     engine = kubernetes_run(request)
     before = [*engine.before, "--env", "COMMUNICATION"]
-    return replace(engine, env={**engine.env, "COMMUNICATION": "mpi"}, before=before)
+    return replace(engine, env={**engine.env, "COMMUNICATION": "ring"}, before=before)
 
 
 def ray_nodes(request: pytest.FixtureRequest) -> Engine:
@@ -91,8 +84,8 @@ def ray_nodes(request: pytest.FixtureRequest) -> Engine:
 
 ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
     make.__name__: make
-    for make in (local, mpi_hosts, ssh_hosts, ssh_hosts_by_mpi, slurm_allocation, slurm_batch, run,
-                 run_on_hosts, run_in_allocation, kubernetes_run, kubernetes_by_mpi, ray_nodes)
+    for make in (local, ssh_hosts, ssh_hosts_by_ring, slurm_allocation, slurm_batch, run, run_on_hosts,
+                 run_in_allocation, kubernetes_run, kubernetes_by_ring, ray_nodes)
 }  # fmt: skip
 
 

@@ -1,10 +1,9 @@
-"""Jobs by Open MPI: on this machine, on hosts, and by Slurm with PMIx."""
+"""Jobs by Open MPI, whose launcher, or Slurm with PMIx, has to start the workers."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,86 +15,52 @@ import slurm_lab
 from small_job import train
 
 import tfdistr
-from tfdistr.errors import WorkerFailedError
+from tfdistr.errors import ClusterStartError
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def assert_equal(one: Any, other: Any) -> None:
-    assert other.params["communication"] == "mpi"
-    np.testing.assert_allclose(other.history["loss"], one.history["loss"], atol=1e-6)
-    for own, weights in zip(one.model.get_weights(), other.model.get_weights(), strict=True):
-        np.testing.assert_allclose(weights, own, atol=1e-6)
+PROGRAM = """
+import json, sys
+sys.path.insert(0, {folder!r})
+import tfdistr
+from small_job import train
+
+fit = train({options})
+print(json.dumps([fit.params["communication"], fit.history["loss"]]), flush=True)
+"""
 
 
 # --- This machine
 
 
-def test_warm_workers_train_as_one(one: Any) -> None:
-    assert_equal(one, train(cluster=tfdistr.local_cluster(3, warm=True), communication="mpi"))
+def test_its_launcher_starts_a_script(one: Any, tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM.format(folder=str(Path(__file__).parent), options=""))
+    mpirun = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root", "--oversubscribe"]
+    ended = subprocess.run(
+        [*mpirun, "--bind-to", "none", "-n", "3", sys.executable, str(program)], cwd=tmp_path, text=True,
+        capture_output=True, timeout=200,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
+    assert len(results) == 3
+    for communication, losses in results:
+        assert communication == "mpi"
+        np.testing.assert_allclose(losses, one.history["loss"], atol=1e-6)
 
 
-def test_cold_virtual_workers_have_the_same_bits() -> None:
-    one = train(virtual_workers=3, cluster=tfdistr.local_cluster(1))
-    other = train(virtual_workers=3, cluster=tfdistr.local_cluster(3, warm=False), communication="mpi")
-    assert other.params["communication"] == "mpi"
-    assert other.history == one.history
-    for own, weights in zip(one.model.get_weights(), other.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(weights, own)
+def test_workers_without_its_launcher_use_the_ring(one: Any, tmp_path: Path) -> None:
+    fit = train(cluster=tfdistr.local_cluster(2), run_dir=tmp_path / "run")
+    assert fit.params["communication"] == "ring"
+    np.testing.assert_allclose(fit.history["loss"], one.history["loss"], atol=1e-6)
+    log = (tmp_path / "run" / "logs" / "worker-0.log").read_text()
+    assert "only MPICH starts without its launcher" in log
 
 
-def test_an_error_of_a_worker_is_that_of_the_job() -> None:
-    def callbacks() -> list[Any]:
-        import keras
-
-        import tfdistr
-
-        def fail(epoch: int, logs: Any) -> None:
-            if tfdistr.worker_index() == 1:
-                raise ValueError("bad loss")
-
-        return [keras.callbacks.LambdaCallback(on_epoch_end=fail)]
-
-    with pytest.raises(WorkerFailedError, match=r"Worker 1 of 2 on .* failed: ValueError: bad loss"):
-        train(cluster=tfdistr.local_cluster(2), communication="mpi", callbacks=callbacks)
-
-
-def test_a_killed_worker_is_named_and_replaced(one: Any, tmp_path: Path) -> None:
-    mark = str(tmp_path / "killed")
-
-    def callbacks() -> list[Any]:
-        import os
-        import pathlib
-        import signal
-
-        import keras
-
-        import tfdistr
-
-        def kill(epoch: int, logs: Any) -> None:
-            if epoch == 2 and tfdistr.worker_index() == 1 and not os.path.exists(mark):
-                pathlib.Path(mark).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        return [keras.callbacks.LambdaCallback(on_epoch_begin=kill)]
-
-    given = {"cluster": tfdistr.local_cluster(2), "communication": "mpi", "callbacks": callbacks}
-    with pytest.raises(WorkerFailedError, match=r"Worker 1 of 2 on .* was killed by SIGKILL") as caught:
-        train(**given)
-    assert caught.value.exit_code == -signal.SIGKILL
-    Path(mark).unlink()
-    fit = train(**given, checkpoint_every="epoch", max_restarts=1, run_dir=tmp_path / "run")
-    assert Path(mark).exists()
-    assert_equal(one, fit)
-
-
-# --- Hosts
-
-
-def test_workers_on_two_hosts(net: Any, one: Any, tmp_path: Path) -> None:
-    cluster = tfdistr.mpi_cluster(["a", "b"], ssh=net.ssh)
-    fit = train(cluster=cluster, communication="mpi", run_dir=tmp_path / "run")
-    assert_equal(one, fit)
+def test_workers_that_must_use_it_need_its_launcher(tmp_path: Path) -> None:
+    with pytest.raises(ClusterStartError, match="only MPICH starts without its launcher"):
+        train(cluster=tfdistr.local_cluster(2), communication="mpi")
 
 
 # --- Slurm
@@ -116,15 +81,6 @@ def pmix(lab: slurm_lab.Lab) -> slurm_lab.Lab:
     return lab
 
 
-PROGRAM = """
-import json, sys
-sys.path.insert(0, {folder!r})
-import tfdistr
-from small_job import train
-
-fit = train({options})
-print(json.dumps([fit.params["communication"], fit.history["loss"]]), flush=True)
-"""
 BY_SLURM = 'cluster=tfdistr.slurm_cluster(nodes=2, tasks_per_node=1), communication="mpi"'
 
 

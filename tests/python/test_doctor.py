@@ -260,7 +260,7 @@ def test_hosts_that_differ(tmp_path, monkeypatch, of_cluster):
         "names of the hosts": (
             "FAIL", "c does not know a and b",
             'Pass addresses, like hosts=["10.0.0.1", "10.0.0.2"], or make the names known there (DNS, '
-            "/etc/hosts). mpi_cluster() does not need them.",
+            "/etc/hosts).",
         ),
         "free ports": ("FAIL", "none found on c",
                        "Let tfdistr be there, and end programs that listen on many ports."),

@@ -24,7 +24,7 @@ PUBLIC = {
     "gather",
     "is_chief",
     "kubernetes_manifests",
-    "load_dataset", "local_cluster", "make_strategy", "mpi_cluster", "num_workers", "r_function",
+    "load_dataset", "local_cluster", "make_strategy", "num_workers", "r_function",
     "ray_cluster", "regularization_loss",
     "scaled_learning_rate", "slurm_cluster", "ssh_cluster", "steps_per_epoch", "stop_warm_workers",
     "tf_config", "worker_index",

@@ -131,32 +131,6 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   refused(local_cluster(start_timeout = 0), "`start_timeout` must be a number of seconds")
 })
 
-test_that("mpi_cluster() describes workers on several hosts, and checks its arguments", {
-  cluster <- mpi_cluster(c("a", "10.0.0.2"), 2, env = c(A = "1"), ssh = "ssh -F config")
-  expect_s3_class(cluster, "tfdistr_mpi_cluster")
-  expect_identical(unclass(cluster), list(
-    hosts = c("a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
-    env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config",
-    warm = TRUE, tuning = TRUE
-  ))
-  expect_snapshot(cluster)
-  core <- workers_cluster(cluster)
-  expect_identical(reticulate::py_to_r(core$env), list(A = "1"))
-  expect_identical(reticulate::py_to_r(core$workers), 4L)
-  expect_identical(reticulate::py_to_r(core$ssh), "ssh -F config")
-  expect_identical(mpi_cluster("a")$workers, 1L)
-  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
-  refused(mpi_cluster(character()), "`hosts` must be a list of at least one host")
-  refused(mpi_cluster(3), "`hosts` must be a list of at least one host")
-  refused(mpi_cluster(c("a", "a")), "`hosts` must name each host once")
-  refused(mpi_cluster("a", 1.5), "`workers_per_host` must be a whole number")
-  refused(mpi_cluster("a", ssh = ""), "`ssh` must be a program")
-  refused(
-    distributed_fit(small_model, matrix(1, 2), 1:2, cluster = mpi_cluster("a"), communication = "ring"),
-    "The workers of mpi_cluster\\(\\) communicate by MPI"
-  )
-})
-
 test_that("slurm_cluster() describes workers that Slurm starts, and checks its arguments", {
   withr::local_envvar(SLURM_JOB_ID = NA)
   cluster <- slurm_cluster(2, 3, time = 30, options = list(mem = "8G", exclusive = TRUE), setup = c("a", "b"))

@@ -31,9 +31,6 @@ expect_as_in_python <- function(name, call) {
 
 test_that("clusters are made or refused as in Python", {
   expect_as_in_python("local_cluster", function(case) do.call(local_cluster, case$arguments))
-  expect_as_in_python("mpi_cluster", function(case) {
-    do.call(mpi_cluster, utils::modifyList(list(hosts = "a"), case$arguments))
-  })
   expect_as_in_python("ssh_cluster", function(case) {
     do.call(ssh_cluster, utils::modifyList(list(hosts = "a"), case$arguments))
   })

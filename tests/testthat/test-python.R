@@ -290,7 +290,7 @@ test_that("NA is refused by the rule of each argument", {
   refused(scaled_learning_rate(NA, 2), "`learning_rate` must be a number above 0.")
   refused(local_cluster(2, follow = NA), "`follow` must be true or false.")
   refused(local_cluster(2, env = c(A = NA)), "`env` must give A a value that is text.")
-  refused(mpi_cluster(c("a", NA)), "`hosts` must be names or addresses, as text.")
+  refused(ssh_cluster(c("a", NA)), "`hosts` must be names or addresses, as text.")
   refused(doctor(hosts = NA_character_), "`hosts` must be names or addresses, as text.")
   refused(python_function(NA_character_, "f"), "`file` must be the path of a Python file.")
   refused(

@@ -24,7 +24,7 @@ said <- function(fit) {
 test_that("warm is TRUE or FALSE", {
   expect_error(local_cluster(warm = 3), "`warm` must be true or false", class = "tfdistr_error_argument")
   expect_error(
-    mpi_cluster("a", warm = "yes"), "`warm` must be true or false",
+    ssh_cluster("a", warm = "yes"), "`warm` must be true or false",
     class = "tfdistr_error_argument"
   )
 })

@@ -108,7 +108,7 @@ class FitResult:
             sample_weight: Weight of each example, if ``x`` is arrays.
             batch_size: Examples in a global batch; None if ``x`` gives batches.
             steps: Number of batches; by default all.
-            cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
+            cluster: Where to compute: ``local_cluster(workers=4)``, ``ssh_cluster(["a", "b"])``,
                 ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default this process, or the
                 cluster that it has joined. After a fit with ``virtual_workers``, where TensorFlow already
                 runs here with several threads, it is one worker on this machine.
@@ -153,7 +153,7 @@ class FitResult:
             x: Inputs, in one of the forms that ``distributed_fit()`` takes. Targets are ignored.
             batch_size: Examples in a batch; None if ``x`` gives batches.
             steps: Number of batches; by default all.
-            cluster: Where to compute: ``local_cluster(workers=4)``, ``mpi_cluster(["a", "b"])``,
+            cluster: Where to compute: ``local_cluster(workers=4)``, ``ssh_cluster(["a", "b"])``,
                 ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default in this process.
             output: A new or empty folder. The outputs are written there, in files of some 64 MiB each, and
                 are never in memory together.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.ray_cluster import RayCluster
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.ssh_cluster import SshCluster
 
-AnyCluster = LocalCluster | MpiCluster | RayCluster | SlurmCluster | SshCluster
+AnyCluster = LocalCluster | RayCluster | SlurmCluster | SshCluster

@@ -62,7 +62,7 @@ def findings(
     rows.append(Finding("clocks", BAD if apart else OK, clocks, _BY_NTP if apart else ""))
     unknown = _unknown_names(answers)
     names = ("names of the hosts", BAD if unknown else OK, unknown or "known on each host")
-    rows.append(Finding(*names, f"{_NAMES} mpi_cluster() does not need them." if unknown else ""))
+    rows.append(Finding(*names, _NAMES if unknown else ""))
     none = [host for host, each in there.items() if not each.facts["ports"]]
     fix = "Let tfdistr be there, and end programs that listen on many ports." if none else ""
     ports = f"none found on {_list(none)}" if none else "found on each host"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import sys
@@ -21,11 +22,13 @@ from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.launch.cluster import EqualWorkers
 from tfdistr.launch.cores import check_cores, share_of
 from tfdistr.launch.gpus import GROWTH, one_gpu_each, visible_gpus
-from tfdistr.launch.loopback import keep_to_loopback
+from tfdistr.launch.loopback import LOOPBACK, keep_to_loopback
 from tfdistr.launch.ports import free_ports
 from tfdistr.launch.process import WorkerProcess, stop
 from tfdistr.launch.warm.servers import warm_start
 from tfdistr.schemas.messages import show
+
+log = logging.getLogger("tfdistr")
 
 _HOST = "127.0.0.1"
 _OWN = ("TF_CONFIG", PARENT)
@@ -34,6 +37,8 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
 #: On one machine no worker needs to listen on the network. Workers with MPICH would listen at the address of
 #: an interface, by UCX or libfabric. The variables of the environment are for jobs on several machines.
 BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
+# All transports of UCX and libfabric for processes of one machine.
+_MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 #: The program of a Python worker; the run directory and the index of the worker follow.
 WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
 
@@ -122,6 +127,8 @@ class LocalCluster(EqualWorkers):
         whole = {**os.environ, **env, PARENT: str(os.getpid()), **config.to_env()}
         loopback = keep_to_loopback(whole)
         loopback.warn([split_address(each)[1] for addresses in config.jobs.values() for each in addresses])
+        if loopback.way == "preload" and index == 0:
+            _warn_of_network(env)
         program = [*command, os.fspath(run_dir), str(index)]
         arguments = loopback.command(program)
         warm = warm_start(program, whole, loopback) if self.warm else None
@@ -282,6 +289,16 @@ def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, st
     settings = {**_unset(_QUIET), "PYTHONUNBUFFERED": "1"}
     settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}
     return {**settings, **given}
+
+
+def _warn_of_network(env: Mapping[str, str]) -> None:
+    """Warn the user if ``env`` makes workers listen at network addresses, which "preload" does not close."""
+    for name in BY_MEMORY:
+        if not set(env[name].split(",")) <= _MEMORY:
+            log.warning(
+                "With %s=%s in `env` other machines may reach the workers, and disturb the job. Leave it "
+                'out, or pass env={"%s": "namespace"} too.', name, env[name], LOOPBACK,
+            )  # fmt: skip
 
 
 def _unset(variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """A guard between a launcher and a program. The program ends with the guard, and with the launcher.
 
-    python rank_guard.py run PARENT_PID PROGRAM ARGUMENT...   (mpiexec)
-    python rank_guard.py rank RUN_DIR                         (a worker, as a rank that mpiexec starts)
+    python rank_guard.py run PARENT_PID PROGRAM ARGUMENT...   (srun)
+    python rank_guard.py rank RUN_DIR                         (a worker, as a task that srun starts)
 
 SIGINT asks the program to end. If it has not ended a little later, the guard kills it. SIGTERM alone is
 Slurm's preemption warning to all processes of a job step. The guard passes it on: the worker may still have
 to save its checkpoint. The guard of a rank reports the state of its worker by lines of ``MARK`` and JSON on
-its standard output, which mpiexec passes on. Other hosts would see files too late.
+its standard output, which srun passes on. Other hosts would see files too late.
 
 The script is run by its path and uses the standard library only: with R workers Python does not find tfdistr.
 """
@@ -130,7 +130,6 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
-        pass_fds=list(_manager().values()),
         preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
     )
 
@@ -140,18 +139,10 @@ def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
     client = runpy.run_path(_CLIENT)
     end_with_parent(signal.SIGKILL)  # the server ends the program then
     try:
-        return client["Forked"](
-            warm["server"], warm["argv"], env=env, output=output.fileno(), files=_manager()
-        )
+        return client["Forked"](warm["server"], warm["argv"], env=env, output=output.fileno())
     except client["Refused"] as refused:
         output.write(client["cold_start"](refused))
         return None
-
-
-def _manager() -> dict[str, int]:
-    """The open file of mpiexec's process manager, which a rank needs, by the name of its variable."""
-    manager = os.environ.get("PMI_FD", "")
-    return {"PMI_FD": int(manager)} if manager.isdigit() else {}
 
 
 def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
@@ -180,7 +171,7 @@ def run(parent: int, command: list[str]) -> int:
         return 127
     if os.getppid() != parent:
         child.kill()  # the parent ended before the kernel watched it
-    # At a second SIGINT mpiexec would end before its ranks, which need time to end.
+    # At a second SIGINT srun would end before its tasks, which need time to end.
     code, _ = watch(
         child.pid, changes(child), first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE,
         say=lambda **fields: None,
@@ -195,7 +186,7 @@ def rank(run_dir: str) -> int:
     host = next(filter(None, map(os.environ.get, _HOST)), socket.gethostname())
     if index is None:
         none = ", ".join(variables)
-        print(f"mpiexec does not tell a process its rank, in none of {none}.", file=sys.stderr)
+        print(f"srun does not tell a process its rank, in none of {none}.", file=sys.stderr)
         return 1
     say = functools.partial(_say, rank=int(index), host=host)
     try:
@@ -210,25 +201,21 @@ def rank(run_dir: str) -> int:
         names = runpy.run_path(_MPI_NAMES)
         job = names["job_name"]()  # before the worker talks to the process manager itself
         with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb", buffering=0) as output:
-            warm = spec["warm"][int(index)]
-            forked = fork({**warm, "argv": [*warm["argv"], run_dir, index]}, env, output) if warm else None
-            child = forked or start(command, env, output)
+            child = start(command, env, output)
     except OSError as error:
         missing = None if os.path.exists(os.path.join(run_dir, SPEC)) else run_dir
         say(failed=str(error), missing=missing)
         _linger()
         return 1
     say(pid=child.pid, step=os.environ.get("SLURM_STEP_ID", ""))
-    if spec["signs_of_life"]:
-        warning = os.path.join(run_dir, WARNING)
-        threading.Thread(target=_live, args=(say, warning, child.pid), daemon=True).start()
-    watcher = end_group_with_this(child.pid, job)  # mpiexec may kill this process
+    warning = os.path.join(run_dir, WARNING)
+    threading.Thread(target=_live, args=(say, warning, child.pid), daemon=True).start()
+    watcher = end_group_with_this(child.pid, job)  # srun may kill this process
     end_with_parent(signal.SIGINT)
     code, told = watch(
-        child.pid, forked.changes() if forked else changes(child), first=signal.SIGTERM,
-        then=signal.SIGKILL, grace=_GRACE, say=say,
-    )  # fmt: skip
-    say(exit_code=code, server_lost=bool(forked and forked.server_lost))
+        child.pid, changes(child), first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say
+    )
+    say(exit_code=code)
     names["remove_after"](child.pid, job)
     watcher.kill()
     if code:
@@ -248,7 +235,7 @@ def _live(say: Callable[[], None], warning: str = "", group: int = 0) -> None:
 
 
 def _linger(told: Sequence[int] = ()) -> None:
-    """Wait for a signal: at the end of this rank mpiexec could end others, which may still have to report.
+    """Wait for a signal: at the end of this rank srun could end others, which may still have to report.
 
     Args:
         told: The signals that have come so far. After one of them this process does not wait.

@@ -19,7 +19,7 @@ from tfdistr._utils.log_tail import Tail
 from tfdistr._utils.trusted_files import create_private
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.launch import rank_guard
-from tfdistr.launch.mpiexec import Rank
+from tfdistr.launch.hosts import not_started, unseen_run_dir
 from tfdistr.launch.process import log_path
 from tfdistr.launch.program_output import ProgramOutput
 from tfdistr.launch.slurm_programs import names
@@ -38,29 +38,82 @@ _NOISE = (
 )
 
 
-class SlurmRank(Rank):
-    """A task of srun that is a worker. Its guard names its node, and its step."""
+class SlurmRank:
+    """A task of srun that is a worker, with the interface of `Worker`. Its guard names its node and step.
 
-    step = ""
+    Args:
+        job: The srun.
+        index: The index of the worker, which is its rank.
+        run_dir: The directory of the run.
+    """
 
     def __init__(self, job: Ranks, index: int, run_dir: Path) -> None:
-        super().__init__(job, index, "a node of Slurm", run_dir)
-        self._ranks = job
+        self.index = index
+        self.host, self.step = "a node of Slurm", ""
+        self.log = log_path(run_dir, index)
+        self.pid = 0  # until it has started
+        self.exit_code: int | None = None
+        self.is_stopped = False
+        self.failed: str | None = None
+        self._job = job
+        self._warning = run_dir / rank_guard.WARNING
+        self._heard: float | None = None
+        self._started, self._ended = time.monotonic(), 0.0
 
-    def take(self, message: Mapping[str, Any]) -> None:
-        """Process a message of its guard."""
-        self.host = str(message.get("host", self.host))
-        self.step = str(message.get("step", self.step))
-        super().take(message)
+    @property
+    def seconds(self) -> float:
+        """Seconds from its start to its end, or until now."""
+        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last sign of life, beyond those that signs may come late."""
-        return max(0.0, super().silent_for - self._ranks.late)
+        """Seconds since its last sign of life, beyond those that signs may come late; 0 if it has ended."""
+        if self._heard is None or self.exit_code is not None:
+            return 0.0
+        return max(0.0, time.monotonic() - self._heard - self._job.late)
+
+    def poll(self) -> int | None:
+        """Check whether it has ended."""
+        self._job.look()
+        return self.exit_code
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Process a message of its guard."""
+        self._heard = time.monotonic()
+        self.host = str(message.get("host", self.host))
+        self.step = str(message.get("step", self.step))
+        self.pid = message.get("pid", self.pid)
+        self.is_stopped = message.get("halted", self.is_stopped)
+        if "failed" in message:
+            self._job.failure = self._job.failure or _not_started(self, message)
+            self.end(1)
+        if "exit_code" in message:
+            self.end(message["exit_code"])
+
+    def end(self, exit_code: int) -> None:
+        """Note that it has ended."""
+        if self.exit_code is None:
+            self.exit_code, self._ended = exit_code, time.monotonic()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """End all ranks: srun passes the request on."""
+        self._job.end(kill=number == signal.SIGKILL)
+
+    def warn(self) -> None:
+        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        self._warning.touch()  # its guard looks for the file at each sign of life
+
+    def reap(self) -> None:
+        """Wait until srun and its processes have ended."""
+        self._job.reap()
+
+    def launch_error(self) -> TfdistrError | None:
+        """The error if it could not be started, or if srun ended before it did."""
+        return self._job.error()
 
     def news(self) -> list[str]:
         """The news of its job, which no other rank tells again."""
-        return self._ranks.news()
+        return self._job.news()
 
     def begin(self) -> None:
         """Count its seconds from now: before, its job was in the queue."""
@@ -79,7 +132,6 @@ class Ranks:
     Attributes:
         ranks: The workers.
         failure: The error of the launcher, if there is one.
-        signs_of_life: Whether the ranks give signs of life: Slurm reports the loss of a node late.
         late: Seconds that the signs of life may come late.
     """
 
@@ -91,7 +143,6 @@ class Ranks:
         log: str,
     ) -> None:
         self.failure: TfdistrError | None = None
-        self.signs_of_life = True
         self.late = 0.0
         self._folder = Path(run_dir).absolute()
         self.ranks = [SlurmRank(self, index, self._folder) for index in range(len(environments))]
@@ -103,8 +154,7 @@ class Ranks:
             file.unlink(missing_ok=True)
             file.touch()
         # The values may be secret: neither a script nor a command line, which others see, has them.
-        spec = {"command": list(command), "environments": [dict(env) for env in environments],
-                "signs_of_life": True, "warm": [None] * len(environments)}  # fmt: skip
+        spec = {"command": list(command), "environments": [dict(env) for env in environments]}
         with create_private(self._folder / rank_guard.SPEC, "w") as private:
             json.dump(spec, private)
         self._output: Tail | ProgramOutput = Tail(self._log)
@@ -155,8 +205,9 @@ class Ranks:
 
 
 def lost_error(
-    what: str, lines: Sequence[str], ranks: Sequence[Rank], lost: Sequence[Rank], fix: str | None = None
-) -> ClusterStartError | WorkerFailedError:
+    what: str, lines: Sequence[str], ranks: Sequence[SlurmRank], lost: Sequence[SlurmRank],
+    fix: str | None = None,
+) -> ClusterStartError | WorkerFailedError:  # fmt: skip
     """The error for ranks that were lost.
 
     Args:
@@ -199,6 +250,13 @@ def lost_error(
         log=str(first.log) if first else None,
         fix=fix or "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
     )
+
+
+def _not_started(rank: SlurmRank, message: Mapping[str, Any]) -> ClusterStartError:
+    host = message["host"]
+    if message["missing"]:
+        return unseen_run_dir(message["missing"], host, rank.index)
+    return not_started(rank.index, host, message["failed"])
 
 
 def _telling(lines: Sequence[str]) -> list[str]:

@@ -19,9 +19,7 @@ from tfdistr._utils.arguments import (
 )
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.any_cluster import AnyCluster
-from tfdistr.launch.backend import has_mpi
 from tfdistr.launch.local import check_env, describe_local_cluster
-from tfdistr.launch.mpi_cluster import mpi_cluster
 from tfdistr.launch.slurm_cluster import slurm_cluster
 from tfdistr.launch.slurm_programs import in_allocation, nodes_of_allocation
 from tfdistr.launch.ssh_cluster import ssh_cluster
@@ -124,11 +122,8 @@ class Workers:
         }  # fmt: skip
         hosts = self._hosts()
         if hosts is not None:
-            by_mpi = self.communication == "mpi" or (self.communication == "auto" and has_mpi())
             each = hosts.workers_per_host(self.workers)
-            return (mpi_cluster if by_mpi else ssh_cluster)(
-                hosts.names, each, ssh=self.ssh, warm=warm, **common
-            )
+            return ssh_cluster(hosts.names, each, ssh=self.ssh, warm=warm, **common)
         if in_allocation() and self.workers != "gpus":
             return slurm_cluster(*self._nodes(), **common)
         return describe_local_cluster(2 if self.workers is None else self.workers, warm=warm, **common)

@@ -77,8 +77,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             ``tf.errors.UnknownError``.
         communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
             the ring, and the chief logs a warning), "mpi" (the processes that ``mpiexec`` has started, or
-            those in TF_CONFIG, which then start no server and need MPICH but no ``mpiexec``), or "auto"
-            (the default): MPI if ``mpiexec`` has started this process, else the choice of TensorFlow.
+            those in TF_CONFIG, which then need MPICH but no ``mpiexec``), or "auto" (the default): MPI if all
+            workers have the same, see no GPU, and can connect to each other, else the choice of TensorFlow.
         gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
             in float32.

@@ -14,13 +14,9 @@ from pathlib import Path
 
 import pytest
 from clusters import MPIEXEC, PROGRAMS
-from launched import SMALL_SERVER, is_there, wait_for
-from slow import mostly_slow
+from launched import SMALL_SERVER, wait_for
 
 from tfdistr._utils.mpi_names import job_name, mapped_names
-from tfdistr.launch.local import local_cluster
-from tfdistr.launch.mpi_cluster import LocalMpi
-from tfdistr.launch.mpiexec import Rank
 from tfdistr.launch.warm import servers
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # others have names in memory, too
@@ -66,46 +62,6 @@ def moments(seed: int) -> Iterator[Callable[[set[Path]], None]]:
 
 def assert_soon(condition: Callable[[], object]) -> None:
     assert wait_for(condition, 60)
-
-
-# What is killed of a job of the launcher's, given the process of a rank: it, or what has started it.
-VICTIMS: dict[str, Callable[[int], int]] = {
-    "rank": lambda pid: pid,
-    "warm rank": lambda pid: pid,  # a fork
-    "guard": parent,
-    "proxy": lambda pid: parent(parent(pid)),
-    "mpiexec": lambda pid: parent(parent(parent(pid))),
-}
-
-
-# One, or those of all ranks; of a proxy and of an mpiexec there is one for all.
-@pytest.mark.parametrize(
-    ("name", "of_all"),
-    mostly_slow(
-        [*((name, False) for name in VICTIMS), ("warm rank", True)],
-        quick=[("rank", False), ("warm rank", False)],
-    ),
-)
-def test_nothing_is_left_of_what_the_launcher_started(name: str, of_all: bool, tmp_path: Path) -> None:
-    for number, moment in enumerate(moments(len(name))):
-        before = shared()
-        cluster = local_cluster(2, warm=name.startswith("warm"))
-        ranks = LocalMpi(cluster).start(PROGRAM, tmp_path / str(number))
-        try:
-            assert_soon(lambda ranks=ranks: [rank.poll() for rank in ranks] and all(r.pid for r in ranks))
-            victims = [VICTIMS[name](rank.pid) for rank in ranks[: 2 if of_all else 1]]
-            moment(before)
-            kill(victims)
-            assert_soon(lambda ranks=ranks: any(rank.poll() is not None for rank in ranks))
-        finally:
-            end(ranks)
-        assert wait_for(lambda before=before: shared() <= before, 30)
-
-
-def end(ranks: list[Rank]) -> None:
-    ranks[0].signal_group(signal.SIGTERM)
-    ranks[0].reap()
-    assert_soon(lambda: not any(rank.pid and is_there(rank.pid) for rank in ranks))
 
 
 @pytest.mark.parametrize("of_all", [False, True])

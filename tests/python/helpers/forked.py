@@ -11,16 +11,14 @@ from paths import WORKERS
 
 from tfdistr.launch.events import EventReader
 from tfdistr.launch.local import local_cluster
-from tfdistr.launch.mpi_cluster import LocalMpi
 from tfdistr.launch.supervisor import run_workers
 
 PROGRAM = [sys.executable, str(WORKERS / "forked.py")]
 
 
-def states(run_dir: Path, workers: int = 2, mpi: bool = False, **options: Any) -> list[dict[str, Any]]:
+def states(run_dir: Path, workers: int = 2, **options: Any) -> list[dict[str, Any]]:
     """What the workers of a run tell of themselves."""
-    cluster = local_cluster(workers, **options)
-    run_workers(LocalMpi(cluster) if mpi else cluster, PROGRAM, run_dir)
+    run_workers(local_cluster(workers, **options), PROGRAM, run_dir)
     found = [event for event in EventReader(run_dir, workers).poll() if event["event"] == "state"]
     return sorted(found, key=lambda state: state["worker"])
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from paths import WORKERS
-from slow import mostly_slow
 
 #: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
 SMALL_SERVER = ("-c", "import tfdistr.launch.warm.server as server; server._MODULES = (); server.main()")
-CARRIERS = mostly_slow(["processes", "mpi", "warm", "warm-mpi"], quick=["processes", "warm-mpi"])
+CARRIERS = ["processes", "warm"]
 
 
 def command(behaviours: str) -> list[str]:

@@ -10,7 +10,6 @@ from launched import command
 
 from tfdistr.errors import WorkerFailedError
 from tfdistr.launch.local import local_cluster
-from tfdistr.launch.mpi_cluster import LocalMpi
 from tfdistr.launch.supervisor import WorkerStatus, run_workers
 
 
@@ -25,8 +24,7 @@ class Job:
 
     def run(self, behaviours: str, workers: int, **options: Any) -> list[WorkerStatus]:
         retries = {"port_retries": options.pop("port_retries")} if "port_retries" in options else {}
-        local = local_cluster(workers, warm="warm" in self.carrier, **options)
-        cluster = LocalMpi(local) if "mpi" in self.carrier else local
+        cluster = local_cluster(workers, warm="warm" in self.carrier, **options)
         self.run_dir.mkdir(exist_ok=True)
         return run_workers(cluster, command(behaviours), self.run_dir, self.take, **retries)
 

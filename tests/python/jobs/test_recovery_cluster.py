@@ -71,7 +71,7 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_job):
-    """As Slurm does: the launcher, mpiexec and what stands between them and the workers get SIGTERM, too."""
+    """As Slurm does: the launcher and what stands between it and the workers get SIGTERM, too."""
     job = start_job("mpi", "slow")
     assert wait_for(lambda: len(list(tmp_path.glob("slow-*"))) == 2 or job.poll() is not None, 150)
     told = processes_of(tmp_path)
@@ -82,7 +82,6 @@ def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_j
     assert job.returncode == 75, output
     assert re.search(r"has saved what it has, at epoch 2, step [1-9]", " ".join(output.split()))
     assert [event["event"] for event in EventReader(tmp_path, 2).poll()].count("stopped") == 2
-    assert any("mpiexec" in command for command in told.values())
     assert wait_for(lambda: not processes_of(tmp_path), 10)
 
 

@@ -20,7 +20,6 @@ import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.errors import ArgumentError, JobStoppedError
 from tfdistr.launch.local import LocalCluster, describe_local_cluster
-from tfdistr.launch.mpi_cluster import LocalMpi
 
 
 class Fails(keras.callbacks.Callback):
@@ -333,8 +332,7 @@ def test_a_cluster_without_a_worker():
     gpus = LocalCluster(3, gpus=("0", "1", "2"))
     assert gpus.without(1, 2) == LocalCluster(2, gpus=("0", "2"))
     assert gpus.without(1, 3) is None
-    assert LocalMpi(gpus).without(0, 1) == LocalMpi(LocalCluster(2, gpus=("1", "2")))
-    hosts = tfdistr.mpi_cluster(["a", "b", "c"], workers_per_host=2)
+    hosts = tfdistr.ssh_cluster(["a", "b", "c"], workers_per_host=2)
     assert hosts.without(3, 4).hosts == ("a", "c")
     assert hosts.without(3, 5) is None
 

@@ -118,7 +118,7 @@ def test_a_cluster_needs_as_many_cores():
     with pytest.raises(ArgumentError, match="`cores_per_worker` must be a whole number"):
         tfdistr.local_cluster(2, cores_per_worker=0.5)
     with pytest.raises(ArgumentError, match="`cores_per_worker` must be a whole number"):
-        tfdistr.mpi_cluster(["a"], cores_per_worker=0)
+        tfdistr.ssh_cluster(["a"], cores_per_worker=0)
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="there is one core")

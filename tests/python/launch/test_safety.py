@@ -26,12 +26,11 @@ from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.launch.events import EventReader
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.loopback import LOOPBACK, Loopback, keep_to_loopback, restore_preload
-from tfdistr.launch.mpi_cluster import LocalMpi
 from tfdistr.launch.process import stop
 
 PROGRAM = PROGRAMS / "until_told.py"
-#: What each job listens on: a server in each process; mpiexec, for its workers.
-CARRIERS = {"ring": 2, "mpi": 1, "parameter_server": 4}
+#: What each job listens on: a server in each process; by MPI workers share memory.
+CARRIERS = {"ring": 2, "mpi": 0, "parameter_server": 4}
 #: What users set for jobs of several machines: by it MPI would listen at the interface's own address.
 NETWORKS = [
     {"UCX_TLS": "tcp,self"},
@@ -357,7 +356,7 @@ def test_what_the_user_preloads_stays(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_the_user_is_told_of_a_network_of_their_own_choice(
     env: dict[str, str], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    processes = LocalMpi(local_cluster(1, env=env)).start([sys.executable, "-c", ""], tmp_path)
+    processes = local_cluster(1, env=env).start([sys.executable, "-c", ""], tmp_path)
     stop(processes)
     name, value = next(iter(env.items())) if warned else ("", "")
     assert caplog.messages == warned * [

@@ -12,14 +12,11 @@ from typing import Any
 import hosts
 import pytest
 from observed import containing, wait_for
-from slow import mostly_slow
 
 from tfdistr.errors import ArgumentError
 from tfdistr.launch import rank_guard, ray_driver
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.loopback import keep_to_loopback
-from tfdistr.launch.mpi_cluster import LocalMpi, mpi_cluster
-from tfdistr.launch.mpiexec import command_line
 from tfdistr.launch.process import stop
 from tfdistr.launch.ray_cluster import ray_cluster
 from tfdistr.launch.slurm_cluster import slurm_cluster
@@ -41,8 +38,8 @@ TOKEN = "s3cr3t"
     ],
 )
 def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
-    hosts = (lambda: mpi_cluster(["a"], env=env), lambda: ssh_cluster(["a"], env=env))
-    for make in (lambda: local_cluster(env=env), lambda: ray_cluster(env=env), *hosts):
+    hosts = lambda: ssh_cluster(["a"], env=env)  # noqa: E731
+    for make in (lambda: local_cluster(env=env), lambda: ray_cluster(env=env), hosts):
         with pytest.raises(ArgumentError) as caught:
             make()
         assert caught.value.received == received
@@ -51,8 +48,7 @@ def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
 
 def test_a_printed_cluster_does_not_show_it() -> None:
     env = {"TOKEN": TOKEN}
-    on_hosts = (mpi_cluster(["a"], env=env), ssh_cluster(["a"], env=env))
-    for cluster in (local_cluster(env=env), ray_cluster(env=env), *on_hosts):
+    for cluster in (local_cluster(env=env), ray_cluster(env=env), ssh_cluster(["a"], env=env)):
         assert TOKEN not in repr(cluster)
         assert TOKEN not in str(cluster)
 
@@ -66,15 +62,13 @@ with open(os.path.join(folder, index), "w") as file:
 """
 
 
-@pytest.mark.parametrize("carrier", ["processes", "mpi"])
-def test_the_environment_arrives_as_it_was(carrier: str, tmp_path: Path) -> None:
+def test_the_environment_arrives_as_it_was(tmp_path: Path) -> None:
     tokens = {"TOKEN": "a b", "TOKEN_EMPTY": "", "TOKEN_LINES": "a\nb\r\n\tc", "TOKEN_EURO": "\u20ac",
               "TOKEN_QUOTED": "'\"\\;$(x)`=,%", "TOKEN_LONG": "x" * 100_000}  # fmt: skip
     given, run_dir = tmp_path / "given", tmp_path / "run"
     given.mkdir()
     run_dir.mkdir(mode=0o700)
-    cluster: Any = local_cluster(2, env=tokens | {"LD_PRELOAD": "libm.so.6"})
-    cluster = LocalMpi(cluster) if carrier == "mpi" else cluster
+    cluster = local_cluster(2, env=tokens | {"LD_PRELOAD": "libm.so.6"})
     processes = cluster.start([sys.executable, "-c", ENVIRONMENT, str(given)], run_dir)
     try:
         wait_for(lambda: all(process.poll() is not None for process in processes), 60, "the workers")
@@ -87,23 +81,15 @@ def test_the_environment_arrives_as_it_was(carrier: str, tmp_path: Path) -> None
         assert arrived == tokens | {"LD_PRELOAD": f"libm.so.6:{library}"}
 
 
-def test_open_mpi_is_told_names_only() -> None:
-    line = command_line("m", "mpiexec (OpenRTE) 4.1.4", 2, ["a", "b"], env={"TOKEN": TOKEN, "OTHER": "1"})
-    assert " ".join(line).endswith(" -x TOKEN -x OTHER -n 2")
-    assert "-x" not in command_line("m", "mpiexec (OpenRTE) 4.1.4", 2, env={"TOKEN": TOKEN})  # it has them
-
-
-@pytest.mark.parametrize("make", mostly_slow([mpi_cluster, ssh_cluster], quick=[mpi_cluster]))
-def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path, make: Any) -> None:
+def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path) -> None:
     if why := hosts.missing():
         pytest.skip(why)
     given, run_dir, word = tmp_path / "given", tmp_path / "run", secrets.token_hex(16)
     given.mkdir()
     run_dir.mkdir(mode=0o700)
     with hosts.hosts("ab", tmp_path) as two:
-        # Without MPI, the hosts reach each other by addresses.
-        names = ["a", "b"] if make is mpi_cluster else [two.address("a"), two.address("b")]
-        cluster = make(names, env={"TOKEN": word}, ssh=two.ssh)
+        addresses = [two.address("a"), two.address("b")]
+        cluster = ssh_cluster(addresses, env={"TOKEN": word}, ssh=two.ssh)
         wait = f"{ENVIRONMENT}\nimport time\ntime.sleep(600)"
         processes = cluster.start([sys.executable, "-c", wait, str(given)], run_dir)
         try:

@@ -222,14 +222,14 @@ def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_programs")
 def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmix"))
-    monkeypatch.setattr("tfdistr.launch.backend._library", lambda python: ("MPICH Version:      5.0.2", None))
+    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2"))
+    monkeypatch.setattr("tfdistr.launch.backend._library", lambda python: ("Open MPI v5.0.3", None))
     monkeypatch.setattr("tfdistr.launch.backend.has_mpi4py", lambda: True)
     with pytest.raises(ClusterStartError) as caught:
         choose_backend(tfdistr.slurm_cluster(2), "mpi")
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs an MPI library that mpi4py and srun can use.',
-        "Received: srun has no --mpi=pmi2, which MPICH Version:      5.0.2 needs",
+        "Received: srun has no --mpi=pmix, which Open MPI v5.0.3 needs",
         'Fix: Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
         "(srun --mpi=list).",
     ]
@@ -239,7 +239,7 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_backend(tfdistr.slurm_cluster(2), "ring").reason == "the caller asked for it"
     assert choose_backend(tfdistr.slurm_cluster(1), "auto").reason == "one worker has none to talk to"
     assert str(choose_backend(tfdistr.slurm_cluster(2), "auto")) == (
-        "communication: left to TensorFlow, because srun starts the workers"
+        "communication: left to the workers, because they find out what they have when they meet"
     )
 
 

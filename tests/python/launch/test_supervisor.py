@@ -21,7 +21,7 @@ from tfdistr.launch.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(60)
 
-#: A test of what holds as well for workers that mpiexec has started.
+#: A test of what holds as well for workers that start warm.
 BOTH = pytest.mark.parametrize("job", CARRIERS, indirect=True)
 
 HOST = socket.gethostname()

@@ -20,7 +20,7 @@ import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.events import EventReader
 from tfdistr.launch.local import local_cluster
-from tfdistr.launch.mpi_cluster import mpi_cluster
+from tfdistr.launch.ssh_cluster import ssh_cluster
 from tfdistr.launch.supervisor import run_workers
 from tfdistr.launch.warm import servers
 from tfdistr.launch.warm.environment import is_read_at_load
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(180)
 # --- Arguments
 
 
-@pytest.mark.parametrize("make", [local_cluster, lambda **options: mpi_cluster(["a"], **options)])
+@pytest.mark.parametrize("make", [local_cluster, lambda **options: ssh_cluster(["a"], **options)])
 @pytest.mark.parametrize("warm", [3, "yes", None])
 def test_warm_is_true_or_false(make: Any, warm: Any) -> None:
     with pytest.raises(ArgumentError) as caught:
@@ -55,19 +55,18 @@ def test_what_is_told_to_one_process(name: str) -> None:
 # --- What a fork is
 
 
-@pytest.mark.parametrize("mpi", [False, True])
-def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mpi: bool) -> None:
+def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, temporary = tmp_path / "folder", tmp_path / "temporary"
     for each in (folder, temporary):
         each.mkdir()
     monkeypatch.setenv("OF_SESSION", "before")
-    states(tmp_path / "first", mpi=mpi)
+    states(tmp_path / "first")
     monkeypatch.delenv("OF_SESSION")
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.chdir(folder)
     mask = os.umask(0o027)
     try:
-        found = states(tmp_path / "run", mpi=mpi, env={"OF_JOB": "a b"})
+        found = states(tmp_path / "run", env={"OF_JOB": "a b"})
     finally:
         os.umask(mask)
     for index, state in enumerate(found):
@@ -81,7 +80,7 @@ def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
         assert state["temporary"] == str(temporary)
         assert state["variables"] == {"OF_JOB": "a b", "OF_SESSION": None, "OMP_NUM_THREADS": None}
         assert state["child_signal"]
-        assert state["sockets"] == mpi  # that of the process manager
+        assert not state["sockets"]
     assert found[0]["random"] != found[1]["random"]
     assert found[0]["parent"] == found[1]["parent"]
 
@@ -197,12 +196,11 @@ def refusing(tmp_path: Path) -> Iterator[str]:
         process.kill()
 
 
-@pytest.mark.parametrize("mpi", [False, True])
 def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
-    tmp_path: Path, refusing: str, monkeypatch: pytest.MonkeyPatch, mpi: bool
+    tmp_path: Path, refusing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servers._Server, "path", lambda server: refusing)
-    found = states(tmp_path / "run", mpi=mpi)
+    found = states(tmp_path / "run")
     assert not any(server_of(state["parent"]) for state in found)
     for index in range(2):
         log = (tmp_path / "run" / "logs" / f"worker-{index}.log").read_text()

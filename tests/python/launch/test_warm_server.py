@@ -24,7 +24,6 @@ from tfdistr.errors import WorkerFailedError
 from tfdistr.launch.events import EventReader
 from tfdistr.launch.local import local_cluster
 from tfdistr.launch.loopback import Loopback
-from tfdistr.launch.mpi_cluster import LocalMpi
 from tfdistr.launch.supervisor import run_workers
 from tfdistr.launch.warm import servers
 from tfdistr.launch.warm.client import Forked, Refused
@@ -49,19 +48,6 @@ def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> 
     assert wait_for(lambda: not any(is_there(pid) for pid in started.values()), 10)
     # The next job has another one.
     assert server_of(states(tmp_path / "next", 1)[0]["parent"])
-
-
-@pytest.mark.usefixtures("_small_servers")
-def test_a_server_that_dies_with_ranks_of_mpi(tmp_path: Path) -> None:
-    def kill_server(event: dict[str, Any]) -> None:
-        started.setdefault(event["worker"], event.get("pid", 0))
-        if event["event"] == "ready" and event["worker"] == 0:
-            stat = Path(f"/proc/{started[0]}/stat").read_text()
-            os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
-
-    started: dict[int, int] = {}
-    with pytest.raises(WorkerFailedError, match="was lost with its fork server"):
-        run_workers(LocalMpi(local_cluster(2)), command("wait"), tmp_path, kill_server)
 
 
 @pytest.mark.usefixtures("_small_servers")

@@ -35,7 +35,7 @@ def test_pods_train_as_one_worker_though_they_start_at_different_times(tmp_path:
     (alone,) = losses(said[1][0])
     for each in said[2]:
         assert losses(each)[0] == pytest.approx(alone, rel=1e-6)
-        assert "2 ring ['a$(HOME) b']" in each
+        assert "2 mpi ['a$(HOME) b']" in each
 
 
 @pytest.mark.slow

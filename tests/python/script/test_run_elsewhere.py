@@ -24,13 +24,12 @@ signal.signal(signal.SIGTERM, lambda *_: (time.sleep(4), print("saved", flush=Tr
 open("waits-" + str(os.getpid()), "w").close()
 time.sleep(100)
 """
-BY_NETWORK = ("--env", "UCX_TLS=tcp,self")
 
 
 def on_hosts(net: hosts.Hosts, communication: str) -> list[str]:
-    """The options for the hosts, which reach each other by addresses; MPI uses ssh for that."""
-    names = ["a", "b"] if communication == "mpi" else [net.address("a"), net.address("b")]
-    return ["--hosts", ",".join(names), "--ssh", net.ssh, "--communication", communication, *BY_NETWORK]
+    """The options for the hosts."""
+    names = ",".join([net.address("a"), net.address("b")])
+    return ["--hosts", names, "--ssh", net.ssh, "--communication", communication]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 from tfdistr.cli import run
 from tfdistr.errors import ArgumentError
 from tfdistr.launch.local import LocalCluster
-from tfdistr.launch.mpi_cluster import MpiCluster
 from tfdistr.launch.slurm_cluster import SlurmCluster
 from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.script.commands import add_env, ask
@@ -34,17 +33,8 @@ def test_workers_here():
 @pytest.mark.parametrize(("workers", "each"), [(None, 1), (2, 1), (6, 3)])
 def test_workers_on_hosts(workers, each):
     made = cluster(workers=workers, hosts=["a", "b"], ssh="ssh -p 22")
-    assert isinstance(made, MpiCluster)
-    assert (made.hosts, made.workers_per_host, made.ssh) == (("a", "b"), each, "ssh -p 22")
-
-
-def test_hosts_without_mpi(monkeypatch):
-    made = cluster(hosts=["a", "b"], communication="ring", ssh="ssh -p 22")
     assert isinstance(made, SshCluster)
-    assert (made.hosts, made.workers_per_host, made.ssh, made.warm) == (("a", "b"), 1, "ssh -p 22", False)
-    monkeypatch.setattr("tfdistr.script.options.has_mpi", lambda: False)
-    assert isinstance(cluster(hosts=["a", "b"]), SshCluster)
-    assert isinstance(cluster(hosts=["a", "b"], communication="mpi"), MpiCluster)
+    assert (made.hosts, made.workers_per_host, made.ssh) == (("a", "b"), each, "ssh -p 22")
 
 
 @pytest.fixture
@@ -64,7 +54,7 @@ def test_workers_in_an_allocation(allocation, workers, counts):
 
 
 def test_hosts_and_numbers_in_an_allocation(allocation):
-    assert isinstance(cluster(hosts=["a", "b"]), MpiCluster)
+    assert isinstance(cluster(hosts=["a", "b"]), SshCluster)
     with pytest.raises(ArgumentError) as caught:
         cluster(workers=4)
     assert caught.value.message == (
@@ -87,7 +77,7 @@ def test_a_hostfile(tmp_path, text, hosts, each):
     file = tmp_path / "hosts"
     file.write_text(text)
     made = cluster(hostfile=str(file))
-    assert isinstance(made, MpiCluster)
+    assert isinstance(made, SshCluster)
     assert (made.hosts, made.workers_per_host) == (hosts, each)
 
 

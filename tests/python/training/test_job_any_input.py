@@ -21,7 +21,7 @@ import tfdistr
 from tfdistr.errors import TfdistrError
 from tfdistr.jobs.kinds import KINDS, kind_of
 from tfdistr.launch.local import LocalCluster, describe_local_cluster
-from tfdistr.launch.mpi_cluster import MpiCluster
+from tfdistr.launch.ssh_cluster import SshCluster
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 
@@ -106,9 +106,9 @@ def test_any_local_cluster(workers: Any, ps: Any, cores: Any, env: Any, follow: 
 
 @thorough
 @given(values, values, values, values)
-def test_any_mpi_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
-    valid_or_refused(MpiCluster, lambda: tfdistr.mpi_cluster(hosts, each))
-    valid_or_refused(MpiCluster, lambda: tfdistr.mpi_cluster(["a"], env=env, ssh=ssh))
+def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
+    valid_or_refused(SshCluster, lambda: tfdistr.ssh_cluster(hosts, each))
+    valid_or_refused(SshCluster, lambda: tfdistr.ssh_cluster(["a"], env=env, ssh=ssh))
 
 
 @thorough
@@ -137,7 +137,6 @@ def test_the_corpus_that_r_reads_too(case: dict[str, Any]) -> None:
     arguments = {name: decoded(value) for name, value in case["arguments"].items()}
     functions = {
         "local_cluster": lambda: describe_local_cluster(**arguments),
-        "mpi_cluster": lambda: tfdistr.mpi_cluster(**{"hosts": ["a"], **arguments}),
         "ssh_cluster": lambda: tfdistr.ssh_cluster(**{"hosts": ["a"], **arguments}),
         "parse_tf_config": lambda: tfdistr.ClusterConfig.from_json(arguments["text"]),
         "distributed_fit": lambda: make_job(len, X, Y, num_workers=2, **arguments),

@@ -1,8 +1,7 @@
 """A user's program that runs workers: python parent.py CARRIER WORKERS RUN_DIR WORKER_COMMAND...
 
-CARRIER is "processes", "mpi", or "hosts:SSH:HOST,HOST": so many workers on each of these hosts, by MPI; with
-"ssh" in place of "hosts", without it. With "warm" or "warm-" before it, workers start warm, though without
-TensorFlow.
+CARRIER is "processes", or "ssh:SSH:HOST,HOST": so many workers on each of these hosts. With "warm" or "warm-"
+before it, workers start warm, though without TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from launched import SMALL_SERVER
 
 from tfdistr.launch.cluster import Cluster
 from tfdistr.launch.local import local_cluster
-from tfdistr.launch.mpi_cluster import LocalMpi, mpi_cluster
 from tfdistr.launch.ssh_cluster import ssh_cluster
 from tfdistr.launch.supervisor import run_workers
 from tfdistr.launch.warm import servers
@@ -29,11 +27,9 @@ if __name__ == "__main__":
     warm, carrier = carrier.startswith("warm"), carrier.removeprefix("warm").removeprefix("-")
     servers._PYTHON = SMALL_SERVER
     cluster: Cluster
-    if carrier.startswith(("hosts:", "ssh:")):
-        kind, ssh, hosts = carrier.split(":")
-        make = mpi_cluster if kind == "hosts" else ssh_cluster
-        cluster = make(hosts.split(","), int(workers), ssh=ssh, warm=warm)
+    if carrier.startswith("ssh:"):
+        _, ssh, hosts = carrier.split(":")
+        cluster = ssh_cluster(hosts.split(","), int(workers), ssh=ssh, warm=warm)
     else:
-        here = local_cluster(int(workers), warm=warm)
-        cluster = LocalMpi(here) if carrier == "mpi" else here
+        cluster = local_cluster(int(workers), warm=warm)
     run_workers(cluster, command, run_dir)
