@@ -57,7 +57,6 @@ ACTOR = {"host": "a", "address": "10.0.0.1", "python": "python", "core": "/tfdis
     [
         lambda **given: tfdistr.local_cluster(2, warm=False, **given).environment(1),
         lambda **given: tfdistr.ssh_cluster(["a", "b"], **given).environments()[1],
-        lambda **given: tfdistr.ssh_cluster(["a", "b"], **given).environments()[1],
         lambda **given: tfdistr.ray_cluster(1, **given).starts([ACTOR], ["x"], Path("run"))[0]["spec"]["env"],
         lambda **given: tfdistr.slurm_cluster(2, **given).environments()[1],
     ],

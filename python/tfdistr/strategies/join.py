@@ -139,6 +139,8 @@ class _Mpi:
             if talks.rank == 0:
                 _say_why(agreement.obstacle)
             return None
+        if talks.rank == 0 and not self._asked:
+            log.info("communication: mpi, because all workers have %s", library.version)
         joining = Joining(talks, agreement, library, talks.timeout)
         comm = joining.start()
         from tfdistr.communication.mpi_collectives import MpiCollectives

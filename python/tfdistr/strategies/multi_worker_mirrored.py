@@ -146,8 +146,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             self.tasks = addresses(cluster_resolver)
             joined = join(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
             if joined.collectives is not None:
-                cluster_resolver = None
-                os.environ["TF_CONFIG"] = "{}"  # for TensorFlow, which starts no server
+                cluster_resolver = None  # TensorFlow starts no server
             communication = "auto" if communication == "mpi" else communication
         collectives, lifelines = joined
         used = usable(communication)

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from clusters import NO_GPU, PROGRAMS, Ended, run_cluster
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import JobMismatchError
@@ -38,9 +37,11 @@ def test_one_process_alone_has_nobody_to_talk_to(options, monkeypatch):
     assert fit(**options).params["communication"] == "none"
 
 
-@pytest.mark.parametrize("asked", mostly_slow(["auto", "nccl"], quick=["auto"]))
-def test_workers_of_tf_config_talk_by_the_ring_where_it_is_left_to_tensorflow_or_nccl_has_no_gpu(asked):
-    assert used(run_cluster("communication.py", 2, [asked])) == ["ring", "ring"]
+@pytest.mark.parametrize(
+    ("asked", "carrier"), [("auto", "mpi"), pytest.param("nccl", "ring", marks=pytest.mark.slow)]
+)
+def test_workers_of_tf_config_talk_by_mpi_or_where_nccl_has_no_gpu_by_the_ring(asked, carrier):
+    assert used(run_cluster("communication.py", 2, [asked])) == [carrier] * 2
 
 
 def test_ranks_of_mpiexec_talk_by_mpi():
