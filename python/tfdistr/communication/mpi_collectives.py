@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import time
@@ -16,16 +17,15 @@ from mpi4py import MPI
 from tfdistr._utils.processes import process_state
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.peer_failure import report_end, report_silence
+from tfdistr.communication.additions import OF_HALVES, PLAIN, Addition, InOrder
 from tfdistr.communication.collectives import HEARING, Collectives, Traffic
 from tfdistr.communication.mpi_init_timeout import remove_own_names
-from tfdistr.communication.shared_memory import SharedSum, shares
-from tfdistr.communication.sum_tree import Node, SumTree
+from tfdistr.communication.sum_tree import SumTree
+from tfdistr.communication.two_levels import sums_of
 from tfdistr.errors import PEER_MARK
 
 T = TypeVar("T")
 
-# Numbers in one sum: larger sums took twice as long for 44 MB.
-_AT_ONCE = 1 << 20
 # Tensors of at least this many bytes are not copied into a pack with others.
 _LARGE = 1 << 18
 # A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for
@@ -72,9 +72,7 @@ class MpiCollectives(Collectives):
         self._waiting = False
         self._timeout = _NO_LIMIT if timeout is None else timeout
         self._traffic, self._seconds = Traffic(0, 0), 0.0
-        #: Bytes that ordered sums have sent to peers by messages.
-        self.sent_in_order = 0
-        self._shared = SharedSum.of(self._comm, self._until)
+        self._sums = sums_of(self._comm, self._until)
         self._comm.Barrier()
         remove_own_names()
         self._heartbeat_timeout = heartbeat_timeout
@@ -111,8 +109,7 @@ class MpiCollectives(Collectives):
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)
-
-        add = self._sum_of_halves if tensor.dtype in _HALF else self._sum
+        add = functools.partial(self._sum, addition=OF_HALVES if kind in _HALF else PLAIN)
         total = tf.numpy_function(self._counted(add), [_owned(tf.cast(tensor, kind))], kind)
         return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
 
@@ -139,39 +136,11 @@ class MpiCollectives(Collectives):
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
         def add(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            if self._shared and all(len(nodes) == 1 for nodes in tree.all_nodes):
-                own = rows.reshape(-1)
-                self._shared.add(own, tree)
-                return own
-            return self._sum_rows(tree, rows)
+            return self._sums.add(rows, InOrder(tree))
 
         own = tf.reshape(_owned(values), tf.shape(values))
         total = tf.numpy_function(self._counted(add), [own], values.dtype)
         return tf.ensure_shape(total, values.shape[1:])
-
-    def _sum_rows(self, tree: SumTree, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Sum the nodes: each worker sums its part of the numbers, and sends the result to all."""
-        nodes, parts = tree.all_nodes, shares(rows.shape[1], self.num_workers)
-        own = parts[self.index]
-        sizes = np.array([part.stop - part.start for part in parts])
-        lengths = np.array(list(map(len, nodes)))
-        given = np.empty(int(lengths.sum() * sizes[self.index]), rows.dtype)
-        sent = np.concatenate([rows[:, part].reshape(-1) for part in parts])
-        item = rows.itemsize
-        to, come = len(rows) * sizes * item, lengths * sizes[self.index] * item
-        self._finish(self._comm.Ialltoallv([sent.view(np.uint8), to], [given.view(np.uint8), come]))
-        each = given.reshape(-1, own.stop - own.start)
-        place = {node: row for row, node in enumerate(node for of_worker in nodes for node in of_worker)}
-
-        def value(node: Node) -> np.ndarray[Any, Any]:
-            row: np.ndarray[Any, Any] = each[place[node]]
-            return row
-
-        total = np.ascontiguousarray(tree.total(value, np.add, known=set(place)))
-        result = np.empty(rows.shape[1], rows.dtype)
-        self._finish(self._comm.Iallgatherv(total.view(np.uint8), [result.view(np.uint8), sizes * item]))
-        self.sent_in_order += int(to.sum() - to[self.index] + (self.num_workers - 1) * total.nbytes)
-        return result
 
     @property
     def traffic(self) -> Traffic:
@@ -276,9 +245,7 @@ class MpiCollectives(Collectives):
             MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them for ever at the end
 
     def close(self) -> None:
-        shared, self._shared = self._shared, None
-        if shared:
-            shared.free()
+        self._sums.free()
         if self._lifelines is not None:
             self._lifelines.say_goodbye()
             self._end()
@@ -306,26 +273,9 @@ class MpiCollectives(Collectives):
 
         return counted
 
-    def _sum(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _sum(self, array: np.ndarray[Any, Any], addition: Addition = PLAIN) -> np.ndarray[Any, Any]:
         """Replace ``array``, of one dimension, by the sum of the ranks' arrays."""
-        if self._shared:
-            self._shared.add(array)
-            return array
-        for start in range(0, array.size, _AT_ONCE):
-            self._finish(self._comm.Iallreduce(MPI.IN_PLACE, array[start : start + _AT_ONCE]))
-        return array
-
-    def _sum_of_halves(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Sum 16-bit numbers: each worker sums its share of them in 32 bits, and sends the result to all."""
-        share = -(-array.size // self.num_workers)
-        given = np.zeros((self.num_workers, share), array.dtype)
-        given.reshape(-1)[: array.size] = array
-        shares, sums = np.empty_like(given), np.empty_like(given)
-        bits = np.uint16  # MPI only carries them
-        self._finish(self._comm.Ialltoall(given.view(bits), shares.view(bits)))
-        own = shares.astype(np.float32).sum(0).astype(array.dtype)
-        self._finish(self._comm.Iallgather(own.view(bits), sums.view(bits)))
-        return sums.reshape(-1)[: array.size]
+        return self._sums.add(array[np.newaxis], addition)
 
     def _finish(self, request: MPI.Request, timeout: float | None = None) -> None:
         self._until(request.Test, timeout)

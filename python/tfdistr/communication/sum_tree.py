@@ -44,8 +44,11 @@ class SumTree:
 
     def nodes(self, worker: int) -> list[Node]:
         """The largest nodes of the tree whose leaves are all on this worker, from left to right."""
-        own = self.leaves_of(worker)
-        return _cover((0, self.leaves), own.start, own.stop)
+        return self.nodes_of(range(worker, worker + 1))
+
+    def nodes_of(self, workers: range) -> list[Node]:
+        """The largest nodes of the tree whose leaves are all on these workers, which follow each other."""
+        return _cover((0, self.leaves), self._firsts[workers.start], self._firsts[workers.stop])
 
     @property
     def all_nodes(self) -> list[list[Node]]:

@@ -29,9 +29,12 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
 
     strategy = tfdistr.MultiWorkerMirroredStrategy(communication=communication)
     collectives: Any = strategy.collectives
-    if by_messages and collectives._shared:
-        collectives._shared.free()
-        collectives._shared = None
+    if by_messages:
+        from tfdistr.communication.message_sums import MessageSum, single
+
+        collectives._sums.free()
+        workers = single(range(strategy.num_workers))
+        collectives._sums = MessageSum(collectives._comm, workers, collectives._until)
     tree = SumTree(leaves, strategy.num_workers)
 
     def value(leaf: int, size: int, kind: str) -> tf.Tensor:
@@ -68,8 +71,8 @@ def add_leaves(tree: Any, values: list[Any]) -> Any:
 
 def sent(collectives: Any) -> int:
     """Bytes that this rank has sent by messages; for a ring, bytes that crossed the loopback device."""
-    if hasattr(collectives, "sent_in_order"):
-        return int(collectives.sent_in_order)
+    if hasattr(collectives, "_sums"):
+        return int(collectives._sums.sent)
     [loopback] = [line for line in Path("/proc/net/dev").read_text().splitlines() if "lo:" in line]
     return int(loopback.split()[9])
 

@@ -11,7 +11,9 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
+from tfdistr.communication.additions import PLAIN
 from tfdistr.communication.shared_memory import SharedSum
+from tfdistr.communication.two_levels import sums_of
 from tfdistr.errors import JobMismatchError
 
 comm = MPI.COMM_WORLD
@@ -28,16 +30,16 @@ def own(size, kind, of=rank):
 
 
 found = {}
-shared = SharedSum.of(comm, wait)
+shared = sums_of(comm, wait)
 if sys.argv[1] == "same":
-    found["same"] = shared is not None
+    found["same"] = isinstance(shared, SharedSum)
 elif sys.argv[1] == "sums":
     content = hashlib.sha256()
     for _ in range(5):
         for kind in ("float32", "float64", "int32", "int64", "complex64"):
             for size in (1, 5, 131_072, 131_073, 500_000):
                 total = own(size, kind)
-                shared.add(total)
+                shared.add(total[np.newaxis], PLAIN)
                 expected = own(size, kind, 0)
                 for other in range(1, ranks):
                     expected += own(size, kind, other)
@@ -45,12 +47,11 @@ elif sys.argv[1] == "sums":
                 content.update(total.tobytes())
     found["content"] = content.hexdigest()
 else:
-    shared.add(np.ones(3, "float32"))
+    shared.add(np.ones((1, 3), "float32"), PLAIN)
     try:
-        shared.add(np.ones(3 + rank, "float32"))
+        shared.add(np.ones((1, 3 + rank), "float32"), PLAIN)
     except JobMismatchError as error:
         found["error"] = str(error)
-if shared:
-    shared.free()
+shared.free()
 print("found " + json.dumps(found), flush=True)
 MPI.Finalize()

@@ -1,0 +1,96 @@
+"""Sums over ranks on several hosts, and compares them with sums in NumPy. Each rank prints JSON.
+
+Usage: two_levels.py [COUNTED]   (COUNTED: count the bytes that leave the interface of this name)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mpi4py import MPI
+
+from tfdistr.communication.additions import OF_HALVES, PLAIN, InOrder
+from tfdistr.communication.sum_tree import SumTree
+from tfdistr.communication.two_levels import sums_of
+
+comm = MPI.COMM_WORLD
+rank, ranks = comm.Get_rank(), comm.Get_size()
+KINDS = ("float32", "float64", "int64")
+# The last one takes several pieces.
+SIZES = (1, 20_001, 300_001)
+
+
+def wait(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(1e-4)  # many ranks share few cores
+
+
+def numbers(size: int, kind: Any, of: int = rank) -> np.ndarray[Any, Any]:
+    return (100 * np.random.default_rng([of, size]).normal(size=size)).astype(kind)
+
+
+def alike(total: np.ndarray[Any, Any]) -> bool:
+    return len(set(comm.allgather(zlib.crc32(total.tobytes())))) == 1
+
+
+def is_plain_sum(size: int, kind: str) -> bool:
+    total = sums.add(numbers(size, kind)[np.newaxis], PLAIN)
+    expected = sum(numbers(size, kind, of) for of in range(ranks))
+    return alike(total) and bool(np.allclose(total, expected, rtol=1e-4, atol=1e-3))
+
+
+def is_sum_of_halves(size: int, kind: Any) -> bool:
+    total = sums.add(numbers(size, kind)[np.newaxis], OF_HALVES).astype("float32")
+    each = [numbers(size, kind, of).astype("float32") for of in range(ranks)]
+    # Two roundings, each of half a unit in the last place.
+    most = 2 * float(ml_dtypes.finfo(kind).eps) * sum(map(np.abs, each))
+    return alike(total) and bool((np.abs(total - sum(each)) <= most).all())
+
+
+def is_ordered_sum(size: int, kind: Any, leaves: int) -> bool:
+    tree = SumTree(leaves, ranks)
+
+    def value(node: tuple[int, int]) -> np.ndarray[Any, Any]:
+        return numbers(size, kind, node[0])
+
+    rows = np.stack([tree.total(value, np.add, node) for node in tree.nodes(rank)])
+    return sums.add(rows, InOrder(tree)).tobytes() == tree.total(value, np.add).tobytes()
+
+
+def counted(interface: str, size: int, addition: Any) -> dict[str, int]:
+    """Count the bytes that a sum sends: those of this rank, and those that left the host."""
+    file = Path("/sys/class/net", interface, "statistics/tx_bytes")
+    array = np.ones((1, size), "float32")
+    sums.add(array, addition)
+    comm.Barrier()
+    sent, left = sums.sent, int(file.read_text())
+    comm.Barrier()
+    sums.add(array, addition)
+    comm.Barrier()
+    return {"sent": sums.sent - sent, "left": int(file.read_text()) - left}
+
+
+sums = sums_of(comm, wait)
+found: dict[str, Any] = {"how": type(sums).__name__}
+if len(sys.argv) > 1:
+    found["plain"] = counted(sys.argv[1], 1_000_000, PLAIN)
+    found["ordered"] = counted(sys.argv[1], 1_000_000, InOrder(SumTree(ranks, ranks)))
+else:
+    halves = ("float16", ml_dtypes.bfloat16)
+    found["plain"] = all(is_plain_sum(size, kind) for kind in KINDS for size in SIZES)
+    found["halves"] = all(is_sum_of_halves(size, kind) for kind in halves for size in SIZES)
+    found["ordered"] = all(
+        is_ordered_sum(size, kind, leaves)
+        for kind in ("float32", ml_dtypes.bfloat16) for size in SIZES for leaves in (ranks, 8, 13)
+    )  # fmt: skip
+sums.free()
+print("found " + json.dumps(found), flush=True)
+MPI.Finalize()
