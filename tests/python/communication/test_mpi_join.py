@@ -41,8 +41,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("workers", "what"), [(2, "nothing"), (2, "another node"), (3, "nothing"), (4, "another node")],
-    ids=["2 on a node", "2 by TCP", "3 on a node", "4 by TCP"],
+    ("workers", "what"),
+    [(2, "nothing"), (2, "another node"), (3, "nothing"), (4, "another node"), (4, "two hosts")],
+    ids=["2 on a node", "2 by TCP", "3 on a node", "4 by TCP", "4 on two hosts"],
 )  # fmt: skip
 def test_the_weights_are_those_of_one_worker(alone, tmp_path, workers, what):
     results = found(tmp_path, train(tmp_path, workers, what))
@@ -89,10 +90,11 @@ def end(workers: list[subprocess.Popen[str]]) -> None:
         worker.communicate()
 
 
-def test_a_killed_worker_is_named(tmp_path):
-    first, second, third = train(tmp_path, 3, "killed")
+@pytest.mark.parametrize(("workers", "what"), [(3, "killed"), (4, "killed on two hosts")])
+def test_a_killed_worker_is_named(tmp_path, workers, what):
+    first, second, *others = train(tmp_path, workers, what)
     assert second.status == -9
-    for each in (first, third):
+    for each in (first, *others):
         assert each.status == 1
         assert "WorkerFailedError: Worker 1 failed: 127.0.0.1:" in each.output
         assert "has ended without saying why: it was killed, or it crashed." in each.output

@@ -1,8 +1,9 @@
 """A worker that becomes a rank of MPI at the rendezvous: FOLDER WHAT. WHAT is what happens to worker 1.
 
-It is "nothing", "another node" (the workers share no memory), "no mpi", "another mpi", "a GPU" (it sees one),
-"a closed port" (on another node), "killed", "an error", "killed at the start", "garbage" (instead of a
-start), or "cut" (somebody cuts the network in epoch 2). COMMUNICATION says what carries the gradients.
+It is "nothing", "another node" (the workers share no memory), "two hosts" (of two workers each), "no mpi",
+"another mpi", "a GPU" (it sees one), "a closed port" (on another node), "killed", "killed on two hosts", "an
+error", "killed at the start", "garbage" (instead of a start), or "cut" (somebody cuts the network in epoch 2).
+COMMUNICATION says what carries the gradients.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def model() -> keras.Model:
 
 
 def happens(epoch: int, logs: object) -> None:
-    if INDEX == 1 and epoch == 1 and WHAT == "killed":
+    if INDEX == 1 and epoch == 1 and WHAT in ("killed", "killed on two hosts"):
         os.kill(os.getpid(), signal.SIGKILL)
     if INDEX == 1 and epoch == 1 and WHAT == "an error":
         raise ValueError("this epoch is wrong")
@@ -51,6 +52,8 @@ def change_start() -> None:
     library, agree = join.MpiLibrary, Talks.agree
     if WHAT in ("another node", "a closed port", "cut"):  # a cut network stops no workers that share memory
         mpi_agreement.node = lambda: f"node-{INDEX}"
+    if WHAT.endswith("two hosts"):
+        mpi_agreement.node = lambda: f"node-{INDEX // 2}"
     if INDEX != 1:
         return
 
