@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "lab"))
 import leftovers
 
 leftovers.own_everything()

@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python" / "helpers"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "lab"))
 import hosts
 import leftovers
 

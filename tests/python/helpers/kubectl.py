@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "lab"))
 from pods import Pods
 from pods import pods as namespaces
 
