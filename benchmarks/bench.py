@@ -29,6 +29,7 @@ import languages
 import launcher
 import measure
 import memory
+import on_engines
 import report
 import start
 import virtual
@@ -49,6 +50,7 @@ OTHER_PARTS: dict[str, Callable[[int], None]] = {
     "virtual": virtual.compare,
     "languages": languages.compare,
     "launcher": launcher.compare,
+    "engines": on_engines.compare,
 }
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import netns
@@ -36,14 +36,20 @@ class Hosts:
         names: Their names, of one letter each.
         folder: Where their keys and settings are.
         hidden: Folders of this machine that a host does not see.
+        own: Folders that each host has for itself, empty at first.
+        cores: The cores of a host, as taskset takes them; by default all.
     """
 
-    def __init__(self, names: str, folder: Path, hidden: Mapping[str, Path] | None = None) -> None:
+    def __init__(
+        self, names: str, folder: Path, hidden: Mapping[str, Path] | None = None, own: Sequence[Path] = (),
+        cores: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self._namespaces = netns.Namespaces(f"tf{os.getpid() % 100000}", NET, names)
         self._names = names
         self._folder = folder
-        self._hidden = dict(hidden or {})
-        self._servers: list[subprocess.Popen[bytes]] = []
+        self._hidden, self._cores = dict(hidden or {}), dict(cores or {})
+        self._own = list(own)
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
         self.ssh = f"ssh -F {folder / 'ssh_config'}"
 
     def address(self, name: str) -> str:
@@ -58,6 +64,18 @@ class Hosts:
     def namespace(self, name: str) -> str:
         """Its network namespace, which is also the prefix of its interface here."""
         return self._namespaces.of(name)
+
+    def inside(self, name: str, kinds: Sequence[str] = ("net", "mount", "uts")) -> list[str]:
+        """The words before a command that runs in namespaces of a host, of all kinds or of these."""
+        pid = self._servers[name].pid
+        return [*self._on_cores(name), "nsenter", "--target", str(pid), *(f"--{kind}" for kind in kinds)]
+
+    def limit(self, mbit: float) -> None:
+        """Limit the rate at which each host sends."""
+        self._namespaces.limit(mbit)
+
+    def _on_cores(self, name: str) -> list[str]:
+        return ["taskset", "--cpu-list", self._cores[name]] if name in self._cores else []
 
     def start(self) -> None:
         """Make the hosts, and wait until they let one in."""
@@ -94,11 +112,14 @@ class Hosts:
         server = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or "sshd"
         log = (self._folder / f"sshd_{name}.log").open("wb")
         serve = shlex.join([server, "-D", "-e", "-f", str(settings)])
-        hide = f"mount -t tmpfs none {shlex.quote(str(self._hidden.get(name)))}"  # a mount of its own
+        empty = [*self._own, *([self._hidden[name]] if name in self._hidden else [])]
+        mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(folder))} && " for folder in empty)
         call = f"echo {name} > /proc/sys/kernel/hostname"  # by this name Open MPI tells hosts apart
-        line = f"{call} && {hide if name in self._hidden else 'true'} && exec {serve}"
-        command = ["ip", "netns", "exec", self.namespace(name), "unshare", "--uts", "sh", "-c", line]
-        self._servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        line = f"{call} && {mounts}exec {serve}"
+        command = [*self._on_cores(name), "ip", "netns", "exec", self.namespace(name), "unshare", "--uts"]
+        self._servers[name] = subprocess.Popen(
+            [*command, "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
 
     def sent(self, name: str) -> int:
         """Bytes that a host has sent."""
@@ -145,7 +166,7 @@ class Hosts:
 
     def stop(self) -> None:
         """Take them away, with all that runs there."""
-        for server in self._servers:
+        for server in self._servers.values():
             server.kill()
             server.wait()
         folders = re.findall(r"/tmp/tfdistr-warm-\w+", " ".join(self.fork_servers()))
@@ -155,9 +176,12 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def hosts(names: str, folder: Path, hidden: Mapping[str, Path] | None = None) -> Iterator[Hosts]:
+def hosts(
+    names: str, folder: Path, hidden: Mapping[str, Path] | None = None, own: Sequence[Path] = (),
+    cores: Mapping[str, str] | None = None,
+) -> Iterator[Hosts]:  # fmt: skip
     """Hosts as long as the block runs."""
-    made = Hosts(names, folder, hidden)
+    made = Hosts(names, folder, hidden, own, cores)
     try:
         made.start()
         yield made

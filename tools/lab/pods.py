@@ -1,4 +1,4 @@
-"""Pods for tests: network namespaces that run the command of a manifest, with the names of its Service."""
+"""Pods on this machine: network namespaces that run a manifest's command, with the names of its Service."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from netns import Namespaces, own_net
 
 _SET_UP = """
 mount -t tmpfs none /mnt && mkdir /mnt/script /mnt/volume && touch /mnt/message
+mount -t tmpfs -o size=64m none /dev/shm  # a pod shares no memory with others
 mount --bind "$0" /mnt/message && mount --bind "$1" /mnt/script && mount --bind "$2" /mnt/volume
 shift 2 && exec "$@"
 """
@@ -68,8 +69,8 @@ class Pods:
         """The message that Kubernetes would read."""
         return self._folder / f"message-{index}"
 
-    def start(self, index: int, output: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[Any]:
-        """Start a pod: its name resolves from now on. Its output is text, if it goes to a pipe."""
+    def call(self, index: int) -> tuple[list[str], dict[str, str]]:
+        """The command that starts a pod, and its environment variables. Its name resolves from now on."""
         name = f"{self._job['metadata']['name']}-{index}.{self._service}"
         line = f"{self.namespaces.address(str(index))} {name}\n"
         for other in range(self.count):
@@ -82,9 +83,14 @@ class Pods:
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
         command = [word.replace("$$", "$") for word in self.container["command"]]
         folders = [str(self.message(index)), str(self._folder / "script"), str(self._folder / "volume")]
+        inside = ["ip", "netns", "exec", self.namespaces.of(str(index)), "sh", "-c", _SET_UP]
+        return [*inside, *folders, *command], {**env, **of_pod}
+
+    def start(self, index: int, output: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[Any]:
+        """Start a pod. Its output is text, if it goes to a pipe."""
+        command, env = self.call(index)
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.namespaces.of(str(index)), "sh", "-c", _SET_UP, *folders, *command],
-            env={**os.environ, **env, **of_pod}, stdout=output, stderr=subprocess.STDOUT,
+            command, env=os.environ | env, stdout=output, stderr=subprocess.STDOUT,
             text=output == subprocess.PIPE,
         )  # fmt: skip
 
