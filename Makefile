@@ -162,7 +162,7 @@ soak: setup ## jobs of all kinds in a loop, each with a random fault; every bit 
 chaos-elastic: setup ## a worker is killed, and jobs of other sizes go on with the run, by the ring
 	@$(MAKE) -o setup chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
 
-bench: setup ## speed against Keras, PyTorch and JAX; T='seed wide resnet transformer lstm tabular mlp allreduce cores job memory data decode checkpoint start virtual languages launcher', ROUNDS=5, SYSTEMS=, STEPS=
+bench: setup ## speed against Keras, PyTorch and JAX; T='seed wide resnet transformer lstm tabular mlp allreduce cores job memory data decode checkpoint start virtual languages launcher engines', ROUNDS=5, SYSTEMS=, STEPS=
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' $(if $(STEPS),--steps $(STEPS)) --parts $(T)
 

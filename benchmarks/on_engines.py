@@ -255,21 +255,29 @@ def shared_cores() -> str:
     return "" if len(CORES) >= len(NAMES) else " Both hosts have the same core."
 
 
+def median(values: list[float]) -> float:
+    """The median; not a number, which meets no bar, if there are no values."""
+    return report.median(values) if values else math.nan
+
+
+def cell(value: float, form: str) -> str:
+    """A number of a table, or a dash if it was not measured."""
+    return "-" if math.isnan(value) else format(value, form)
+
+
 def speed_table(network: str, results: Results) -> tuple[list[str], list[str]]:
     """The lines of the table of a network, and its bars."""
     lines = [f"{NETWORKS[network].title}: examples/s"]
     lines.append(f"{'':12}{'workers':>8}{'Gbit/s':>8}{'MPI':>10}{'ring':>10}   times ({TIMES[network]:g})")
     bars = []
     for case in dict.fromkeys(case for case, _ in results):
-        speeds = {
-            carrier: report.median([result.examples[network] for result in results[case, carrier]])
-            for carrier in CARRIERS
-            if (case, carrier) in results
-        }
-        times = report.ratio(speeds, "mpi", "ring")
-        cells = "".join(f"{f'{speeds[each]:,.0f}' if each in speeds else '-':>10}" for each in CARRIERS)
-        ratio = "-" if math.isnan(times) else f"{times:.2f}"
-        lines.append(f"{case.engine:12}{case.workers:8}{case.gbit:8}{cells}   {ratio}")
+        mpi, ring = (
+            median([result.examples[network] for result in results.get((case, each), ())])
+            for each in CARRIERS
+        )
+        times = mpi / ring
+        cells = "".join(f"{cell(speed, ',.0f'):>10}" for speed in (mpi, ring))
+        lines.append(f"{case.engine:12}{case.workers:8}{case.gbit:8}{cells}   {cell(times, '.2f')}")
         bars.append(report.judged(times, TIMES[network], f"{network}: {case}: MPI / ring"))
     return lines, bars
 
@@ -284,8 +292,9 @@ def start_table(results: Results) -> tuple[list[str], list[str]]:
         for (case, carrier), found in results.items():
             if (case.engine, case.workers) == (engine, workers):
                 starts[carrier] += [result.start for result in found]
-        mpi, ring = (report.median(starts[each]) if starts[each] else math.nan for each in CARRIERS)
-        lines.append(f"{engine:12}{workers:8}{mpi:10.2f}{ring:10.2f}{mpi - ring:10.2f}")
+        mpi, ring = (median(starts[each]) for each in CARRIERS)
+        cells = "".join(f"{cell(seconds, '.2f'):>10}" for seconds in (mpi, ring, mpi - ring))
+        lines.append(f"{engine:12}{workers:8}{cells}")
         what = f"{engine}, {workers} workers: seconds that the first step over MPI comes later"
         bars.append(report.within(mpi - ring, LATER, what))
     return lines, bars

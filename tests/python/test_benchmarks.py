@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
@@ -12,6 +13,7 @@ from paths import ROOT
 sys.path.append(str(ROOT / "benchmarks"))
 import memory
 import networks
+import on_engines
 import processes
 import report
 import systems
@@ -95,3 +97,59 @@ def test_memory_that_grows_is_found():
     growing = [100.0 + 0.2 * epoch for epoch in range(memory.EPOCHS)]
     assert memory.growth_mb(steady) == 0
     assert memory.growth_mb(growing) > memory.GROWTH_BAR
+
+
+@pytest.fixture
+def results():
+    case, slow = on_engines.Case("ssh", 2, 10), on_engines.Case("Slurm", 4, 1)
+    return {
+        (case, "mpi"): [on_engines.Result({"seed": speed}, 5.0) for speed in (1000.0, 2000.0, 9000.0)],
+        (case, "ring"): [on_engines.Result({"seed": 1000.0}, 4.0)],
+        (slow, "mpi"): [on_engines.Result({"seed": 100.0}, 4.1)],
+    }
+
+
+def test_mpi_is_compared_with_the_ring_on_each_engine(results):
+    lines, bars = on_engines.speed_table("seed", results)
+    assert [line.split() for line in lines[2:]] == [
+        ["ssh", "2", "10", "2,000", "1,000", "2.00"],
+        ["Slurm", "4", "1", "100", "-", "-"],
+    ]
+    assert bars == [
+        "ok       2.00 >= 1.70   seed: ssh, 2 workers, 10 Gbit/s: MPI / ring",
+        "MISSED    nan >= 1.70   seed: Slurm, 4 workers, 1 Gbit/s: MPI / ring",
+    ]
+
+
+def test_a_start_over_mpi_may_take_a_little_longer(results):
+    lines, bars = on_engines.start_table(results)
+    assert lines[2].split() == ["ssh", "2", "5.00", "4.00", "1.00"]
+    assert [bar.split()[0] for bar in bars] == ["MISSED", "MISSED"]
+
+
+def test_engines_that_are_not_there_have_a_reason(monkeypatch, capsys):
+    monkeypatch.setattr(report, "machine", lambda: "a machine")
+    for module in (on_engines.hosts, on_engines.netns):
+        monkeypatch.setattr(module, "missing", lambda: "network namespaces need root")
+    on_engines.compare(1, ("seed",))
+    lines = capsys.readouterr().out.splitlines()
+    for engine in ("TF_CONFIG", "ssh", "Slurm", "pods"):
+        assert f"-: {engine}: network namespaces need root" in lines
+
+
+def test_a_job_that_fails_has_a_reason_and_the_others_are_measured(monkeypatch, capsys):
+    def start(job):
+        (job.folder / "called").write_text("100")
+        if job.communication == "ring":
+            raise processes.Failed("a long text", "ended with status 1")
+        for worker in range(job.workers):
+            (job.folder / "seed" / f"{worker}.first").write_text(f"{104 + worker}")
+            (job.folder / "seed" / f"{worker}.json").write_text('{"epochs": [9, 2, 2]}')
+
+    monkeypatch.setattr(report, "machine", lambda: "a machine")
+    monkeypatch.setattr(on_engines, "engines", lambda reasons: contextlib.nullcontext({"ssh": start}))
+    on_engines.compare(1, ("seed",))
+    lines = capsys.readouterr().out.splitlines()
+    assert ["ssh", "4", "10", "6,400", "-", "-"] in [line.split() for line in lines]
+    assert ["ssh", "2", "5.00", "-", "-"] in [line.split() for line in lines]
+    assert "-: ssh, 2 workers, 1 Gbit/s, ring: ended with status 1" in lines

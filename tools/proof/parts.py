@@ -26,6 +26,7 @@ PARTS = {
     "generators": ("Generators", "Rscript benchmarks/generators.R"),
     "scaling": ("The all-reduce on more workers", "make scaling"),
     "launcher": ("Many workers", "make bench T=launcher ROUNDS=1"),
+    "engines": ("MPI beside the ring on each engine", "make bench T=engines ROUNDS=1"),
     "decode": ("Each worker decodes its own images", "make bench T=decode ROUNDS=1"),
     "data": ("Files", "make bench T=data ROUNDS=1"),
     "checkpoint": ("What a checkpoint costs", "make bench T=checkpoint ROUNDS=1"),
