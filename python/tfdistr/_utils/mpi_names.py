@@ -1,11 +1,10 @@
 """The names of the memory that ranks of MPICH share. They stay in /dev/shm if a rank is killed.
 
 MPICH maps this memory in ``MPI_Init``. It makes the name of the memory from the job's name. The process
-manager tells the job's name to any process that has the connection of a rank. So the guard of a rank asks
-for it before the rank starts. The guard removes the job's names when the rank is gone, however early it was
-killed.
+manager of ``mpiexec`` tells the job's name to any process that has the connection of a rank. So a rank asks
+for it before it starts MPI, and tells it to the process that watches its start; see mpi_init_timeout.py.
 
-This file is run by its path and uses the standard library only, as rank_guard.py does.
+This file is run by its path and uses the standard library only.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from pathlib import Path
 
 _FOLDER = Path("/dev/shm")
 _KINDS = ("mpich_shm", "mpich_vci")
-# Seconds that killed processes have to end.
-_GONE = 5.0
 
 
 def job_name() -> str:
@@ -54,16 +50,6 @@ def remove_names_of_job(job: str) -> None:
         for name in os.listdir(_FOLDER) if begins else ():
             if name.startswith(begins):
                 (_FOLDER / name).unlink(missing_ok=True)
-
-
-def remove_after(group: int, job: str) -> None:
-    """Wait until no process of a killed group is left, then remove the names of its job."""
-    until = time.monotonic() + _GONE
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while job and time.monotonic() < until:
-            os.killpg(group, 0)
-            time.sleep(0.02)
-    remove_names_of_job(job)
 
 
 def remove_names(process: int) -> None:

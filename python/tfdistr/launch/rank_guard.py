@@ -38,7 +38,6 @@ SIGN_OF_LIFE = 2.0
 """Seconds between two signs of life of a rank on another host: nothing else reports that a rank is lost."""
 _LINGER = 5.0  # seconds that the launcher needs to see the failure of a worker
 _UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "_utils")
-_MPI_NAMES = os.path.join(_UTILS, "mpi_names.py")
 _MPI_RANKS = os.path.join(_UTILS, "mpi_ranks.py")
 _CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm", "client.py")
 # The variables in which MPICH and Slurm tell a rank the name of its host.
@@ -145,16 +144,11 @@ def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
         return None
 
 
-def end_group_with_this(group: int, job: str = "") -> subprocess.Popen[bytes]:
-    """Start a process that kills a process group when this process has ended in any way; see group_reaper.py.
-
-    Args:
-        group: The process group.
-        job: The name of the MPI job whose names are then removed.
-    """
+def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
+    """Start a process that kills a process group when this one has ended in any way; see group_reaper.py."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group_reaper.py")
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group), job],
+        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -198,8 +192,6 @@ def rank(run_dir: str) -> int:
         command = [*spec["command"], run_dir, index]
         env = {**os.environ, **spec["environments"][int(index)], "TFDISTR_PARENT_PID": str(os.getpid())}
         env.pop("TF_CONFIG", None)
-        names = runpy.run_path(_MPI_NAMES)
-        job = names["job_name"]()  # before the worker talks to the process manager itself
         with open(os.path.join(run_dir, "logs", f"worker-{index}.log"), "wb", buffering=0) as output:
             child = start(command, env, output)
     except OSError as error:
@@ -210,13 +202,12 @@ def rank(run_dir: str) -> int:
     say(pid=child.pid, step=os.environ.get("SLURM_STEP_ID", ""))
     warning = os.path.join(run_dir, WARNING)
     threading.Thread(target=_live, args=(say, warning, child.pid), daemon=True).start()
-    watcher = end_group_with_this(child.pid, job)  # srun may kill this process
+    watcher = end_group_with_this(child.pid)  # srun may kill this process
     end_with_parent(signal.SIGINT)
     code, told = watch(
         child.pid, changes(child), first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say
     )
     say(exit_code=code)
-    names["remove_after"](child.pid, job)
     watcher.kill()
     if code:
         _linger(told)

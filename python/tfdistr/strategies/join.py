@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdistr import _private
+from tfdistr._utils.mpi_names import remove_names
 from tfdistr.cluster.config import bypass_proxy
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.rendezvous import meet
@@ -95,6 +97,7 @@ def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_time
                 _check_unused()
             except BaseException:
                 lifelines.close()
+                remove_names(os.getpid())
                 raise
     else:
         _check_unused()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from clusters import MPIEXEC, PROGRAMS, run_cluster, run_commands
 
 from tfdistr.jobs.kinds import KINDS
-from tfdistr.launch import rank_guard
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]  # others have names in memory, too
 SHARED = Path("/dev/shm")
@@ -76,32 +72,6 @@ def test_a_rank_that_does_not_come_is_named_after_start_timeout():
     )
     assert received.endswith("waited for worker 0, which is there, but has not come so far")
     assert seconds < 30
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_told_to_end_while_it_waits_leaves_no_shared_memory(tmp_path):
-    program, before = f"{sys.executable} {PROGRAMS / 'mpi_start.py'}", set(SHARED.glob("mpich_shm_*"))
-    script = f'[ "$2" = 0 ] && exec {program} come 60; exec {program} sleep 60'  # $2 is the rank
-    spec = {"command": ["sh", "-c", script, "sh"], "environments": [{}, {}], "signs_of_life": False,
-            "warm": [None, None]}  # fmt: skip
-    (tmp_path / rank_guard.SPEC).write_text(json.dumps(spec))
-    (tmp_path / "logs").mkdir()
-    ranks = [str(MPIEXEC), "-n", "2", sys.executable, "-I", "-S", rank_guard.__file__, "rank", str(tmp_path)]
-    with subprocess.Popen(ranks, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            said = [process.stdout.readline().removeprefix(rank_guard.MARK) for _ in range(2)]
-            workers = [json.loads(line)["pid"] for line in said]
-            end = time.monotonic() + 60
-            while not set(SHARED.glob("mpich_shm_*")) - before and time.monotonic() < end:
-                time.sleep(0.05)
-            assert set(SHARED.glob("mpich_shm_*")) - before
-            for worker in workers:
-                status = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
-                os.kill(int(status[1]), signal.SIGINT)  # its guard
-            process.wait(30)
-        finally:
-            process.kill()
-    assert set(SHARED.glob("mpich_shm_*")) == before
 
 
 def test_a_rank_with_a_process_table_of_its_own_does_not_take_others_for_ended():

@@ -2,7 +2,7 @@
 
 It is "nothing", "another node" (the workers share no memory), "two hosts" (of two workers each), "no mpi",
 "another mpi", "a GPU" (it sees one), "a closed port" (on another node), "killed", "killed on two hosts", "an
-error", "killed at the start", "garbage" (instead of a start), or "cut" (somebody cuts the network in epoch 2).
+error", "killed at the start", "garbage" (instead of a start), or "cut" (the network, in epoch 2).
 COMMUNICATION says what carries the gradients.
 """
 
