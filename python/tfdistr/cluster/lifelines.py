@@ -109,6 +109,7 @@ class Lifelines:
             return
         self._over = True
         with self._closing:  # the thread closes all connections as soon as it wakes
+            self._stop_pulse()
             for connection in self._connections.values():
                 _send(connection, _GOODBYE)
                 with contextlib.suppress(OSError):
@@ -120,10 +121,13 @@ class Lifelines:
         """Close the sockets in this process. Without a goodbye, the others consider this process lost."""
         self._over = True
         with self._closing:
-            pulse, self._pulse = self._pulse, None
-            if pulse is not None:
-                pulse.stop()
+            self._stop_pulse()
             self._close_sockets()
+
+    def _stop_pulse(self) -> None:
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            pulse.stop()
 
     def _close_sockets(self) -> None:
         for connection in self._connections.values():

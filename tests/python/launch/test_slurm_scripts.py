@@ -98,7 +98,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_tasks_of_srun_train_together(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]) -> None:
     """They are more than the nodes, and their ranks are not in the order of the nodes."""
     found = run(tmp_path, "srun", "-N2", "-n3", "-m", "cyclic")
-    assert (found["workers"], found["communication"]) == (3, "ring")
+    assert (found["workers"], found["communication"]) == (3, "mpi")
     assert_same(found, expected)
 
 

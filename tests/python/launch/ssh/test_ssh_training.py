@@ -51,7 +51,7 @@ def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     monkeypatch.chdir(tmp_path)
     many = fit(model, job.cluster("ab", warm=True))
     assert [worker["host"] for worker in many.workers] == [job.net.address("a"), job.net.address("b")]
-    assert many.params["communication"] == "ring"
+    assert many.params["communication"] == "mpi"
     assert Path(str(many.run_dir)).parent == tmp_path
     np.testing.assert_allclose(many.history["loss"], one.history["loss"], rtol=1e-6)
     for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):
@@ -125,7 +125,7 @@ fit <- function(cluster) {
 args <- commandArgs(TRUE)
 many <- fit(ssh_cluster(args[-1], ssh = args[[1]], warm = FALSE))
 one <- fit(NULL)
-stopifnot(identical(many$params$communication, "ring"), identical(many$workers$host, args[-1]))
+stopifnot(identical(many$params$communication, "mpi"), identical(many$workers$host, args[-1]))
 apart <- Map(function(a, b) max(abs(a - b)), many$model$get_weights(), one$model$get_weights())
 cat("apart by", format(max(unlist(apart))), "\\n")
 stopifnot(max(unlist(apart)) < 1e-6)
