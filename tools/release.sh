@@ -42,7 +42,7 @@ for file in "$root"/dist/*.whl "$root"/dist/tfdistr-*.tar.gz; do
   say "$(basename "$file") in an empty environment"
   rm -rf "$work/venv"
   tools/uv.sh venv --quiet --python "$python" "$work/venv"
-  tools/uv.sh pip install --quiet --compile-bytecode --python "$work/venv/bin/python" "tfdistr[mpi] @ file://$file"
+  tools/uv.sh pip install --quiet --compile-bytecode --python "$work/venv/bin/python" "tfdistr @ file://$file"
   (cd "$work/elsewhere" && "$work/venv/bin/tfdistr" test -n 2)
 done
 

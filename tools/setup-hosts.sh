@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the tests of mpi_cluster() make hosts of: network namespaces, each with an ssh server of its own. They need
+# What the tests of ssh_cluster() make hosts of: network namespaces, each with an ssh server of its own. They need
 # root; without, or without these packages, they say so and are skipped.
 set -eu
 cd "$(dirname "$0")/.."

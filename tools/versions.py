@@ -100,7 +100,7 @@ def environment(row: Versions) -> bool:
         return False
     print(f"==> {row.folder.name}, with {base}", flush=True)
     shutil.rmtree(row.folder, ignore_errors=True)
-    packages = [f"tensorflow=={row.tensorflow}", f"keras=={row.keras}", "-e", f"{ROOT}[mpi]"]
+    packages = [f"tensorflow=={row.tensorflow}", f"keras=={row.keras}", "-e", str(ROOT)]
     if row.tensorflow < "2.20":
         packages.append("tensorflow-metadata<1.21")  # docs/install.md says why
     subprocess.run([UV, "venv", "--quiet", "--python", base, row.folder], check=True)

@@ -350,10 +350,10 @@ def _packages() -> list[Row]:
 def _mpi(timeout: float) -> list[Row]:
     version = version_of("mpi4py")
     if version is None:
-        return [Row("MPI", _NONE, "no mpi4py: TensorFlow's ring is used", "pip install 'tfdistr[mpi]'")]
+        return [Row("MPI", _NONE, "no mpi4py: TensorFlow's ring is used", "pip install mpi4py mpich")]
     said = _run([sys.executable, "-c", PRINT_LIBRARY], timeout)
     if said.failure:
-        return [Row("MPI", _BAD, f"mpi4py {version}: {said.failure}", "pip install 'tfdistr[mpi]'")]
+        return [Row("MPI", _BAD, f"mpi4py {version}: {said.failure}", "pip install mpi4py mpich")]
     library = " ".join(said.output.splitlines()[0].split()).strip("\0")
     if "MPICH" not in library:
         fix = "pip install mpich, unless the launcher of this MPI starts the workers."

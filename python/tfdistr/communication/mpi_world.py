@@ -91,7 +91,8 @@ def no_mpi(received: str) -> ClusterStartError:
     return ClusterStartError(
         'communication="mpi" needs mpi4py and an MPI library.',
         received=received,
-        fix="pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine.",
+        fix="pip install mpi4py mpich. Where a launcher starts the MPI of your machine, set MPI4PY_LIBMPI to its "
+        "file.",
     )
 
 

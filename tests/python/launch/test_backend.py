@@ -118,7 +118,7 @@ def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
 
 # --- MPI that is not there
 
-INSTALL = "Fix: pip install 'tfdistr[mpi]', or install mpi4py for the MPI library of your machine."
+INSTALL = "Fix: pip install mpi4py mpich. Where a launcher starts the MPI of your machine, set MPI4PY_LIBMPI to its file."
 
 
 def refused() -> list[str]:
