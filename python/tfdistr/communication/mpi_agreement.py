@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -73,9 +74,9 @@ class Talks:
         self.tasks, self.names, self.rank, self.timeout = tasks, list(tasks), list(tasks).index(own), timeout
         #: The connections by rank: those of the leader to all, or of this worker to the leader.
         self.peers = {
-            self.names.index(name): PeerLines(socket) for name, socket in lifelines.connections.items()
+            self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()
         }
-        here = [socket.getsockname()[0] for socket in lifelines.connections.values()]
+        here = [peer.getsockname()[0] for peer in lifelines.connections.values()]
         host, self.interface = interface(here)
         #: Where MPI listens if there are several hosts: at the port of the rendezvous, which is open.
         self.door = Door(host, int(tasks[own].rpartition(":")[2]), uuid.uuid4().hex)
@@ -219,5 +220,8 @@ def _read_self(line: str) -> _Self:
 
 def node() -> str:
     """Identify the memory that the processes of this host share."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}-{os.stat('/dev/shm').st_dev}"
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}-{os.stat('/dev/shm').st_dev}"
+    except OSError:  # not on Linux
+        return socket.gethostname()

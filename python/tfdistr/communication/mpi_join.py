@@ -11,6 +11,7 @@ import contextlib
 import os
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ class Joining:
             "PMI_SIZE": str(len(self._nodes)),
         }  # fmt: skip
         if len(set(self._nodes)) == 1:
-            return rank | _ON_ONE_HOST
+            return rank | (_ON_ONE_HOST if sys.platform == "linux" else {})
         port, interface = str(self._talks.door.port), self._talks.interface
         ports = {"FI_TCP_PORT_LOW_RANGE": port, "FI_TCP_PORT_HIGH_RANGE": port}
         return rank | _BETWEEN_HOSTS | ports | ({"FI_TCP_IFACE": interface} if interface else {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from pathlib import Path
 from typing import Any
 
 from tfdistr.communication.mpi_world import no_mpi
@@ -25,7 +24,7 @@ class MpiLibrary:
         self.version = " ".join(self._mpi.Get_library_version().splitlines()[0].split()).strip("\0")
         if "MPICH" not in self.version:
             raise no_mpi(f"{self.version}; only MPICH starts without its launcher")
-        self._calls = ctypes.CDLL(_path())
+        self._calls = ctypes.CDLL(self._mpi.__file__)  # which has loaded the library
 
     def initialize(self) -> int:
         """Start MPI, and return its error code."""
@@ -58,12 +57,3 @@ def _mpi4py() -> Any:
             fix='Start the process again, or pass communication="ring".',
         )
     return MPI
-
-
-def _path() -> str:
-    """The file of the MPI library that mpi4py has loaded."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        file = line.split(maxsplit=5)[-1]
-        if Path(file).name.startswith("libmpi.so"):
-            return file
-    raise no_mpi("a library that this process does not show")

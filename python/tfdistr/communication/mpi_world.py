@@ -91,8 +91,7 @@ def no_mpi(received: str) -> ClusterStartError:
     return ClusterStartError(
         'communication="mpi" needs mpi4py and an MPI library.',
         received=received,
-        fix="pip install mpi4py mpich. Where a launcher starts the MPI of your machine, set MPI4PY_LIBMPI to its "
-        "file.",
+        fix="pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI.",
     )
 
 

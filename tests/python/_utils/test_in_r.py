@@ -67,7 +67,7 @@ def test_code_is_that_of_r(python: str, r: str) -> None:
         "x == 1, x >= 2, x != 3",
         "https://example.org/?a=b&c=d",
         'Write {"chief": ["a:2222"]} into a file.',
-        "pip install 'tfdistr[mpi]'",
+        "pip install 'tfdistr[ray]'",
     ],
 )
 def test_what_is_no_code_of_python_stays(text: str) -> None:

@@ -118,7 +118,7 @@ def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
 
 # --- MPI that is not there
 
-INSTALL = "Fix: pip install mpi4py mpich. Where a launcher starts the MPI of your machine, set MPI4PY_LIBMPI to its file."
+INSTALL = "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI."
 
 
 def refused() -> list[str]:
