@@ -24,7 +24,9 @@ def model():
 
     import keras
 
-    if "FAILS_WITH_TWO" in os.environ and os.environ.get("PMI_SIZE") == "2":
+    import tfdistr
+
+    if "FAILS_WITH_TWO" in os.environ and tfdistr.num_workers() == 2:
         raise ValueError("not with two")
     network = keras.Sequential([keras.layers.Dense(1)])
     network.compile("sgd", "mse")

@@ -16,7 +16,7 @@ PUBLIC = {
     "LocalCluster",
     "MirroredStrategy",
     "ModelParallelStrategy",
-    "MpiCluster", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding",
+    "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding",
     "RayCluster", "SlurmCluster", "SshCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning",
     "VersionError", "WarmUp",
     "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",

@@ -60,7 +60,7 @@ ACTOR = {"host": "a", "address": "10.0.0.1", "python": "python", "core": "/tfdis
         lambda **given: tfdistr.ray_cluster(1, **given).starts([ACTOR], ["x"], Path("run"))[0]["spec"]["env"],
         lambda **given: tfdistr.slurm_cluster(2, **given).environments()[1],
     ],
-    ids=["local", "ssh", "mpi", "ray", "slurm"],
+    ids=["local", "ssh", "ray", "slurm"],
 )
 def test_every_cluster_tunes_its_workers_unless_told_not_to(cluster, monkeypatch):
     for name in (TUNING, ONEDNN, "GLIBC_TUNABLES"):

@@ -72,14 +72,14 @@ def read_hostfile(path: str) -> Hosts:
         if not text:
             continue
         found = _LINE.match(text)
-        if found is None or found["host"] in hosts:
+        if found is None or found["host"].strip("[]") in hosts:
             raise ArgumentError(
                 "Each line of a hostfile must have one host, which no other line has.",
                 received=f"line {number} of {path}: {text}",
                 fix="Write it like: node-1 slots=2",
             )
         count = found["count"] or found["slots"]
-        hosts[found["host"]] = None if count is None else int(count)
+        hosts[found["host"].strip("[]")] = None if count is None else int(count)  # ssh takes no brackets
     numbers = set(hosts.values())
     if len(numbers) != 1 or 0 in numbers:
         raise ArgumentError(

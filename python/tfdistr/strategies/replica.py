@@ -178,11 +178,6 @@ class OneReplica(_private.MultiWorkerExtended):
             return value
         if self.shares_initial_values and not tf.executing_eagerly():
             check_no_strange_optimizer()
-            raise ArgumentError(
-                "A step cannot create variables on several workers: their initial values are the chief's.",
-                received=f"the variable {name!r}",
-                fix="Create it before the first step: build the layers of the model, and its optimizers.",
-            )
         if self.collectives is not None and tf.executing_eagerly():
             kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
             check_variable(self.collectives, self.worker_index, name, kind)

@@ -70,7 +70,7 @@ def test_hosts_and_numbers_in_an_allocation(allocation):
     [
         ("a\nb\n", ("a", "b"), 1),
         ("# of the lab\n\na slots=2  # big\nb slots = 2\n", ("a", "b"), 2),
-        ("a:4\n[fe80::1]:4", ("a", "[fe80::1]"), 4),
+        ("a:4\n[fe80::1]:4", ("a", "fe80::1"), 4),
     ],
 )
 def test_a_hostfile(tmp_path, text, hosts, each):

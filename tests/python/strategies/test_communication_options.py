@@ -136,7 +136,7 @@ def test_a_resolver_can_choose_the_gpus_before_tensorflow_looks_for_them(monkeyp
 
 @pytest.mark.parametrize("mpi", [False, True], ids=["ring", "MPI"])
 def test_a_collective_that_takes_too_long_is_an_error(mpi):
-    ended = run_cluster("slow_peer.py", 2, ["2", "8"], mpi=mpi, timeout=100)
+    ended = run_cluster("slow_peer.py", 2, ["2", "8", "AUTO" if mpi else "RING"], mpi=mpi, timeout=100)
     output = "".join(process.output for process in ended)
     (seconds,) = re.findall(r"exceeded after ([\d.]+) s", output)
     assert 2 <= float(seconds) < 8, output
@@ -147,6 +147,6 @@ def test_a_collective_that_takes_too_long_is_an_error(mpi):
 
 @pytest.mark.parametrize("mpi", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ring", "MPI"])
 def test_a_limit_of_0_is_none(mpi):
-    ended = run_cluster("slow_peer.py", 2, ["0", "3"], mpi=mpi, timeout=100)
+    ended = run_cluster("slow_peer.py", 2, ["0", "3", "AUTO" if mpi else "RING"], mpi=mpi, timeout=100)
     assert [process.status for process in ended] == [0] * len(ended)
     assert "".join(process.output for process in ended).count("sum: 2") == 2

@@ -136,7 +136,7 @@ def test_fit_on_files_that_tensorflow_shares_out(found):
 def test_a_barrier_that_a_worker_does_not_come_to(found):
     lines = found[0]["barrier"].splitlines()
     assert lines[0] == "All 2 workers must come to the barrier 'alone' within 1.5 s."
-    assert lines[1].startswith("Received: Barrier timed out. ")
+    assert lines[1].startswith("Received: Not all ranks joined within ")
     assert lines[2] == "Fix: Look at the log of the worker that is missing."
 
 
@@ -157,7 +157,7 @@ def test_a_failure_reaches_the_worker_that_waits(failing):
     assert [worker.status for worker in workers] == [1, 1]
     assert "\nValueError: the loss is green\n" in workers[failing].output
     assert f"failure of worker {failing}: ValueError: the loss is green" in workers[1 - failing].output
-    assert "done" not in workers[1 - failing].output
+    assert "\ndone\n" not in workers[1 - failing].output
 
 
 # --- When workers start
@@ -190,7 +190,7 @@ def started() -> Iterator[dict[str, list[str]]]:
 @pytest.mark.parametrize(("case", "this", "other"), [("peer missing", 0, 1), ("chief missing", 1, 0)])
 def test_a_worker_that_is_missing_is_named(started, case, this, other):
     *addresses, output = started[case]
-    rule, received, fix, after = output.splitlines()
+    rule, received, fix, after = output.splitlines()[-4:]  # TensorFlow may have looked for GPUs before
     assert rule == "The workers of the cluster must find each other within 4 s."
     assert received == (
         f"Received: worker {this} ({addresses[this]}): waited for worker {other} ({addresses[other]}), "
@@ -205,7 +205,7 @@ def test_a_worker_that_is_missing_is_named(started, case, this, other):
 
 def test_a_port_that_is_taken_is_named(started):
     _, address, output = started["port taken"]
-    assert output.splitlines()[:3] == [
+    assert output.splitlines()[-4:-1] == [
         "Each task must be able to listen on the port of its address.",
         f"Received: worker 1 ({address}): another process listens on its port",
         "Fix: Another process has this task's port: end it, or give the task another address.",

@@ -9,13 +9,6 @@ from slow import mostly_slow
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_step_that_creates_variables_is_refused_over_mpi():
-    [ended] = run_cluster("step_optimizers.py", 2, ["a layer"], mpi=True, timeout=120)
-    assert ended.status != 0
-    assert "A step cannot create variables on several workers" in ended.output
-    assert "build the layers of the model, and its optimizers" in ended.output
-
-
 @pytest.mark.parametrize(
     ("kind", "mpi"),
     mostly_slow(

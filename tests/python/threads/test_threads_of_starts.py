@@ -47,11 +47,11 @@ def test_tensorflow_57372(monkeypatch):
 
 
 def test_tensorflow_34568(monkeypatch):
-    """The strategy is made after something has used TensorFlow."""
+    """The strategy is made after something has used TensorFlow, and TensorFlow's server has to start."""
     monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(worker=WORKERS)[0].to_json())
     assert int(tf.constant(1)) == 1
     with pytest.raises(ClusterStartError) as caught:
-        tfdistr.MultiWorkerMirroredStrategy()
+        tfdistr.MultiWorkerMirroredStrategy(communication="ring")
     assert str(caught.value).splitlines() == [
         "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
         "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
@@ -67,7 +67,7 @@ def test_tensorflow_39922():
     command = [sys.executable, str(PROGRAMS / "start.py"), "2"]
     (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": config}], 120)
     assert ended.status == 0, ended.output[-3000:]
-    rule, received, fix, after = ended.output.splitlines()
+    rule, received, fix, after = ended.output.splitlines()[-4:]  # TensorFlow may have looked for GPUs before
     assert rule == "The workers of the cluster must find each other within 2 s."
     assert f"waited for worker 1 ({addresses[1]})" in received
     assert fix.startswith(

@@ -67,7 +67,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return start(command, *args, **kwargs)
         raise AssertionError(f"a process was started: {command}")
 
-    monkeypatch.setattr("tfdistr.launch.backend._check_mpi", lambda: None)
+    monkeypatch.setattr("tfdistr.launch.backend._check_mpich", lambda: None)
     monkeypatch.setattr(subprocess, "Popen", refuse)
 
 

@@ -7,7 +7,6 @@ With "lost", it starts so many, of which the last is killed whenever it comes to
 of the second epoch takes 6 s, in which there are files "slow-PID" in the folder.
 """
 
-import json
 import os
 import signal
 import sys
@@ -47,9 +46,7 @@ class Breaks(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        index = os.environ.get("PMI_RANK") or config["task"]["index"]
-        if self.epoch == 1 and batch == 60 and int(index) == self.last:
+        if self.epoch == 1 and batch == 60 and tfdistr.worker_index() == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Worker 1 is late for a collective that has a time limit. Usage: slow_peer.py LIMIT LATE (in seconds)"""
+"""Worker 1 is late for a collective that has a time limit. Usage: slow_peer.py LIMIT LATE IMPLEMENTATION (seconds)"""
 
 import sys
 import time
@@ -7,7 +7,10 @@ import tensorflow as tf
 
 import tfdistr
 
-options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=float(sys.argv[1]))
+options = tf.distribute.experimental.CommunicationOptions(
+    timeout_seconds=float(sys.argv[1]),
+    implementation=tf.distribute.experimental.CommunicationImplementation[sys.argv[3]],
+)
 strategy = tfdistr.MultiWorkerMirroredStrategy(communication_options=options, start_timeout=60)
 
 

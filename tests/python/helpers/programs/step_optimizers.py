@@ -1,7 +1,7 @@
 """Trains a model as one of two workers, whose step does what only one worker can do.
 
 Usage: step_optimizers.py KIND   ("in the step": it applies an optimizer that it makes; "global": one that a
-variable of the program holds; "a layer": it makes a layer)
+variable of the program holds)
 """
 
 import os
@@ -21,8 +21,6 @@ X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 
 class Model(keras.Model):
     def train_step(self, data):
-        if sys.argv[1] == "a layer":
-            keras.layers.Dense(1)(data[0])
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self(data[0]) ** 2)
         optimizer = keras.optimizers.SGD(0.1) if sys.argv[1] == "in the step" else of_program

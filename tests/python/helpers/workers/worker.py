@@ -16,7 +16,6 @@ import time
 import traceback
 from pathlib import Path
 
-from tfdistr._utils.mpi_names import remove_names
 from tfdistr._utils.processes import die_with_parent
 from tfdistr.cluster.rendezvous import meet
 from tfdistr.cluster.rendezvous_protocol import no_port, no_port_error
@@ -257,8 +256,7 @@ def killed_on_full_disk() -> None:
 
 def wait_for_all() -> None:
     """Wait until every worker is ready, however slow the machine is."""
-    sizes = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-    ranks = next(filter(None, map(os.environ.get, sizes)), None)
+    ranks = os.environ.get("SLURM_STEP_NUM_TASKS")
     workers = int(ranks) if ranks else len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
     reader, ready = EventReader(run_dir, workers), set()
     while len(ready) < workers:
@@ -292,12 +290,6 @@ if __name__ == "__main__":
     behaviour = globals()[names[min(index, len(names) - 1)]]
     events = EventWriter(run_dir, index)
     events.write("started", pid=os.getpid(), host=socket.gethostname())
-    if "PMI_SIZE" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ:
-        from mpi4py import MPI
-
-        MPI.COMM_WORLD.Barrier()
-        remove_names(os.getpid())  # as the strategy does
-        assert MPI.COMM_WORLD.Get_rank() == index
     if behaviour not in (never_ready, ignore_sigterm):
         events.write("ready")
     try:
