@@ -1,4 +1,4 @@
-"""Worker 1 is late for a collective that has a time limit. Usage: slow_peer.py LIMIT LATE IMPLEMENTATION (seconds)"""
+"""Worker 1 is late for a collective with a time limit. Usage: slow_peer.py LIMIT LATE IMPLEMENTATION (in s)"""
 
 import sys
 import time
