@@ -1,4 +1,4 @@
-"""Worker 1 is late for a collective with a time limit. Usage: slow_peer.py LIMIT LATE IMPLEMENTATION (in s)"""
+"""Worker 1 is late for a collective with a limit. Usage: slow_peer.py LIMIT LATE IMPLEMENTATION (seconds)"""
 
 import sys
 import time
