@@ -154,7 +154,7 @@ def distributed_fit(
         start_timeout: Seconds within which all workers must have come; by default, the value of ``cluster``,
             or 300.
         heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone: a worker that
-            is halted, or whose machine or network has failed. The value must be the same in all processes.
+            is stopped, or whose machine or network has failed. The value must be the same in all processes.
         step_timeout: Seconds without a step, of training or validation, after which a worker fails. The error
             shows what its main thread is doing. Callbacks, checkpoints and all work before the first step
             count, too. None for no limit.

@@ -71,7 +71,7 @@ def worker(job: Job, way: str, index: int) -> int:
 
 
 def names_worker_1(text: str, way: str) -> bool:
-    return re.search(r"Worker 1( of 2 on \S+)? (failed|was killed|was halted)", text) is not None
+    return re.search(r"Worker 1( of 2 on \S+)? (failed|was killed|was stopped)", text) is not None
 
 
 # --- While the job trains

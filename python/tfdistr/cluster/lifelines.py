@@ -5,8 +5,8 @@ If a connection ends without a goodbye, a process is lost.
 TensorFlow tells at once only the workers that exchange data with the lost process directly. The other
 workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
 worker keeps one connection to the leader, and the leader tells the other workers. A process that is stopped
-keeps its connections, and so does one whose network is cut: only signs of life find it. TensorFlow's servers
-give them; with MPI, a process beside each worker does (see ``Pulse``).
+keeps its connections, and so does one whose network is cut: only heartbeats find it. TensorFlow's servers
+send them; with MPI, a process beside each worker does (see ``Heartbeat``).
 
 A worker that fails by an error tells it here as well. Else a slow worker, which hears of the failure after
 the end of the leader, would blame the leader: the messages of TensorFlow end with the process of the leader.
@@ -24,12 +24,12 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 
-from tfdistr.cluster.pulse import Pulse
+from tfdistr.cluster.heartbeat import Heartbeat
 
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
 _KEEPALIVE = 30
-# Signs of life in the time after which a process counts as lost.
+# Heartbeats in the time after which a process counts as lost.
 _BEATS = 5
 _READ = 1 << 16
 # The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
@@ -51,7 +51,7 @@ class Lifelines:
         self._unread = dict.fromkeys(self._connections, b"")
         self._watched = self._over = False
         self._patience: float | None = None
-        self._pulse: Pulse | None = None
+        self._heartbeat: Heartbeat | None = None
         self._failure: str | None = None
         self._decided = threading.Event()
         self._closing = threading.Lock()
@@ -79,15 +79,15 @@ class Lifelines:
         Args:
             on_failure: Is called with the message.
             of_loss: Returns the message about a lost task, from its name.
-            of_silence: Returns the message about a task that gives no sign of life, from its name.
-            heartbeat_timeout: Seconds without a sign of life after which a task is lost; None if others look
+            of_silence: Returns the message about a task without heartbeats, from its name.
+            heartbeat_timeout: Seconds without a heartbeat after which a task is lost; None if others look
                 for this.
         """
         self._watched, self._patience = True, heartbeat_timeout
         if heartbeat_timeout is not None:
             for connection in self._connections.values():
                 _give_up_after(connection, heartbeat_timeout)
-            self._pulse = Pulse(self._connections.values(), heartbeat_timeout / _BEATS)
+            self._heartbeat = Heartbeat(self._connections.values(), heartbeat_timeout / _BEATS)
         arguments = (on_failure, of_loss, of_silence or of_loss)
         threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
 
@@ -109,7 +109,7 @@ class Lifelines:
             return
         self._over = True
         with self._closing:  # the thread closes all connections as soon as it wakes
-            self._stop_pulse()
+            self._stop_heartbeat()
             for connection in self._connections.values():
                 _send(connection, _GOODBYE)
                 with contextlib.suppress(OSError):
@@ -121,13 +121,13 @@ class Lifelines:
         """Close the sockets in this process. Without a goodbye, the others consider this process lost."""
         self._over = True
         with self._closing:
-            self._stop_pulse()
+            self._stop_heartbeat()
             self._close_sockets()
 
-    def _stop_pulse(self) -> None:
-        pulse, self._pulse = self._pulse, None
-        if pulse is not None:
-            pulse.stop()
+    def _stop_heartbeat(self) -> None:
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.stop()
 
     def _close_sockets(self) -> None:
         for connection in self._connections.values():

@@ -23,7 +23,7 @@ _UNHEARD = "RPC: /tensorflow.CoordinationService/Heartbeat"
 # TensorFlow calls a lost connection so if a function around the exchange gives the error.
 _REPLACED = "originally returned UnavailableError, and was replaced by InternalError"
 # The ways to lose a worker, and a hint for the user.
-_SILENT_NOW = "does not answer any more: it was killed or halted, or its machine or network has failed."
+_SILENT_NOW = "does not answer any more: it was killed or stopped, or its machine or network has failed."
 _ENDED = "has ended without saying why: it was killed, or it crashed."
 _LOOK = "Look at its log, and at that of its machine (dmesg says whether memory was the reason)."
 _LONGEST = 10_000  # characters of an error's text for the peers
@@ -44,7 +44,7 @@ def report_end(worker: int, address: str) -> str:
 
 
 def report_silence(worker: int, address: str) -> str:
-    """Return the message to the peers of worker ``worker`` when its process gives no sign of life."""
+    """Return the message to the peers of worker ``worker`` when its process sends no heartbeats."""
     return f"{PEER_MARK} worker {worker}: {address} {_SILENT_NOW}"
 
 

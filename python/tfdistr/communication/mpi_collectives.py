@@ -49,7 +49,7 @@ class MpiCollectives(Collectives):
     Args:
         comm: The communicator of the ranks.
         bytes_per_pack: Dense tensors are sent in packs of about this size.
-        heartbeat_timeout: Seconds that a rank of this machine may be halted while this rank waits.
+        heartbeat_timeout: Seconds that a rank of this machine may be stopped while this rank waits.
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """
 
@@ -256,7 +256,7 @@ class MpiCollectives(Collectives):
                 self._halted.pop(rank, None)
             elif now - self._halted.setdefault(rank, now) > self._heartbeat_timeout:
                 self._failed = True  # a halted process cannot report it
-                what = f"its process {pid} on {host} was halted (SIGSTOP, or a debugger) for "
+                what = f"its process {pid} on {host} was stopped (SIGSTOP, or a debugger) for "
                 message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
                 raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
 

@@ -143,7 +143,7 @@ def what_ended(exit_code: int | None) -> str:
 def _unexplained(exit_code: int | None, done: bool) -> tuple[str, str | None]:
     if exit_code is None:
         return (
-            "was halted (SIGSTOP, or a debugger), so that the others lost it.",
+            "was stopped (SIGSTOP, or a debugger), so that the others lost it.",
             "Let every worker run while the job does.",
         )
     if exit_code == 0:

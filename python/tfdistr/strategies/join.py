@@ -68,7 +68,7 @@ def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_time
         resolver: Describes the cluster and this worker's task.
         exchange: How the workers exchange values. With "auto", MPI does if all can be ranks of one MPI.
         start_timeout: Seconds within which every worker must have come.
-        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as gone.
 
     Raises:
         ClusterStartError: TensorFlow is already in use, the port is not available, workers are missing, or

@@ -84,7 +84,7 @@ def test_a_process_that_is_stopped_is_lost(who):
     with workers(3, heartbeat=2) as made:
         os.kill(made[who].process.pid, signal.SIGSTOP)
         others = [worker for worker in made if worker is not made[who]]
-        assert [worker.says(10) for worker in others] == [f"no sign of worker {who}"] * 2
+        assert [worker.says(10) for worker in others] == [f"no heartbeat of worker {who}"] * 2
 
 
 def test_a_process_that_keeps_pythons_lock_is_not_lost():
@@ -96,14 +96,14 @@ def test_a_process_that_keeps_pythons_lock_is_not_lost():
 
 
 @pytest.mark.parametrize("how", ["kill", "goodbye"])
-def test_what_gives_the_signs_of_life_ends_with_its_process(how):
+def test_what_sends_the_heartbeats_ends_with_its_process(how):
     with workers(2, heartbeat=2) as made:
         beside = {worker.process.pid: sockets.descendants(worker.process.pid) for worker in made}
         assert all(len(pids) == 2 for pids in beside.values())
         for worker in made:
             worker.process.kill() if how == "kill" else worker.tell("goodbye")
-        pulses = [pid for own, pids in beside.items() for pid in pids - {own}]
-        assert wait_for(lambda: not any(map(is_there, pulses)), 5)
+        beating = [pid for own, pids in beside.items() for pid in pids - {own}]
+        assert wait_for(lambda: not any(map(is_there, beating)), 5)
 
 
 def test_a_stranger_can_make_no_connection_to_workers_that_have_met():

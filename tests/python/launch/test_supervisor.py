@@ -233,7 +233,7 @@ def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
 def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
     error = job.fail("lose_peer,halt,lose_peer", 3)
     assert str(error) == (
-        f"Worker 1 of 3 on {HOST} was halted (SIGSTOP, or a debugger), so that the others lost it.\n\n"
+        f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), so that the others lost it.\n\n"
         f"Its log: {job.run_dir}/logs/worker-1.log\nFix: Let every worker run while the job does."
     )
     assert error.workers[1].exit_code == -9
@@ -245,7 +245,7 @@ def test_a_worker_that_is_halted_while_the_others_only_wait(
 ) -> None:
     monkeypatch.setattr(supervisor, "HALT_TIMEOUT", 0.5)
     error = job.fail("wait,halt,wait", 3)
-    assert str(error).startswith(f"Worker 1 of 3 on {HOST} was halted (SIGSTOP, or a debugger), so that")
+    assert str(error).startswith(f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), so that")
     assert [status.status for status in error.workers] == ["stopped", "failed", "stopped"]
 
 

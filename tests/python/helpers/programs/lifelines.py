@@ -23,7 +23,7 @@ if given["serves"]:  # as TensorFlow's server does, which takes the port over
     server.listen()
 said: queue.Queue[str] = queue.Queue()
 lifelines.watch(
-    said.put, lambda name: f"lost {name}", lambda name: f"no sign of {name}", given.get("heartbeat_timeout")
+    said.put, lambda name: f"lost {name}", lambda name: f"no heartbeat of {name}", given["heartbeat_timeout"]
 )
 
 

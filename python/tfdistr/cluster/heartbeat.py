@@ -1,10 +1,10 @@
-"""The signs of life of a process to its peers, sent by a process beside it.
+"""The heartbeats of a process to its peers, which a process beside it sends.
 
-The kernel keeps the connections of a process that is stopped. A thread of Python cannot give the signs: a
-function of R or C may keep Python's lock for long. So a small process does. It gives none while its parent is
+The kernel keeps the connections of a process that is stopped. A Python thread cannot send the heartbeats: an
+R or C function may keep Python's lock for long. So a small process does. It sends none while its parent is
 stopped, and ends with it.
 
-    python pulse.py PARENT_PID SECONDS SOCKET...    (until its standard input ends)
+    python heartbeat.py PARENT_PID SECONDS SOCKET...    (until its standard input ends)
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-#: What a sign of life is: an empty line.
+#: What a heartbeat is: an empty line.
 BEAT = b"\n"
 
 
-class Pulse:
-    """The process that gives the signs of life of this one, until ``stop()`` or the end of this process.
+class Heartbeat:
+    """The process that sends the heartbeats of this one, until ``stop()`` or the end of this process.
 
     Args:
         connections: The connections to the peers.
-        seconds: Seconds between two signs.
+        seconds: Seconds between two heartbeats.
     """
 
     def __init__(self, connections: Iterable[socket.socket], seconds: float) -> None:
@@ -44,13 +44,13 @@ class Pulse:
 
 
 def main(parent: int, seconds: float, numbers: Iterable[int]) -> None:
-    """Give the signs of life of the process ``parent``."""
+    """Send the heartbeats of the process ``parent``."""
     connections = [socket.socket(fileno=number) for number in numbers]
     while not select.select([sys.stdin], [], [], seconds)[0] and os.getppid() == parent:
         if _is_stopped(parent):
             continue
         for connection in connections:
-            with contextlib.suppress(OSError):  # the peer is gone, or has not read the last signs
+            with contextlib.suppress(OSError):  # the peer is gone, or has not read the last ones
                 connection.send(BEAT)
 
 
