@@ -33,7 +33,6 @@ test_that("it takes the options of TensorFlow", {
   endless <- experimental$CommunicationOptions(timeout_seconds = Inf)
   refused("`timeout_seconds` of", communication_options = endless)
   refused("Fix: Pass communication = \"nccl\" by its name", "nccl")
-  refused("MPI has no use for", resolver, communication = "mpi")
 })
 
 test_that("what it can't be made of is an error", {

@@ -28,7 +28,7 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
     expect_equal(results[[index]]$history, here$history, tolerance = 1e-6)
     expect_equal(results[[index]]$weights, here$model$get_weights(), tolerance = 1e-6)
     expect_identical(results[[index]]$workers$index, index - 1L)
-    expect_identical(results[[index]]$communication, "ring")
+    expect_identical(results[[index]]$communication, "mpi")
     expect_identical(results[[index]]$place, rep(list(list(index - 1L, 2L, index == 1L)), 2L))
     expect_identical(results[[index]]$hooked, 1) # what R packages do when Keras is imported came after it
   }

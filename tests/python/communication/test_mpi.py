@@ -274,6 +274,6 @@ def test_a_worker_that_is_killed_ends_the_job():
         fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(kill))
     assert (caught.value.worker, caught.value.exit_code) == (1, -9)
     first, second = (status.status for status in caught.value.workers)
-    assert first in ("failed", "stopped")  # by the message of the lifelines, or by the launcher before it came
+    assert first in ("failed", "stopped")  # by the message, or by the launcher
     assert second == "failed"
     assert time.monotonic() - began < 120
