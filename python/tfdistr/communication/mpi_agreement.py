@@ -33,7 +33,7 @@ END = "mpi end "
 
 
 class Agreement(NamedTuple):
-    """What the workers have agreed on.
+    """Result of the talks, the same on all workers.
 
     Attributes:
         obstacle: Why they cannot be the ranks of one MPI; "" if they can.
@@ -45,7 +45,7 @@ class Agreement(NamedTuple):
 
 
 class _Self(NamedTuple):
-    """What a worker says of itself: its node, the version of its MPI, and why it can be no rank, if so."""
+    """A worker: its node, its MPI version, why it can be no rank (or ""), and where others reach it."""
 
     node: str
     library: str
@@ -54,7 +54,7 @@ class _Self(NamedTuple):
 
 
 class _Doors(NamedTuple):
-    """Where the workers are, and on which nodes."""
+    """Addresses and nodes of all workers."""
 
     doors: list[Door]
     nodes: list[int]

@@ -26,7 +26,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class Door(NamedTuple):
-    """Where others reach a worker.
+    """Address at which others reach a worker.
 
     Attributes:
         host: The address of its interface.

@@ -67,7 +67,7 @@ class SlurmRank:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last sign of life, beyond those that signs may come late; 0 if it has ended."""
+        """Seconds since its last heartbeat, beyond those that heartbeats may come late; 0 if it has ended."""
         if self._heard is None or self.exit_code is not None:
             return 0.0
         return max(0.0, time.monotonic() - self._heard - self._job.late)
@@ -101,7 +101,7 @@ class SlurmRank:
 
     def warn(self) -> None:
         """Send SIGTERM, as a scheduler does some time before it ends a process."""
-        self._warning.touch()  # its guard looks for the file at each sign of life
+        self._warning.touch()  # its guard looks for the file at each heartbeat
 
     def reap(self) -> None:
         """Wait until srun and its processes have ended."""

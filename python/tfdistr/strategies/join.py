@@ -50,7 +50,7 @@ _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
 class Joined(NamedTuple):
-    """What a worker has once it has met the others.
+    """Connections of a worker that has met the others.
 
     Attributes:
         collectives: The collectives of MPI; None if TensorFlow's carry the gradients.
