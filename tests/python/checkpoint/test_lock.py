@@ -33,8 +33,10 @@ from tfdistr.checkpoint.lock import RunLock
 lock = RunLock(Path(sys.argv[1]), 1.0, elsewhere="elsewhere" in sys.argv)
 lock.acquire()
 child = os.fork() if "fork" in sys.argv else None
-if child != 0:
-    Path(sys.argv[1], "child").write_text(str(child))
+if child is None:
+    print("held", flush=True)
+elif child == 0:  # only now it has closed its copies
+    Path(sys.argv[1], "child").write_text(str(os.getpid()))
     print("held", flush=True)
 time.sleep(60)
 """
