@@ -56,10 +56,10 @@ def choose_backend(cluster: AnyCluster, communication: str) -> Backend:
     """
     if isinstance(cluster, SlurmCluster | RayCluster):
         cluster.check()
-    if cluster.workers == 1 and communication in ("auto", "mpi"):
-        return Backend("auto", cluster, "one worker has none to talk to")
     if isinstance(cluster, SshCluster) and cluster.tunnels and communication in ("auto", "mpi"):
         return _by_tunnels(cluster, communication)
+    if cluster.workers == 1 and communication in ("auto", "mpi"):
+        return Backend("auto", cluster, "one worker has none to talk to")
     if communication == "auto":
         return Backend("auto", cluster, "they find out what they have when they meet")
     if isinstance(cluster, SlurmCluster) and communication == "mpi":
