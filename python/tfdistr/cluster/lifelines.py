@@ -6,7 +6,7 @@ TensorFlow tells at once only the workers that exchange data with the lost proce
 workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
 worker keeps one connection to the leader, and the leader tells the other workers. A process that is stopped
 keeps its connections, and so does one whose network is cut: only heartbeats find it. TensorFlow's servers
-send them; with MPI, a process beside each worker does (see ``Heartbeat``).
+send them; with MPI on several hosts, a process beside each worker does (see ``Heartbeat``).
 
 A worker that fails by an error tells it here as well. Else a slow worker, which hears of the failure after
 the end of the leader, would blame the leader: the messages of TensorFlow end with the process of the leader.

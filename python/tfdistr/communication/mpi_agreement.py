@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import time
 import uuid
@@ -19,11 +18,10 @@ from typing import Any, NamedTuple
 
 from tfdistr.cluster.lifelines import Lifelines
 from tfdistr.cluster.rendezvous_protocol import printable
-from tfdistr.communication.peer_lines import PeerLines
+from tfdistr.communication.peer_lines import PeerLines, readable
 from tfdistr.communication.reach import Door, OpenDoor, interface, unreached
 from tfdistr.errors import ClusterStartError
 
-_POLL = 0.1  # seconds
 _TEXT = 300  # characters of a reason
 _TO_CONNECT = 5.0  # seconds; a firewall that drops packets says nothing
 # The lines: what a worker says of itself, where the others are, whom a worker cannot reach, and the end.
@@ -203,7 +201,7 @@ class Talks:
 
     def _line(self, rank: int) -> str:
         while time.monotonic() < self._until:
-            select.select([self.peers[rank]], [], [], _POLL)
+            readable(self.peers[rank])
             line = self.peers[rank].read()
             if line is not None:
                 return line

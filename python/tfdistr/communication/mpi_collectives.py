@@ -77,7 +77,7 @@ class MpiCollectives(Collectives):
         remove_own_names()
         self._heartbeat_timeout = heartbeat_timeout
         places = self._comm.allgather((socket.gethostname(), os.getpid()))
-        # mpiexec reports the failure of other machines, but nobody reports a halted rank.
+        # Nobody else reports a rank of this host that is stopped.
         self._neighbours = {
             rank: place for rank, place in enumerate(places)
             if rank != self.index and place[0] == places[self.index][0]
@@ -85,13 +85,16 @@ class MpiCollectives(Collectives):
         self._halted: dict[int, float] = {}
         self._looked = 0.0
 
-    def watch(self, lifelines: Lifelines, tasks: Mapping[str, str], end: Callable[[], object]) -> None:
+    def watch(
+        self, lifelines: Lifelines, tasks: Mapping[str, str], end: Callable[[], object], *, heartbeats: bool
+    ) -> None:
         """Fail as soon as the process of a peer ends without a goodbye; no launcher of MPI watches it.
 
         Args:
             lifelines: The connections to watch. From now on they belong to these collectives.
             tasks: The addresses of the workers in order, by their names such as "worker 0".
             end: Ends MPI.
+            heartbeats: Whether a peer without heartbeats is lost. Ranks of one host look for stopped ones.
         """
         self._lifelines, self._end = lifelines, end
         names = list(tasks)
@@ -105,7 +108,8 @@ class MpiCollectives(Collectives):
         def of_silence(name: str) -> str:
             return report_silence(names.index(name), tasks[name])
 
-        lifelines.watch(on_failure, of_loss, of_silence, self._heartbeat_timeout)
+        limit = self._heartbeat_timeout if heartbeats else None
+        lifelines.watch(on_failure, of_loss, of_silence, limit)
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)

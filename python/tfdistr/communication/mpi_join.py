@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import sys
 import threading
@@ -106,7 +105,7 @@ class Joining:
         def answer() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    select.select([self._local], [], [])
+                    readable(self._local)
                     if (line := self._local.read()) is not None:
                         self._local.send(alone.answer(0, line)[0])
 
@@ -118,7 +117,7 @@ class Joining:
             (self._serve if self._rank == 0 else self._pass_on)()
         except PmiError as error:
             self._failure = self._failure or str(error)
-        except OSError:
+        except (OSError, ValueError):  # the second, if this process has closed its connections
             self._failure = self._failure or "worker 0 has ended"
 
     def _pass_on(self) -> None:

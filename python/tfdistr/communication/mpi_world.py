@@ -1,6 +1,7 @@
 """Collectives through MPI: without a server of TensorFlow, without an open port, without TF_CONFIG.
 
-Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiCollectives``.
+Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiCollectives``. For ranks without a
+launcher, see ``mpi_join``.
 """
 
 from __future__ import annotations

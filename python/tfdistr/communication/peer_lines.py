@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections.abc import Iterable
 
 _POLL = 0.1  # seconds
 _LONGEST = 1 << 16
@@ -53,9 +54,17 @@ class PeerLines:
             try:
                 left = left[self._connection.send(left) :]
             except BlockingIOError:
-                select.select([], [self._connection], [], _POLL)
+                _poll([self._connection], select.POLLOUT)
 
 
 def readable(*connections: PeerLines | socket.socket) -> list[PeerLines | socket.socket]:
     """Return the connections with something to read; wait for it, but not long."""
-    return select.select(connections, [], [], _POLL)[0]
+    ready = _poll(connections, select.POLLIN)
+    return [connection for connection in connections if connection.fileno() in ready]
+
+
+def _poll(connections: Iterable[PeerLines | socket.socket], event: int) -> set[int]:
+    poll = select.poll()  # ``select.select`` takes no file of a number above 1023
+    for connection in connections:
+        poll.register(connection, event)
+    return {number for number, _ in poll.poll(_POLL * 1000)}

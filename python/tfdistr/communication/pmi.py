@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-#: The longest line in bytes, and the largest number of keys of a rank: more is no MPI.
-LONGEST, _KEYS = 4096, 256
+#: The largest number of keys of a rank: more is no MPI.
+_KEYS = 256
 _LONGEST_KEY, _LONGEST_VALUE = 64, 2048
 _MAPPING = "PMI_process_mapping"
 

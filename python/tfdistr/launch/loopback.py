@@ -1,8 +1,7 @@
 """Protecting the workers of this machine from other machines.
 
 TensorFlow's server listens on all interfaces, whatever its address is. A client that reaches it can run code
-as the user who trains. mpiexec listens on all interfaces, too. Neither has an option against that, so tfdistr
-protects them from outside, in one of two ways:
+as the user who trains. It has no option against that, so tfdistr protects it in one of two ways:
 
 * "preload": a small library, loopback.c, makes their sockets listen on the loopback interface only. It is
   compiled at its first use.

@@ -152,7 +152,8 @@ class _Mpi:
             comm, self._exchange.bytes_per_pack, heartbeat_timeout, timeout=self._exchange.timeout_seconds
         )
         joining.finish()
-        collectives.watch(lifelines, talks.tasks, joining.end)
+        several_nodes = len(set(agreement.nodes)) > 1
+        collectives.watch(lifelines, talks.tasks, joining.end, heartbeats=several_nodes)
         return collectives
 
 

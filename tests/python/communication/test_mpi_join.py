@@ -20,6 +20,7 @@ from launched import wait_for
 from paths import PROGRAMS
 
 import tfdistr
+from tfdistr.launch.ports import free_ports
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
@@ -52,8 +53,13 @@ def test_the_weights_are_those_of_one_worker(alone, tmp_path, workers, what):
         assert result["names"] == []  # of shared memory, which a killed process would leave
         assert result["variables"] == {}  # a program that a worker starts is no rank
         assert result["weights"] == results[0]["weights"]
-        for mine, others in zip(result["weights"], alone["weights"], strict=True):
-            np.testing.assert_allclose(mine, others, atol=1e-6)
+        check_weights(result, alone)
+
+
+def check_weights(result: dict[str, Any], alone: dict[str, Any]) -> None:
+    """Compare the weights of a worker with those of one worker alone."""
+    for mine, others in zip(result["weights"], alone["weights"], strict=True):
+        np.testing.assert_allclose(mine, others, atol=1e-6)
 
 
 @contextlib.contextmanager
@@ -150,8 +156,7 @@ def test_mpi_is_chosen_where_all_workers_have_it(alone, tmp_path, monkeypatch, w
     monkeypatch.setenv("COMMUNICATION", "auto")
     for result in found(tmp_path, train(tmp_path, 2, what)):
         assert result["communication"] == "mpi"
-        for mine, others in zip(result["weights"], alone["weights"], strict=True):
-            np.testing.assert_allclose(mine, others, atol=1e-6)
+        check_weights(result, alone)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +173,7 @@ def test_else_the_ring_is_and_the_chief_says_why(alone, tmp_path, monkeypatch, w
     ended = train(tmp_path, 2, what)
     for result in found(tmp_path, ended):
         assert result["communication"] == "ring"
-        for mine, others in zip(result["weights"], alone["weights"], strict=True):
-            np.testing.assert_allclose(mine, others, atol=1e-6)
+        check_weights(result, alone)
     assert ("The ring carries the gradients" in ended[0].output) == bool(why)
     assert why in ended[0].output
     assert "The ring carries" not in ended[1].output
@@ -206,7 +210,7 @@ def test_an_interface_that_the_others_do_not_reach(tmp_path):
 
 
 def test_a_cluster_of_one_worker_has_no_peers(alone, tmp_path):
-    config = tfdistr.tf_config(worker=["127.0.0.1:2222"]).environments()[0]
+    config = tfdistr.tf_config(worker=[f"127.0.0.1:{free_ports(1)[0]}"]).environments()[0]
     command = [sys.executable, str(PROGRAMS / "mpi_by_rendezvous.py"), str(tmp_path), "nothing"]
     subprocess.run(command, env=os.environ | config, check=True, timeout=120)
     result = json.loads((tmp_path / "0.json").read_text())
