@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from tfdistr._utils.session import is_session
 from tfdistr._utils.warn import NOTE
@@ -402,6 +402,8 @@ class _Meeting:
         if error is None:
             writers = dict(self._writers)
             for name, writer in writers.items():
+                # What a worker sends after "go" is not for the rendezvous, which must not read it.
+                cast(asyncio.Transport, writer.transport).pause_reading()
                 self._keep(name, writer)
             for writer in writers.values():
                 send(writer, {"go": True})

@@ -31,6 +31,31 @@ def test_all_go_on_when_all_are_there_and_their_ports_are_free_again():
             pass
 
 
+def test_what_a_worker_sends_at_once_is_left_for_the_lifelines(monkeypatch):
+    async def drain(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)  # a leader that is slow, after it has told the first worker to go on
+
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", drain)
+    tasks, met = addresses(3), {}
+
+    def join(own: str) -> None:
+        met[own] = meet(tasks, own, {}, 30)
+        if own != "worker 0":
+            met[own].connections["worker 0"].send(b"first words\n")
+
+    threads = [threading.Thread(target=join, args=[own]) for own in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        for connection in met["worker 0"].connections.values():
+            assert connection.recv(100) == b"first words\n"
+    finally:
+        for lifelines in met.values():
+            lifelines.close()
+
+
 def test_a_worker_that_comes_after_one_that_was_killed_takes_its_place():
     tasks = addresses(3)
     each = [{"tasks": tasks, "own": f"worker {i}", "timeout": 20} for i in range(3)]

@@ -220,7 +220,7 @@ def test_a_kubernetes_that_does_not_answer_is_asked_again(cluster, tmp_path, mon
     monkeypatch.setattr(following, "_SILENCE", 0.5)
     monkeypatch.setattr(following, "_PAUSE", 0.2)
     script = tmp_path / "train.py"
-    script.write_text("print('well')\n")
+    script.write_text("import time\ntime.sleep(2)  # it is seen running\nprint('well')\n")
     events = []
 
     def take(event):
