@@ -1,4 +1,4 @@
-# What a trained model is used for. In Python: jobs/apply.py.
+# What a trained model is used for. In Python: jobs/inference.py.
 
 #' Predict with a trained model
 #'

@@ -1,4 +1,4 @@
-# Clusters of schedulers. In Python: launch/slurm_cluster.py and launch/ray_cluster.py.
+# Clusters of schedulers. In Python: clusters/slurm/cluster.py and clusters/ray/cluster.py.
 
 #' Describe a cluster of workers that Slurm starts
 #'

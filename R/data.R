@@ -1,5 +1,5 @@
 # Data: data sets by name, the split of a dataset, and the conversion of R's arrays and data frames. In
-# Python: datasets/, data/shard.py and data/source.py.
+# Python: data/datasets.py, data/order/shard.py and data/source.py.
 
 #' Describe a data set by name
 #'
@@ -114,7 +114,7 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 }
 
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
-# can't hold is an error of the core (data/r_arrays.py).
+# can't hold is an error of the core (r/arrays.py).
 #
 # targets: Whether a factor is the classes, numbered from 0. Elsewhere it is text.
 python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE) {

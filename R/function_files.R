@@ -1,4 +1,4 @@
-# Functions that Python names by their R file: r_function() of Python, _utils/r_function.py of the core.
+# Functions that Python names by their R file: r_function() of Python, r/functions.py of the core.
 
 # The environments into which files were sourced, by the hash of the file.
 sourced <- new.env(parent = emptyenv())

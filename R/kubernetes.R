@@ -1,4 +1,4 @@
-# The manifests of Kubernetes for a script. In Python: script/kubernetes/, the command `tfdistr kubernetes`.
+# The manifests of Kubernetes for a script. In Python: cli/kubernetes/, the command `tfdistr kubernetes`.
 
 #' Write the manifests with which Kubernetes runs a script as workers
 #'

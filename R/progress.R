@@ -1,6 +1,6 @@
 # The progress of a job, shown once for all of its workers: cli for R, rich for Python (jobs/progress.py).
 
-# The display of a job's events (see launch/events.py of the core): `event` shows one event, of `kinds`, and
+# The display of a job's events (see supervision/events.py of the core): `event` shows one event, of `kinds`, and
 # `close` ends the display.
 #
 # verbose: 0 for warnings only; 1 for a bar with metrics while an epoch runs, and a line for each finished

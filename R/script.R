@@ -1,4 +1,4 @@
-# Scripts as the workers of a cluster. In Python: script/, and the commands `tfdistr run` and `tfdistr test`.
+# Scripts as the workers of a cluster. In Python: cli/, and the commands `tfdistr run` and `tfdistr test`.
 
 #' Run a script as the workers of a cluster
 #'
@@ -112,7 +112,7 @@ workers_options <- function(workers, hosts, hostfile, cores_per_worker, communic
   )
 }
 
-# What the process of a worker runs (script/worker.py of the core): the script, as Rscript does. An error that
+# What the process of a worker runs (cli/script_worker.py of the core): the script, as Rscript does. An error that
 # nobody catches is left for the launcher.
 run_script <- function() {
   script <- Sys.getenv("TFDISTR_SCRIPT")

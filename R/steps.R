@@ -1,4 +1,4 @@
-# The number of steps in an epoch. In Python: data/steps.py.
+# The number of steps in an epoch. In Python: data/order/steps.py.
 
 #' Compute the number of steps in an epoch
 #'

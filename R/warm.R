@@ -1,5 +1,5 @@
 # Warm starts: the fork server is an R process that has loaded what workers need, and forks itself for each
-# worker. The core's launch/warm has the server and its clients; this file has what only R can do.
+# worker. The core's fork_server/ has the server and its clients; this file has what only R can do.
 
 # Serves in this process. Each fork continues here, and runs the program of its client.
 fork_server <- function(args = commandArgs(TRUE)) {

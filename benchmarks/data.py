@@ -71,10 +71,10 @@ def write_images(folder: Path) -> None:
 def tfdistr_reads(described: Any, workers: int, index: int, shuffle: bool, batch: int) -> Iterator[int]:
     import tensorflow as tf
 
-    from tfdistr import datasets
-    from tfdistr.data.context import WorkerContext
-    from tfdistr.data.pipeline import make_data
-    from tfdistr.data.read_ahead import ReadAhead
+    from tfdistr.data import datasets
+    from tfdistr.data.order.context import WorkerContext
+    from tfdistr.data.pipeline.read_ahead import ReadAhead
+    from tfdistr.data.pipeline.worker_data import make_data
     from tfdistr.training.steps import GATHERED_BYTES
 
     datasets.IN_MEMORY_BYTES = 1  # as where the examples are larger than the memory

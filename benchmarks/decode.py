@@ -68,8 +68,8 @@ def pipeline(folder: Path) -> Any:
 
 
 def own_batches(folder: Path, workers: int, index: int, start: int = 0) -> Any:
-    from tfdistr.data.context import WorkerContext
-    from tfdistr.data.pipeline import make_data
+    from tfdistr.data.order.context import WorkerContext
+    from tfdistr.data.pipeline.worker_data import make_data
 
     context = WorkerContext(workers, index, workers * PER_WORKER_BATCH, seed=1)
     return make_data(pipeline(folder), context, start=start).dataset

@@ -12,7 +12,7 @@ import sys
 import networks
 
 import tfdistr
-from tfdistr._utils.arguments import GRADIENT_DTYPES
+from tfdistr.utils.arguments import GRADIENT_DTYPES
 
 
 def model() -> object:

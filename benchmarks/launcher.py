@@ -30,8 +30,8 @@ import numpy as np
 import report
 
 from tfdistr import local_cluster
-from tfdistr.launch.ports import free_ports
-from tfdistr.launch.supervisor import pause_between_looks, run_workers
+from tfdistr.network.ports import free_ports
+from tfdistr.supervision.supervisor import pause_between_looks, run_workers
 
 WORKERS = (4, 8, 16, 32)
 LARGE = 1024
@@ -43,7 +43,7 @@ BARS = {"live": 0.25, "events": 1.0}
 _WORKER = f"""
 import sys, time
 from pathlib import Path
-from tfdistr.launch.events import EventWriter
+from tfdistr.supervision.events import EventWriter
 rate, run_dir, index = float(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 events = EventWriter(run_dir, index)
 events.write("ready")
@@ -61,7 +61,7 @@ time.sleep(60)
 #: "python -c MEET TASKS NAME" prints the seconds that it waits, and its processor time.
 _MEET = """
 import json, sys, time
-from tfdistr.cluster.rendezvous import meet
+from tfdistr.rendezvous.meeting import meet
 print("here", flush=True)
 sys.stdin.readline()
 began, used = time.monotonic(), time.process_time()

@@ -27,7 +27,7 @@ from networks import CNNS, NETWORKS
 from processes import CORES, HERE, Failed, python, run
 
 import tfdistr
-from tfdistr.script.kubernetes.manifests import kubernetes_manifests
+from tfdistr.cli.kubernetes.manifests import kubernetes_manifests
 
 sys.path.append(str(HERE.parent / "tools" / "lab"))
 import hosts

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import tfdistr
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 HERE = Path(__file__).parent
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))

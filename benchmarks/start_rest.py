@@ -14,7 +14,7 @@ from typing import Any
 import networks
 
 import tfdistr
-from tfdistr.launch.warm import servers
+from tfdistr.fork_server import servers
 
 EXAMPLES = 640
 

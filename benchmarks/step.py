@@ -26,11 +26,11 @@ import keras  # noqa: E402
 import networks  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from tfdistr import _private  # noqa: E402
-from tfdistr.communication import mpi_world  # noqa: E402
-from tfdistr.communication.mpi_collectives import MpiCollectives  # noqa: E402
-from tfdistr.data.context import WorkerContext  # noqa: E402
-from tfdistr.data.pipeline import WorkerData, make_data  # noqa: E402
+from tfdistr import tf_internals  # noqa: E402
+from tfdistr.collectives.mpi import world  # noqa: E402
+from tfdistr.collectives.mpi.collectives import MpiCollectives  # noqa: E402
+from tfdistr.data.order.context import WorkerContext  # noqa: E402
+from tfdistr.data.pipeline.worker_data import WorkerData, make_data  # noqa: E402
 from tfdistr.data.source import make_source  # noqa: E402
 from tfdistr.strategies.build import build  # noqa: E402
 from tfdistr.training.steps import Steps  # noqa: E402
@@ -63,8 +63,8 @@ def steps(name: str, data: WorkerData, *, in_scope: bool = False, **replaced: ob
     """
     with contextlib.ExitStack() as stack:
         for attribute, value in replaced.items():
-            owner = MpiCollectives if attribute == "_sum_pack" else _private
-            stack.enter_context(_private.overridden(owner, attribute, value))
+            owner = MpiCollectives if attribute == "_sum_pack" else tf_internals
+            stack.enter_context(tf_internals.overridden(owner, attribute, value))
         if in_scope:
             with strategy.scope():
                 model = networks.model(name, keras)
@@ -91,10 +91,10 @@ def main(name: str) -> None:
     count = 100 if name == "seed" else 12
     for _ in range(ROUNDS):
         for variant, made in variants.items():
-            mpi_world.world().Barrier()
+            world.world().Barrier()
             began = time.perf_counter()
             made.run(count)
-            mpi_world.world().Barrier()
+            world.world().Barrier()
             took[variant].append((time.perf_counter() - began) / count)
     if index == 0:
         print(f"{networks.NETWORKS[name].title}: ms of a step, medians of {ROUNDS} times {count} steps")

@@ -21,7 +21,7 @@ _SHARED_NAMES = ("mpich_shm_*", "tfdistr*")
 # Until the session ends: its fork servers, what looks after semaphores of multiprocessing, the temporary
 # run directories of its jobs, what TensorFlow has compiled of functions, and locks of uv.
 _OF_SESSION = (
-    "tfdistr.launch.warm.server", "tfdistr/launch/warm/remote.py", "tfdistr:::fork_server()",
+    "tfdistr.fork_server.server", "tfdistr/fork_server/remote.py", "tfdistr:::fork_server()",
     "multiprocessing.resource_tracker",
 )  # fmt: skip
 _MAY_STAY = re.compile(r"tfdistr-warm-.*|uv-.*\.lock|tfdistr-\w{8}|__autograph_generated_file.*|pytest-of-.*")

@@ -12,16 +12,16 @@ from tfdistr.supported import check_python as _check_python
 
 _check_python()
 
-from tfdistr._utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
-from tfdistr._utils.uninterrupted import import_whole
 from tfdistr._version import __version__ as __version__
+from tfdistr.utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
+from tfdistr.utils.interrupts import import_whole
 
 _MODULES = {
     "ArgumentError": "errors",
     "BatchLossWarning": "errors",
-    "ClusterConfig": "cluster.config",
+    "ClusterConfig": "rendezvous.config",
     "ClusterConfigError": "errors",
-    "ClusterPlan": "cluster.config",
+    "ClusterPlan": "rendezvous.config",
     "ClusterStartError": "errors",
     "Comparison": "compare",
     "DataShardError": "errors",
@@ -29,48 +29,48 @@ _MODULES = {
     "FitResult": "jobs.result",
     "JobMismatchError": "errors",
     "JobStoppedError": "errors",
-    "LocalCluster": "launch.local",
+    "LocalCluster": "clusters.local.cluster",
     "MirroredStrategy": "strategies.mirrored",
     "ModelParallelStrategy": "strategies.model_parallel",
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
     "PartitionedEmbedding": "parameter_server.embedding",
-    "RayCluster": "launch.ray_cluster",
-    "SlurmCluster": "launch.slurm_cluster",
-    "SshCluster": "launch.ssh_cluster",
+    "RayCluster": "clusters.ray.cluster",
+    "SlurmCluster": "clusters.slurm.cluster",
+    "SshCluster": "clusters.ssh.cluster",
     "StepTimeoutError": "errors",
-    "Task": "cluster.config",
+    "Task": "rendezvous.config",
     "TfdistrError": "errors",
     "TfdistrWarning": "errors",
     "VersionError": "errors",
     "WarmUp": "training.warm_up",
-    "WorkerContext": "data.context",
+    "WorkerContext": "data.order.context",
     "WorkerFailedError": "errors",
-    "auto_shard": "data.shard",
-    "average_loss": "strategies.losses",
+    "auto_shard": "data.order.shard",
+    "average_loss": "strategies.custom_loop_losses",
     "chief_only": "strategies.callbacks",
-    "cluster_from_env": "cluster.config",
+    "cluster_from_env": "rendezvous.config",
     "compare_strategies": "compare",
     "distribute": "strategies.custom_loop",
     "distributed_fit": "fit",
     "doctor": "diagnosis",
-    "gather": "strategies.gather",
-    "is_chief": "strategies.place",
-    "kubernetes_manifests": "script.kubernetes.manifests",
-    "load_dataset": "datasets",
-    "local_cluster": "launch.local",
+    "gather": "strategies.exact.gather",
+    "is_chief": "strategies.rank",
+    "kubernetes_manifests": "cli.kubernetes.manifests",
+    "load_dataset": "data.datasets",
+    "local_cluster": "clusters.local.cluster",
     "make_strategy": "strategies.registry",
-    "num_workers": "strategies.place",
-    "r_function": "_utils.r_function",
-    "ray_cluster": "launch.ray_cluster",
-    "regularization_loss": "strategies.losses",
+    "num_workers": "strategies.rank",
+    "r_function": "r.functions",
+    "ray_cluster": "clusters.ray.cluster",
+    "regularization_loss": "strategies.custom_loop_losses",
     "scaled_learning_rate": "training.learning_rate",
-    "slurm_cluster": "launch.slurm_cluster",
-    "ssh_cluster": "launch.ssh_cluster",
-    "steps_per_epoch": "data.steps",
-    "stop_warm_workers": "launch.warm.servers",
-    "tf_config": "cluster.config",
-    "worker_index": "strategies.place",
+    "slurm_cluster": "clusters.slurm.cluster",
+    "ssh_cluster": "clusters.ssh.cluster",
+    "steps_per_epoch": "data.order.steps",
+    "stop_warm_workers": "fork_server.servers",
+    "tf_config": "rendezvous.config",
+    "worker_index": "strategies.rank",
 }
 __all__ = list(_MODULES)
 #: Modules with public names of their own.
@@ -78,18 +78,21 @@ _SUBMODULES = ("testing",)
 
 if TYPE_CHECKING:
     from tfdistr import testing as testing
-    from tfdistr._utils.r_function import r_function as r_function
-    from tfdistr.cluster.config import ClusterConfig as ClusterConfig
-    from tfdistr.cluster.config import ClusterPlan as ClusterPlan
-    from tfdistr.cluster.config import Task as Task
-    from tfdistr.cluster.config import cluster_from_env as cluster_from_env
-    from tfdistr.cluster.config import tf_config as tf_config
+    from tfdistr.cli.kubernetes.manifests import kubernetes_manifests as kubernetes_manifests
+    from tfdistr.clusters.local.cluster import LocalCluster as LocalCluster
+    from tfdistr.clusters.local.cluster import local_cluster as local_cluster
+    from tfdistr.clusters.ray.cluster import RayCluster as RayCluster
+    from tfdistr.clusters.ray.cluster import ray_cluster as ray_cluster
+    from tfdistr.clusters.slurm.cluster import SlurmCluster as SlurmCluster
+    from tfdistr.clusters.slurm.cluster import slurm_cluster as slurm_cluster
+    from tfdistr.clusters.ssh.cluster import SshCluster as SshCluster
+    from tfdistr.clusters.ssh.cluster import ssh_cluster as ssh_cluster
     from tfdistr.compare import Comparison as Comparison
     from tfdistr.compare import compare_strategies as compare_strategies
-    from tfdistr.data.context import WorkerContext as WorkerContext
-    from tfdistr.data.shard import auto_shard as auto_shard
-    from tfdistr.data.steps import steps_per_epoch as steps_per_epoch
-    from tfdistr.datasets import load_dataset as load_dataset
+    from tfdistr.data.datasets import load_dataset as load_dataset
+    from tfdistr.data.order.context import WorkerContext as WorkerContext
+    from tfdistr.data.order.shard import auto_shard as auto_shard
+    from tfdistr.data.order.steps import steps_per_epoch as steps_per_epoch
     from tfdistr.diagnosis import Diagnosis as Diagnosis
     from tfdistr.diagnosis import doctor as doctor
     from tfdistr.errors import ArgumentError as ArgumentError
@@ -105,32 +108,29 @@ if TYPE_CHECKING:
     from tfdistr.errors import VersionError as VersionError
     from tfdistr.errors import WorkerFailedError as WorkerFailedError
     from tfdistr.fit import distributed_fit as distributed_fit
+    from tfdistr.fork_server.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.jobs.result import FitResult as FitResult
-    from tfdistr.launch.local import LocalCluster as LocalCluster
-    from tfdistr.launch.local import local_cluster as local_cluster
-    from tfdistr.launch.ray_cluster import RayCluster as RayCluster
-    from tfdistr.launch.ray_cluster import ray_cluster as ray_cluster
-    from tfdistr.launch.slurm_cluster import SlurmCluster as SlurmCluster
-    from tfdistr.launch.slurm_cluster import slurm_cluster as slurm_cluster
-    from tfdistr.launch.ssh_cluster import SshCluster as SshCluster
-    from tfdistr.launch.ssh_cluster import ssh_cluster as ssh_cluster
-    from tfdistr.launch.warm.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
-    from tfdistr.script.kubernetes.manifests import kubernetes_manifests as kubernetes_manifests
+    from tfdistr.r.functions import r_function as r_function
+    from tfdistr.rendezvous.config import ClusterConfig as ClusterConfig
+    from tfdistr.rendezvous.config import ClusterPlan as ClusterPlan
+    from tfdistr.rendezvous.config import Task as Task
+    from tfdistr.rendezvous.config import cluster_from_env as cluster_from_env
+    from tfdistr.rendezvous.config import tf_config as tf_config
     from tfdistr.strategies.callbacks import chief_only as chief_only
     from tfdistr.strategies.custom_loop import distribute as distribute
-    from tfdistr.strategies.gather import gather as gather
-    from tfdistr.strategies.losses import average_loss as average_loss
-    from tfdistr.strategies.losses import regularization_loss as regularization_loss
+    from tfdistr.strategies.custom_loop_losses import average_loss as average_loss
+    from tfdistr.strategies.custom_loop_losses import regularization_loss as regularization_loss
+    from tfdistr.strategies.exact.gather import gather as gather
     from tfdistr.strategies.mirrored import MirroredStrategy as MirroredStrategy
     from tfdistr.strategies.mirrored import OneDeviceStrategy as OneDeviceStrategy
     from tfdistr.strategies.model_parallel import ModelParallelStrategy as ModelParallelStrategy
     from tfdistr.strategies.multi_worker_mirrored import (
         MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
     )
-    from tfdistr.strategies.place import is_chief as is_chief
-    from tfdistr.strategies.place import num_workers as num_workers
-    from tfdistr.strategies.place import worker_index as worker_index
+    from tfdistr.strategies.rank import is_chief as is_chief
+    from tfdistr.strategies.rank import num_workers as num_workers
+    from tfdistr.strategies.rank import worker_index as worker_index
     from tfdistr.strategies.registry import make_strategy as make_strategy
     from tfdistr.training.learning_rate import scaled_learning_rate as scaled_learning_rate
     from tfdistr.training.warm_up import WarmUp as WarmUp

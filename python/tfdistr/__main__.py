@@ -1,5 +1,5 @@
 """``python -m tfdistr``: the command ``tfdistr``."""
 
-from tfdistr.cli import main
+from tfdistr.cli.main import main
 
 main()

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr._utils.arguments import whole
-from tfdistr._utils.optional_imports import data_frame, figure
+from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
-from tfdistr.jobs.kinds import KINDS, kind_of
 from tfdistr.jobs.result import FitResult
-from tfdistr.launch.events import EventReader
-from tfdistr.launch.local import local_cluster
+from tfdistr.jobs.strategy_runners import KINDS, kind_of
+from tfdistr.supervision.events import EventReader
 from tfdistr.training.given_model import copies
+from tfdistr.utils.arguments import whole
+from tfdistr.utils.optional_imports import data_frame, figure
 
 if TYPE_CHECKING:
     import keras

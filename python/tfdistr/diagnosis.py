@@ -17,32 +17,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdistr._utils.arguments import positive
-from tfdistr._utils.optional_imports import data_frame
-from tfdistr._utils.python310 import timeout as limit
-from tfdistr._utils.user_files import read_text
-from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
-from tfdistr.cluster.config import ClusterConfig, cluster_from_env, parse_tf_config
-from tfdistr.cluster.kubernetes import kubernetes_cluster_from_env
-from tfdistr.cluster.rendezvous_protocol import (
-    absence,
-    greeting_of,
-    listening_socket,
-    lookup,
-    no_port,
-    printable,
-)
-from tfdistr.cluster.slurm import slurm_cluster_from_env
-from tfdistr.cluster.tf_config_json import split_address
-from tfdistr.communication.mpi_world import PRINT_LIBRARY
+from tfdistr.clusters.gpus import visible_gpus
+from tfdistr.clusters.hosts import check_hosts, words_of_ssh
+from tfdistr.clusters.ssh.host_checks import BAD, CLOCKS, NONE, OK, findings
+from tfdistr.clusters.ssh.host_facts import versions
+from tfdistr.clusters.ssh.survey import VERSIONS_OF_R, ask, marker_in, r_request
+from tfdistr.collectives.mpi.world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
-from tfdistr.launch.gpus import visible_gpus
-from tfdistr.launch.host_checks import BAD, CLOCKS, NONE, OK, findings
-from tfdistr.launch.host_facts import versions
-from tfdistr.launch.hosts import check_hosts, words_of_ssh
-from tfdistr.launch.survey import VERSIONS_OF_R, ask, marker_in, r_request
+from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env, parse_tf_config
+from tfdistr.rendezvous.pods import kubernetes_cluster_from_env
+from tfdistr.rendezvous.protocol import absence, greeting_of, listening_socket, lookup, no_port, printable
+from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
+from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
+from tfdistr.utils.arguments import positive
+from tfdistr.utils.optional_imports import data_frame
+from tfdistr.utils.python310 import timeout as limit
+from tfdistr.utils.user_files import read_text
+from tfdistr.utils.versions import PACKAGES, version_of
 
 _OK, _BAD, _NONE = OK, BAD, NONE
 _RETICULATE = (1, 41)

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tfdistr.clusters.any_cluster import AnyCluster
 from tfdistr.errors import JobStoppedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.progress import make_display
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
-from tfdistr.launch.any_cluster import AnyCluster
 
 if TYPE_CHECKING:
     import keras

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.same_fit.plan import plan_same_fit
-from tfdistr.jobs.same_fit.probe import Probe
-from tfdistr.launch.local import local_cluster
+from tfdistr.same_fit.plan import plan_same_fit
+from tfdistr.same_fit.probe import Probe
 from tfdistr.training.given_model import copies
 
 if TYPE_CHECKING:

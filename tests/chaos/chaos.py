@@ -30,7 +30,7 @@ import numpy as np
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
-from tfdistr.launch.events import events_path
+from tfdistr.supervision.events import events_path
 
 STEPS = 400  # of an epoch
 EPOCHS = 6

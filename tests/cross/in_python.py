@@ -15,7 +15,7 @@ import numpy as np
 from kinds import KINDS
 
 import tfdistr
-from tfdistr._utils.in_r import in_r
+from tfdistr.r.messages import in_r
 from tfdistr.strategies.callbacks import runs_on_chief_only
 
 #: The functions of R that are methods in Python: their names there, and other names of arguments in R.

@@ -123,8 +123,8 @@ def described(tree: Any) -> Any:
 
 def batch(x: Any, y: Any, weight: Any) -> Any:
     """The first batch of four examples."""
-    from tfdistr.data.context import WorkerContext
-    from tfdistr.data.pipeline import make_data
+    from tfdistr.data.order.context import WorkerContext
+    from tfdistr.data.pipeline.worker_data import make_data
 
     source = make_source(x, y, weight)
     data = make_data(source, WorkerContext(1, 0, 4, shuffle=False), 1)

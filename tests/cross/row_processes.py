@@ -14,8 +14,8 @@ from clusters import MPIEXEC, NO_GPU, run_commands
 from warm import ENVIRONMENT, rank
 
 import tfdistr
-from tfdistr._utils.r_function import rscript
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
+from tfdistr.r.functions import rscript
 
 HERE = Path(__file__).parent
 TIMEOUT = 200.0

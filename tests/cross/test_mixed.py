@@ -15,8 +15,8 @@ from row_processes import Session, alone, together
 from rows import difference
 from slow import mostly_slow
 
-from tfdistr.cluster.config import tf_config
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
+from tfdistr.rendezvous.config import tf_config
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -138,7 +138,7 @@ ADAM = (
 )
 SGD = "SGD(learning_rate = 0.01, use_ema = FALSE, ema_momentum = 0.99, momentum = 0, nesterov = FALSE)"
 NARROW, WIDE = (f"Dense(trainable = TRUE, units = {n}, activation = relu, use_bias = TRUE)" for n in (16, 17))
-# The core's tests have more differences: communication/test_agreement.py and test_model_parts.py.
+# The core's tests have more differences: collectives/test_comparison.py and test_model_parts.py.
 OTHER = {
     "by_sgd": ({"model": "by_sgd"}, f"optimizer: {ADAM} on worker 0, {SGD} on worker 1"),
     "wide": ({"model": "wide"}, f"layer 1: {NARROW} on worker 0, {WIDE} on worker 1"),

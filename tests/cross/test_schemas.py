@@ -15,9 +15,9 @@ from documents import documents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfdistr._utils.as_json import as_json
-from tfdistr.cluster.config import tf_config
+from tfdistr.rendezvous.config import tf_config
 from tfdistr.schemas import NAMES, load_schema, normalise, read, validate
+from tfdistr.utils.as_json import as_json
 
 PROGRAM = Path(__file__).parent / "programs" / "jsonlite.R"
 AUTO_UNBOX = (True, False)

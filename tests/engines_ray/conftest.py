@@ -14,8 +14,8 @@ from elsewhere import ray
 from launched import command, processes_of, wait_for
 from ray_nodes import Ray
 
-from tfdistr.launch.ray_cluster import RayCluster, ray_cluster
-from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.clusters.ray.cluster import RayCluster, ray_cluster
+from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 
 __all__ = ["ray"]
 

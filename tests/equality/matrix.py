@@ -14,7 +14,7 @@ import numpy as np
 from case import CASES, WAYS
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
-from tfdistr.jobs.same_fit.difference import difference
+from tfdistr.same_fit.difference import difference
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 from clusters import run_cluster

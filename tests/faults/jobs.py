@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tfdistr
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 import warm

@@ -20,7 +20,7 @@ import pytest
 from jobs import Job, Said, by_hand, by_mpiexec, launched, wait_for
 
 import tfdistr
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 HEARTBEAT = {"options": ["heartbeat_timeout"], "heartbeat_timeout": 8.0}

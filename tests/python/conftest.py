@@ -13,7 +13,7 @@ from clusters import Processes
 from disks import Disk, small_disk_at
 from launched import SMALL_SERVER
 
-from tfdistr.launch.warm import servers
+from tfdistr.fork_server import servers
 
 
 @pytest.fixture

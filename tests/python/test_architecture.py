@@ -6,7 +6,7 @@ import re
 
 from paths import ROOT
 
-from tfdistr._utils.python310 import tomllib
+from tfdistr.utils.python310 import tomllib
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 CORE = ROOT / "python" / "tfdistr"

@@ -18,12 +18,12 @@ from clusters import PROGRAMS
 
 import tfdistr
 from tfdistr import diagnosis
-from tfdistr.cli import run
+from tfdistr.cli.main import run
+from tfdistr.clusters.ssh.host_facts import versions
+from tfdistr.clusters.ssh.survey import Answer
 from tfdistr.diagnosis import Diagnosis, Row, doctor
 from tfdistr.errors import ArgumentError
-from tfdistr.launch.host_facts import versions
-from tfdistr.launch.ports import free_ports
-from tfdistr.launch.survey import Answer
+from tfdistr.network.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)
 

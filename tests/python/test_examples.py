@@ -14,7 +14,7 @@ from clusters import MPIEXEC, run_commands
 from paths import EXAMPLES
 
 import tfdistr
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 pytestmark = pytest.mark.timeout(500)
 

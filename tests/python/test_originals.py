@@ -19,7 +19,7 @@ from clusters import NO_GPU, run_commands
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 pytestmark = pytest.mark.timeout(400)
 

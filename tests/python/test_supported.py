@@ -14,7 +14,7 @@ from paths import ROOT
 
 import tfdistr
 from tfdistr import supported
-from tfdistr._utils.python310 import tomllib
+from tfdistr.utils.python310 import tomllib
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

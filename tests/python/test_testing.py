@@ -143,7 +143,7 @@ SUM = [
     'Fix: Return the mean over the rows, or one loss for each row; or use a loss of Keras with '
     'reduction="sum".',
 ]  # fmt: skip
-# What needs another kind of experiment on workers; jobs/test_same_fit.py has all reasons.
+# What needs another kind of experiment on workers; same_fit/test_same_fit.py has all reasons.
 REASONS = [
     (dropout, [APART, WITHOUT, f'Reason: the layer "drop" draws {DRAWS}', DRAWS_FIX]),
     (both, [APART, WITHOUT, f'Reason: the layer "noise" draws {DRAWS}', NORMALIZES, DRAWS_FIX,

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr._utils import tuning
-from tfdistr._utils.tuning import ONEDNN, TUNING, tuned_environment
 from tfdistr.errors import ArgumentError
+from tfdistr.utils import tuning
+from tfdistr.utils.tuning import ONEDNN, TUNING, tuned_environment
 
 ON_X86 = platform.machine() in ("x86_64", "AMD64")
 x86 = pytest.mark.skipif(not ON_X86, reason="TensorFlow for other processors has no oneDNN by default")
@@ -110,7 +110,7 @@ def run(program: str, **env: str) -> list[str]:
     return (ended.stdout or ended.stderr).splitlines()
 
 
-TUNE = "from tfdistr._utils.tuning import describe_tuning, tune_this_process; tune_this_process(); "
+TUNE = "from tfdistr.utils.tuning import describe_tuning, tune_this_process; tune_this_process(); "
 
 
 @x86
@@ -128,7 +128,7 @@ LOADED = f"import os, tensorflow; del os.environ['{ONEDNN}']; import logging, tf
     ("exact", "said"), [(False, "2 to 5 times as long"), (True, "differs in the last bits")]
 )
 def test_a_process_that_has_loaded_tensorflow_without_onednn_says_so_once(exact, said):
-    call = f"from tfdistr._utils.tuning import tune_this_process as tune; [tune(exact={exact}) for _ in '12']"
+    call = f"from tfdistr.utils.tuning import tune_this_process as tune; [tune(exact={exact}) for _ in '12']"
     lines = [line for line in run(LOADED + call, **{ONEDNN: "0"}) if "oneDNN" in line]
     assert len(lines) == 1
     assert said in lines[0]
@@ -144,7 +144,7 @@ def test_memory_stays_with_a_process_that_runs_already():
     """With a low threshold, glibc returns 16 MiB to the system as soon as they are free."""
     program = (
         "import ctypes, resource; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p\n"
-        "from tfdistr._utils import tuning\n"
+        "from tfdistr.utils import tuning\n"
         "{}\n"
         "def touch():\n"
         "    block = c.malloc(1 << 24); ctypes.memset(block, 1, 1 << 24); c.free(ctypes.c_void_p(block))\n"

@@ -18,7 +18,7 @@ import pytest
 from paths import ROOT
 
 import tfdistr
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 VIGNETTE = ROOT / "vignettes/custom-loop-python.Rmd"
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy"]

@@ -23,7 +23,7 @@ test_that("a failed worker is described by the fields of the condition", {
   failed <- function() {
     reticulate::py_run_string("
 from tfdistr.errors import WorkerFailedError
-from tfdistr.launch.supervisor import WorkerStatus
+from tfdistr.supervision.supervisor import WorkerStatus
 def fail():
     error = WorkerFailedError('Worker 1 of 2 on here failed: {braces}', worker=1, host='here', pid=5,
                               exit_code=-9, traceback='its {traceback}', log='/its/log', fix='Look there.')

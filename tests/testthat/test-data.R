@@ -166,7 +166,7 @@ test_that("lists become tuples or dictionaries, data sets and Python objects sta
   expect_identical(names(reticulate::py_to_r(python_data(list(b = 1L, a = 2L), "x"))), c("b", "a"))
   array <- reticulate::np_array(1:3)
   expect_identical(python_data(array, "x"), array)
-  expect_s3_class(python_data(load_dataset("digits"), "x"), "tfdistr.datasets.Dataset")
+  expect_s3_class(python_data(load_dataset("digits"), "x"), "tfdistr.data.datasets.Dataset")
   expect_null(python_data(NULL, "x"))
   validation <- python_validation(list(c(1, 2), factor(c("a", "b"))))
   expect_s3_class(validation, "python.builtin.tuple")

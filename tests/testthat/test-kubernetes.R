@@ -1,4 +1,4 @@
-# The manifests of a script. What the core does: tests/python/script/test_kubernetes_*.py.
+# The manifests of a script. What the core does: tests/python/cli/test_kubernetes_*.py.
 
 test_that("tfdistr_kubernetes() writes the objects of the core", {
   script <- withr::local_tempfile(lines = "cat(1)", fileext = ".R")

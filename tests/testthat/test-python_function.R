@@ -1,4 +1,4 @@
-# Functions of Python files in jobs of R. What Python checks is in tests/python/_utils/test_function_files.py.
+# Functions of Python files in jobs of R. What Python checks is in tests/python/utils/test_function_files.py.
 
 python_file <- function(..., frame = parent.frame()) {
   file <- withr::local_tempfile(fileext = ".py", .local_envir = frame)

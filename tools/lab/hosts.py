@@ -18,7 +18,7 @@ import netns
 
 NET = netns.own_net("198.18")  # tests in several processes have hosts at the same time
 _BRIDGE = f"{NET}.14"
-_FORK_SERVER = "tfdistr.launch.warm.server"
+_FORK_SERVER = "tfdistr.fork_server.server"
 
 
 def missing() -> str | None:

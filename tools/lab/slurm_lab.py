@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdistr._utils.processes import end_with_parent, process_state
-from tfdistr.launch.local import BY_MEMORY
-from tfdistr.launch.ports import free_ports
+from tfdistr.clusters.local.cluster import BY_MEMORY
+from tfdistr.network.ports import free_ports
+from tfdistr.utils.processes import end_with_parent, process_state
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "squeue", "scancel")
 _WITH_SBIN = f"{os.environ['PATH']}:/usr/sbin:/sbin"

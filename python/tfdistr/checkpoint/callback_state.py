@@ -16,7 +16,7 @@ from typing import Any
 
 from keras.callbacks import Callback, CSVLogger, TensorBoard
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.checkpoint.json_values import Array, NotPlainError, from_plain, to_plain
 
 # What belongs to a call of fit, what CSVLogger finds when it opens its file, and the number whose sign Keras
@@ -78,7 +78,7 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
 
 def _of_process(callback: Callback, attribute: str) -> bool:
     """Whether an attribute says what this process does; a process that resumes does not do it yet."""
-    return isinstance(callback, TensorBoard) and attribute in _private.TRACE_IN_PROCESS
+    return isinstance(callback, TensorBoard) and attribute in tf_internals.TRACE_IN_PROCESS
 
 
 def give_back(

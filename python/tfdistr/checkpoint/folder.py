@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfdistr._utils.disk import writing
-from tfdistr._utils.trusted_files import create_private
 from tfdistr.checkpoint.lock import check_lock, lock_id
 from tfdistr.errors import CheckpointError
 from tfdistr.schemas import validate
+from tfdistr.utils.disk import writing
+from tfdistr.utils.trusted_files import create_private
 
 log = logging.getLogger("tfdistr")
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr.checkpoint.folder import Array, dtype_of
-from tfdistr.communication.collectives import Collectives
+from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import JobMismatchError
 
 _WORD = 8  # bytes of an integer; arrays travel as integers, because sums with zeros keep every bit of them

@@ -24,10 +24,10 @@ from typing import Any
 
 import attrs
 
-from tfdistr._utils.disk import BEFORE_START, writing
-from tfdistr._utils.trusted_files import create_private
-from tfdistr._utils.warn import NOTE
 from tfdistr.errors import ArgumentError, CheckpointError
+from tfdistr.utils.disk import BEFORE_START, writing
+from tfdistr.utils.trusted_files import create_private
+from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
 

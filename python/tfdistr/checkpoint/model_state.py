@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.checkpoint.gather import Part
 from tfdistr.checkpoint.json_values import Array
 from tfdistr.errors import ArgumentError
@@ -30,8 +30,8 @@ class Variable(NamedTuple):
 
 def variables_of(model: keras.Model) -> list[Variable]:
     """This worker's parts of all variables in the training of a built model, each with a name."""
-    optimizers = [variable for optimizer in _private.optimizers_of(model) for variable in optimizer.variables]
-    generators = [*_private.seed_generators(model), _private.global_seed_generator()]
+    optimizers = [v for optimizer in tf_internals.optimizers_of(model) for v in optimizer.variables]
+    generators = [*tf_internals.seed_generators(model), tf_internals.global_seed_generator()]
     seeds = [generator.state for generator in generators]
     found = [*model.variables, *model.metrics_variables, *optimizers, *seeds]
     unique = list({id(variable): variable for variable in found}.values())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import keras
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
 #: For each optimizer the numbers of the variables that it trains, among those of the model; None if the
@@ -26,8 +26,8 @@ def trained_by(model: keras.Model) -> list[list[int] | None]:
     """
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     trained: list[list[int] | None] = []
-    for optimizer in _private.optimizers_of(model):
-        variables = _private.trained_variables(optimizer) if optimizer.built else []
+    for optimizer in tf_internals.optimizers_of(model):
+        variables = tf_internals.trained_variables(optimizer) if optimizer.built else []
         strange = [variable.path for variable in variables if id(variable) not in numbers]
         if strange:
             raise ArgumentError(
@@ -47,7 +47,7 @@ def build_optimizers(model: keras.Model, trained: Trained) -> None:
         trained: The result of ``trained_by`` in the training that resumes.
     """
     variables = model.variables
-    for optimizer, numbers in zip(_private.optimizers_of(model), trained, strict=False):
+    for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):
         if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):
             continue  # what is of another model is found when the values are compared
         with model.distribute_strategy.scope():

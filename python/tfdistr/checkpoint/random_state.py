@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.json_values import Array, from_plain, to_plain
+from tfdistr.utils.interrupts import whole
 
 _foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
 

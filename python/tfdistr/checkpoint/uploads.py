@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tfdistr._utils.store import StoreError
 from tfdistr.checkpoint.folder import CheckpointFolder, Position
-from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.object_store import StoreError
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.errors import CheckpointError
 
 #: Seconds before each new attempt of an upload that has failed.

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr._utils.describe import describe
-from tfdistr.data.arrow_tables import array_of, from_arrow, is_column, is_table, refuse_dataset
-from tfdistr.data.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.datasets import Dataset
+from tfdistr.data.datasets import Dataset
+from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
+from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_column, is_table, refuse_dataset
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.describe import describe
 
 Tree = Any  # an array, or tuples and dictionaries of arrays
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfdistr._utils.foreign import Named
-from tfdistr._utils.function_files import PythonFunction
-from tfdistr._utils.r_function import RFunction, environment_of_r_worker, r_worker_command
+from tfdistr.clusters.local.cluster import WORKER
 from tfdistr.jobs.run_dir import temporary_run_dir
-from tfdistr.launch.local import WORKER
+from tfdistr.r.functions import RFunction, environment_of_r_worker, r_worker_command
 from tfdistr.training.job import Job
+from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import PythonFunction
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Caller:
     """The calling language.
 
     Args:
-        on_event: Called with every event of a job, on the calling thread; see `tfdistr.launch.events`.
+        on_event: Called with every event of a job, on the calling thread; see `tfdistr.supervision.events`.
         command: The program of a worker; the run directory and the worker's index are appended.
         before_start: Called with the seed of a job and its run directory before workers are started there. It
             returns environment variables for the workers; the user's variables take precedence.

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr._utils.as_json import as_json
-from tfdistr._utils.describe import describe
-from tfdistr._utils.disk import writing
-from tfdistr._utils.trusted_files import replacing
-from tfdistr._utils.versions import PACKAGES, version_of
 from tfdistr._version import __version__
 from tfdistr.checkpoint.folder import flush_folder
 from tfdistr.data.source import describe_source
 from tfdistr.schemas import schema_id
+from tfdistr.utils.as_json import as_json
+from tfdistr.utils.describe import describe
+from tfdistr.utils.disk import writing
+from tfdistr.utils.trusted_files import replacing
+from tfdistr.utils.versions import PACKAGES, version_of
 
 if TYPE_CHECKING:
     from tfdistr.training.job import Job

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from tfdistr._utils.r_function import begin_with_seed
-from tfdistr._utils.r_values import for_r
-from tfdistr._utils.store import is_url
-from tfdistr._utils.tuning import describe_tuning
-from tfdistr._utils.uninterrupted import whole
+from tfdistr.checkpoint.object_store import is_url
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.cluster.config import ClusterConfig
 from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
+from tfdistr.jobs.lazy_model import Trained
 from tfdistr.jobs.peers import Peers
 from tfdistr.jobs.result import FitResult, save_training
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
-from tfdistr.jobs.trained import Trained
+from tfdistr.r.functions import begin_with_seed
+from tfdistr.r.values import for_r
+from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.training.given_model import of_caller
 from tfdistr.training.job import Job
 from tfdistr.training.model_state import ModelState
+from tfdistr.utils.interrupts import whole
+from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
     from tfdistr.strategies.worker_strategy import WorkerStrategy
@@ -190,7 +190,7 @@ def _agree(job: Job, strategy: WorkerStrategy) -> None:
             fix="Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass "
             'cluster=local_cluster(workers="gpus").',
         )
-    from tfdistr.communication.agreement import agree, versions
+    from tfdistr.collectives.comparison import agree, versions
 
     fields = {name: "none" if value is None else value for name, value in job.description.items()}
     fields["seed"] = job.seed if job.seed_given else None

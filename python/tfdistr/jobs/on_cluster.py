@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from tfdistr._utils.disk import writing
-from tfdistr._utils.r_function import RFunction
-from tfdistr._utils.r_values import for_r
-from tfdistr._utils.uninterrupted import whole
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.lock import check_lock, lock_id, lock_variable
 from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.clusters.any_cluster import AnyCluster
+from tfdistr.clusters.backend import Backend, write_backend
+from tfdistr.clusters.ray.cluster import RayCluster
+from tfdistr.clusters.ssh.cluster import SshCluster
 from tfdistr.data.source import form_of
 from tfdistr.errors import (
     CheckpointError,
@@ -29,20 +29,20 @@ from tfdistr.errors import (
 )
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
+from tfdistr.jobs.lazy_model import Trained
 from tfdistr.jobs.result import FitResult, builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
-from tfdistr.jobs.trained import Trained
-from tfdistr.launch.any_cluster import AnyCluster
-from tfdistr.launch.backend import Backend, write_backend
-from tfdistr.launch.ray_cluster import RayCluster
-from tfdistr.launch.ssh_cluster import SshCluster
-from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.r.functions import RFunction
+from tfdistr.r.values import for_r
+from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
+from tfdistr.utils.disk import writing
+from tfdistr.utils.interrupts import whole
 
 if TYPE_CHECKING:
-    from tfdistr.jobs.kinds import Kind
     from tfdistr.jobs.stored_run import StoredRun
+    from tfdistr.jobs.strategy_runners import Kind
 
 log = logging.getLogger("tfdistr")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tfdistr.cluster.peer_failure import judge
 from tfdistr.errors import JobMismatchError, JobStoppedError, WorkerFailedError
-from tfdistr.jobs.joined import JOINED
+from tfdistr.jobs.membership import JOINED
+from tfdistr.rendezvous.peer_failure import judge
 
 if TYPE_CHECKING:
     from tfdistr.strategies.worker_strategy import WorkerStrategy

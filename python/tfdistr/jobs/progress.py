@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from tfdistr._utils.disk import REFUSES
-from tfdistr._utils.warn import warn
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.disk import REFUSES
+from tfdistr.utils.warn import warn
 
 _VERBOSE = (0, 1, 2)
 
 
 def make_display(verbose: str | float = "auto", console: Console | None = None) -> Display:
-    """Make the display of the events of a job (see `tfdistr.launch.events`).
+    """Make the display of the events of a job (see `tfdistr.supervision.events`).
 
     Every display warns the user of the warnings of the job, of each one once. It also shows lines that the
     workers print; such events come only with ``follow=True``.

@@ -13,27 +13,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from tfdistr._utils.as_json import as_json
-from tfdistr._utils.disk import writing
-from tfdistr._utils.optional_imports import data_frame, figure
-from tfdistr._utils.trusted_files import open_own, replacing
-from tfdistr._utils.tuning import describe_tuning
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
 from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import plain_params, write_document
-from tfdistr.jobs.trained import Trained
+from tfdistr.jobs.lazy_model import Trained
 from tfdistr.schemas import read, schema_id
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.model_state import ModelState
+from tfdistr.utils.as_json import as_json
+from tfdistr.utils.disk import writing
+from tfdistr.utils.optional_imports import data_frame, figure
+from tfdistr.utils.trusted_files import open_own, replacing
+from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
     import keras
     import matplotlib.figure
     import pandas
 
-    from tfdistr.launch.any_cluster import AnyCluster
+    from tfdistr.clusters.any_cluster import AnyCluster
     from tfdistr.training.trained_model import Training
 
 _STATE = "model.npz"
@@ -127,7 +127,7 @@ class FitResult:
             >>> fit.evaluate(tfdistr.load_dataset("digits", "test"))["accuracy"] > 0.5
             True
         """
-        from tfdistr.jobs.apply import evaluate
+        from tfdistr.jobs.inference import evaluate
 
         return evaluate(
             _silent_caller(), self, x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps=steps,
@@ -174,7 +174,7 @@ class FitResult:
             >>> fit.predict(tfdistr.load_dataset("digits", "test")).shape
             (360, 10)
         """
-        from tfdistr.jobs.apply import predict
+        from tfdistr.jobs.inference import predict
 
         return predict(
             _silent_caller(), self, x=x, batch_size=batch_size, steps=steps, cluster=cluster, output=output,

@@ -6,25 +6,25 @@ from typing import Any
 
 import attrs
 
-from tfdistr._utils.arguments import optional_path
-from tfdistr._utils.store import is_url
-from tfdistr._utils.tuning import tune_this_process
-from tfdistr._utils.uninterrupted import import_tensorflow
-from tfdistr._utils.versions import check_installed
-from tfdistr.cluster.config import ClusterConfig
-from tfdistr.cluster.kubernetes import run_dir_of_pod
+from tfdistr.checkpoint.object_store import is_url
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.kinds import KINDS, Kind, kind_of
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
+from tfdistr.jobs.strategy_runners import KINDS, Kind, kind_of
+from tfdistr.rendezvous.config import ClusterConfig
+from tfdistr.rendezvous.pods import run_dir_of_pod
 from tfdistr.training.given_model import copies, of_caller
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.recovery_options import check_recovery
+from tfdistr.utils.arguments import optional_path
+from tfdistr.utils.interrupts import import_tensorflow
+from tfdistr.utils.tuning import tune_this_process
+from tfdistr.utils.versions import check_installed
 
 
 def run_fit(

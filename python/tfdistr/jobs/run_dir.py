@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfdistr._utils import at_exit
-from tfdistr._utils.disk import BEFORE_START, writing
-from tfdistr._utils.store import is_url
-from tfdistr._utils.trusted_files import check_parents, make_folders, take_folder
 from tfdistr.checkpoint.lock import LOCK, RunLock, in_use, is_in_use
+from tfdistr.checkpoint.object_store import is_url
+from tfdistr.clusters.hosts import WorkersOnHosts
+from tfdistr.clusters.ray.cluster import RayCluster
+from tfdistr.clusters.slurm.cluster import SlurmCluster
+from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.jobs.resume import is_run
-from tfdistr.launch.hosts import WorkersOnHosts
-from tfdistr.launch.process import log_path
-from tfdistr.launch.ray_cluster import RayCluster
-from tfdistr.launch.slurm_cluster import SlurmCluster
+from tfdistr.utils import at_exit
+from tfdistr.utils.disk import BEFORE_START, writing
+from tfdistr.utils.trusted_files import check_parents, make_folders, take_folder
 
 _temporary: set[Path] = set()
 

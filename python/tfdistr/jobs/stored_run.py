@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tfdistr._utils.store import Store, StoreError, unreachable
-from tfdistr.checkpoint.claim import Claim, is_claim
 from tfdistr.checkpoint.folder import DESCRIPTION, Position, checkpoints
-from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.generations import Claim, is_claim
+from tfdistr.checkpoint.object_store import Store, StoreError, unreachable
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_go_on
 from tfdistr.jobs.documents import JOB

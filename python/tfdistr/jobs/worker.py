@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr._utils.trackers import end_runs
-from tfdistr.cluster.peer_failure import is_peer_failure, report
-from tfdistr.communication.mpi_world import finish, start_early
+from tfdistr.collectives.mpi.world import finish, start_early
 from tfdistr.errors import STOPPED_STATUS, JobStoppedError
-from tfdistr.jobs.process import Foreign, ProcessOfJob, process_of_job
+from tfdistr.rendezvous.peer_failure import is_peer_failure, report
+from tfdistr.supervision.reporting import Foreign, ProcessOfJob, process_of_job
 from tfdistr.training.watchdog import on_failure
+from tfdistr.utils.trackers import end_runs
 
 if TYPE_CHECKING:
     from tfdistr.strategies.worker_strategy import WorkerStrategy
@@ -44,7 +44,7 @@ def _train(
     events = process.events
     try:
         start_early()
-        from tfdistr.jobs.kinds import KINDS
+        from tfdistr.jobs.strategy_runners import KINDS
         from tfdistr.training.job import Job
 
         def last_words(error: BaseException, text: str) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr._utils.foreign import Named
-from tfdistr._utils.r_function import RFunction
 from tfdistr.checkpoint.folder import checkpoints
-from tfdistr.cluster.config import cluster_from_env
+from tfdistr.clusters.local.cluster import LocalCluster
 from tfdistr.errors import ArgumentError
-from tfdistr.launch.local import LocalCluster
 from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.r.functions import RFunction
+from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.training.job import Job
+from tfdistr.utils.foreign import Named
 
 if TYPE_CHECKING:
     from tfdistr.parameter_server.coordinator import ServersTraining

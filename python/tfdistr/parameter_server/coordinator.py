@@ -16,15 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._utils.r_function import RFunction
+from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder
-from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.checkpoint.manager import Keeper
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.cluster.config import ClusterConfig
-from tfdistr.communication.model_parts import parts_of_run
-from tfdistr.data.class_weight import weigh_classes
-from tfdistr.data.pipeline import WorkerData
+from tfdistr.collectives.model_parts import parts_of_run
+from tfdistr.data.pipeline.class_weight import weigh_classes
+from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
@@ -32,6 +30,8 @@ from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.report import Report, StepsReporter
 from tfdistr.parameter_server.step import Outcome, Step
 from tfdistr.parameter_server.updates import OneByOne, Together
+from tfdistr.r.functions import RFunction
+from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.client import dismiss_servers, join_servers
 from tfdistr.servers.lost import lost_server
 from tfdistr.strategies.build import build
@@ -249,7 +249,7 @@ def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
         ArgumentError: The model replaces a part that is for its training, or for its validation.
     """
     needed = {"fit", "make_train_function", *(["evaluate", "make_test_function"] if validates else [])}
-    replaced = [name for name in _private.changes_of_keras_loop(model) if name in needed]
+    replaced = [name for name in tf_internals.changes_of_keras_loop(model) if name in needed]
     if replaced:
         raise ArgumentError(
             "With parameter servers, a model cannot have a training loop of its own, only a train_step and a "
@@ -261,7 +261,8 @@ def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
 
 def note_batch_normalization(model: keras.Model) -> None:
     """Warn that each share of a batch is normalized alone."""
-    layers = [v.name for v in _private.all_layers(model) if isinstance(v, keras.layers.BatchNormalization)]
+    kind = keras.layers.BatchNormalization
+    layers = [layer.name for layer in tf_internals.all_layers(model) if isinstance(layer, kind)]
     if layers:
         log.warning(
             "%s: each worker normalizes with the rows of its share of a batch, also with synchronized=True, "
@@ -376,4 +377,4 @@ class _Phase:
     def _logs(self) -> dict[str, Any]:
         for variable, value in zip(self._model.metrics_variables, self._sums, strict=True):
             variable.assign(value)
-        return numbers_of(_private.metrics_or_logs(self._model, self._last))
+        return numbers_of(tf_internals.metrics_or_logs(self._model, self._last))

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdistr._private.remote_calls import schedule
+from tfdistr.tf_internals.remote_calls import schedule
 
 _WAIT = 0.2  # seconds after which an error of the coordinator is noticed
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr._utils.arguments import whole
+from tfdistr.utils.arguments import whole
 
 
 @keras.saving.register_keras_serializable("tfdistr")

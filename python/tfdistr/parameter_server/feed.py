@@ -18,15 +18,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdistr._private.remote_calls import call, offer
-from tfdistr._utils.foreign import Named
-from tfdistr._utils.pickles import load_value, save_value
-from tfdistr.data.index_batches import Batches
-from tfdistr.data.pipeline import WorkerData, make_data
-from tfdistr.data.shard import take_rows
+from tfdistr.data.order.shard import take_rows
+from tfdistr.data.pipeline.index_batches import Batches
+from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
+from tfdistr.tf_internals.remote_calls import call, offer
 from tfdistr.training.job import Job
+from tfdistr.utils.foreign import Named
+from tfdistr.utils.pickles import load_value, save_value
 
 TRAINING, VALIDATION = 0, 1
 

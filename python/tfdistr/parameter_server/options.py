@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfdistr._utils.arguments import one_of, optional_whole
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import one_of, optional_whole
 
 UPDATES = ("async", "sync")
 

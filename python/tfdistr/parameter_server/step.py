@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._private import overridden
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.feed import Batch
-from tfdistr.strategies.exact_step import at_least_one
-from tfdistr.strategies.replica_step import scale
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.strategies.exact.exchange import scale
+from tfdistr.strategies.exact.step import at_least_one
+from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.tf_internals import overridden
 
 log = logging.getLogger("tfdistr")
 
@@ -74,7 +74,7 @@ class Step:
     ) -> None:
         self._model = model
         self._weigh, self._split = weigh, split
-        known = _private.keras_step(getattr(model, f"{kind}_step"))
+        known = tf_internals.keras_step(getattr(model, f"{kind}_step"))
         self._step = known[1] if known else getattr(model, f"{kind}_step")
         self._training = kind == "train"
         self.trained: list[keras.Variable] = []
@@ -90,8 +90,8 @@ class Step:
         data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
         data = self._weigh(data) if self._weigh else data
         strategy = self._model.distribute_strategy
-        seeds = {id(g.state): _offset(g.state, offset) for g in _private.seed_generators(self._model)}
-        states = [g.state for g in _private.seed_generators(self._model)]
+        seeds = {id(g.state): _offset(g.state, offset) for g in tf_internals.seed_generators(self._model)}
+        states = [g.state for g in tf_internals.seed_generators(self._model)]
         start = [(v, tf.zeros(v.shape, v.dtype)) for v in self._model.metrics_variables]
         start += [(state, state.value + seeds[id(state)]) for state in states]
         # Keras looks for these in the scope alone. They are not copied: the tape watches the variables.
@@ -146,7 +146,9 @@ class Step:
                 log.warning(_MASKED)
             return tf.ones([])
 
-        return _private.loss_shares(self._model, share, lambda: batch.rows / tf.maximum(batch.all_rows, 1.0))
+        return tf_internals.loss_shares(
+            self._model, share, lambda: batch.rows / tf.maximum(batch.all_rows, 1.0)
+        )
 
     def _check(self, gradients: Sequence[Any]) -> None:
         if len(gradients) != 1:

@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr._private import overridden
-from tfdistr.data.index_batches import Batches
+from tfdistr.data.pipeline.index_batches import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.parameter_server.packing import Packing
 from tfdistr.parameter_server.report import Report
 from tfdistr.parameter_server.step import Outcome, Step
+from tfdistr.tf_internals import overridden
 
 _PLACE = tf.TensorSpec([3], tf.int64)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._private.remote_calls import call, forget_servers, keep_for_ever
-from tfdistr._utils import at_exit
-from tfdistr.cluster.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
+from tfdistr import tf_internals
 from tfdistr.errors import ClusterConfigError, ClusterStartError
+from tfdistr.rendezvous.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
 from tfdistr.servers.server import SERVERS, STOP, THREADS, answers, check_servers
+from tfdistr.tf_internals.remote_calls import call, forget_servers, keep_for_ever
+from tfdistr.utils import at_exit
 
 _LOOK = 0.1  # seconds
 _DISMISSAL = 5.0  # seconds that servers may take to answer the dismissal
@@ -42,7 +42,7 @@ def join_servers(
             fix="Run `tfdistr server` in the processes of workers and parameter servers.",
         )
     wait_for_servers(config, start_timeout)
-    if not _private.context_initialized():
+    if not tf_internals.context_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),

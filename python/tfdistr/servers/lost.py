@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tfdistr.cluster.config import ClusterConfig, Task, split_address
-from tfdistr.cluster.peer_failure import UNREACHED
 from tfdistr.errors import WorkerFailedError
+from tfdistr.rendezvous.config import ClusterConfig, Task, split_address
+from tfdistr.rendezvous.peer_failure import UNREACHED
 
 _ANY = re.compile(r"/job:(\w+)/replica:0/task:(\d+)")
 _TITLES = {"ps": "parameter server ps", "worker": "worker"}

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from tfdistr._utils.arguments import positive
-from tfdistr._utils.processes import die_with_parent
-from tfdistr.cluster.config import ClusterConfig, split_address
-from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE, no_port_error, says_port_in_use
 from tfdistr.errors import ClusterConfigError, ClusterStartError
+from tfdistr.rendezvous.config import ClusterConfig, split_address
+from tfdistr.rendezvous.protocol import PORT_IN_USE, no_port_error, says_port_in_use
+from tfdistr.utils.arguments import positive
+from tfdistr.utils.processes import die_with_parent
 
 log = logging.getLogger("tfdistr")
 
@@ -110,7 +110,7 @@ def _start(
     import numpy as np
     import tensorflow as tf
 
-    from tfdistr._private.remote_calls import offer
+    from tfdistr.tf_internals.remote_calls import offer
 
     # This process itself only reads data with TensorFlow: the GPUs are for the server.
     tf.config.set_visible_devices([], "GPU")

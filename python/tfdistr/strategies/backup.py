@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
 
@@ -48,7 +48,7 @@ def go_on_in_data(callbacks: keras.callbacks.CallbackList) -> None:
         listed.append(last)
 
 
-def watch_backups(call: _private.KerasCall) -> None:
+def watch_backups(call: tf_internals.KerasCall) -> None:
     """Have the call of ``fit`` that begins go on in its data, on a worker without peers."""
     given = call.variables["callbacks"]
     given = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else tf.nest.flatten(given)
@@ -58,7 +58,7 @@ def watch_backups(call: _private.KerasCall) -> None:
 
     def make(*args: Any) -> Any:
         delattr(model, "make_train_function")
-        running = _private.keras_call()
+        running = tf_internals.keras_call()
         if running is not None:  # else train_on_batch() finds what a failed call has left
             go_on_in_data(running.callbacks)
         return model.make_train_function(*args)
@@ -74,6 +74,7 @@ class _DataGoesOn(keras.callbacks.Callback):  # type: ignore[misc]
     remembers = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        call = _private.keras_call()
+        call = tf_internals.keras_call()
         if call is not None:  # else the loop of distributed_fit() does it
-            _private.pass_epochs(call, _private.initial_epoch(self.model) - call.variables["initial_epoch"])
+            done = tf_internals.initial_epoch(self.model) - call.variables["initial_epoch"]
+            tf_internals.pass_epochs(call, done)

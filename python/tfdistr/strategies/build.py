@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr.data.element_shapes import batch_of_zeros, has_known_shapes
-from tfdistr.data.pipeline import WorkerData
-from tfdistr.strategies.replica_step import check_no_strange_optimizer
+from tfdistr import tf_internals
+from tfdistr.data.pipeline.element_shapes import batch_of_zeros, has_known_shapes
+from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.strategies.exact.exchange import check_no_strange_optimizer
 
 
 def build(
@@ -37,12 +37,12 @@ def build(
 
 def _build(model: keras.Model, batch: Any, *, optimizer: bool, training: bool) -> None:
     if has_call(model):
-        with _private.overridden(model, "optimizer", None), model.distribute_strategy.scope():
-            _private.build(model, batch)
+        with tf_internals.overridden(model, "optimizer", None), model.distribute_strategy.scope():
+            tf_internals.build(model, batch)
     build_by_step(model, batch, training=training, optimizers=optimizer)
     if has_call(model) and optimizer:  # last: it trains all weights
         with model.distribute_strategy.scope():
-            _private.build(model, batch)
+            tf_internals.build(model, batch)
 
 
 def has_call(model: keras.Model) -> bool:
@@ -52,14 +52,14 @@ def has_call(model: keras.Model) -> bool:
 
 def let_keras_build(model: keras.Model) -> None:
     """Let Keras's own ``fit`` and ``evaluate`` build by its step what they do not build by a call."""
-    if not any(_private.overrides(model, name) for name in ("train_step", "test_step", "compute_loss")):
+    if not any(tf_internals.overrides(model, name) for name in ("train_step", "test_step", "compute_loss")):
         return
 
     def by_step(batch: Any) -> None:
-        call = _private.keras_call()
+        call = tf_internals.keras_call()
         _build(model, batch, optimizer=True, training=call is None or call.method == "fit")
 
-    _private.build_instead(model, by_step)
+    tf_internals.build_instead(model, by_step)
 
 
 def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, optimizers: bool = True) -> None:
@@ -72,15 +72,15 @@ def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, opti
     """
     name = "train_step" if training else "test_step"
     own = (name, "compute_loss") if has_call(model) else (name,)  # Keras's own step needs call(), says Keras
-    if not any(_private.overrides(model, method) for method in own):
+    if not any(tf_internals.overrides(model, method) for method in own):
         return
     if model.run_eagerly and has_call(model):
         return  # its step can create them
-    found = _private.optimizers_of(model) if optimizers and training else []
+    found = tf_internals.optimizers_of(model) if optimizers and training else []
     if has_call(model):  # Keras builds it for all weights
         found = [optimizer for optimizer in found if optimizer is not model.optimizer]
     unbuilt = [optimizer for optimizer in found if not optimizer.built]
-    if unbuilt or not all(layer.built for layer in _private.all_layers(model)):
+    if unbuilt or not all(layer.built for layer in tf_internals.all_layers(model)):
         trained = _trace_again(model, name, batch)
         with model.distribute_strategy.scope():
             for optimizer in unbuilt:
@@ -107,21 +107,21 @@ def _trace_again(model: keras.Model, name: str, batch: Any) -> dict[int, list[An
 def _trace(model: keras.Model, name: str, batch: Any) -> dict[int, list[Any]]:
     """Trace a step; return the variables that it passes to each optimizer, by the optimizer's id."""
     step = getattr(model, name)
-    plain = _private.keras_step(step, inline=True)  # not the function that tf.function has compiled
+    plain = tf_internals.keras_step(step, inline=True)  # not the function that tf.function has compiled
     step = plain[1] if plain else step
     strategy = model.distribute_strategy
     trained: dict[int, list[Any]] = {}
 
-    def note(optimizer: Any, gradients: Any, variables: Any, own: _private.Apply) -> None:
+    def note(optimizer: Any, gradients: Any, variables: Any, own: tf_internals.Apply) -> None:
         trained[id(optimizer)] = list(model.trainable_variables if variables is None else variables)
 
     def in_replica() -> Any:
         with _one_replica(strategy):
             return step(batch)
 
-    with strategy.scope(), _private.optimizer_hooks(model, lambda loss: loss, note):
+    with strategy.scope(), tf_internals.optimizer_hooks(model, lambda loss: loss, note):
         try:
-            _private.trace_without_effect(in_replica)
+            tf_internals.trace_without_effect(in_replica)
         except ValueError as error:  # Keras creates no variables where values are collected
             check_no_strange_optimizer(error)
             raise

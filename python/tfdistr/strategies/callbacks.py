@@ -18,13 +18,13 @@ import keras
 import tensorflow as tf
 from keras.callbacks import Callback
 
-from tfdistr import _private
-from tfdistr._utils.describe import describe
-from tfdistr._utils.trackers import of_tracker
-from tfdistr.communication.collectives import Collectives
+from tfdistr import tf_internals
+from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.nan_loss import LossWatch
-from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.exact.nan_loss import LossWatch
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.utils.describe import describe
+from tfdistr.utils.trackers import of_tracker
 
 _MARK = "tfdistr_chief_only"
 _WRITERS = (
@@ -143,7 +143,7 @@ def coordinate(
         listed.append(last)
         last.set_model(callbacks.model)
         if by_batch:
-            _private.call_on_this_thread(callbacks)
+            tf_internals.call_on_this_thread(callbacks)
             first = _LogsOfAll(extended)
             listed.insert(0, first)
             first.set_model(callbacks.model)
@@ -167,7 +167,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
             with self._extended.alone(metrics):
                 getattr(self.callback, hook)(*args, **kwargs)
             if hook == "on_epoch_end" and isinstance(self.callback, keras.callbacks.TensorBoard):
-                _private.flush_events(self.callback)  # a restart after this epoch does not write them again
+                tf_internals.flush_events(self.callback)  # no restart writes them again
         if hook == "on_train_begin" and self._known and isinstance(
             self.callback, keras.callbacks.BackupAndRestore
         ):

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfdistr._utils.arguments import COMMUNICATION, one_of, whole
-from tfdistr._utils.describe import describe
-from tfdistr.communication.collectives import BYTES_PER_PACK
+from tfdistr.collectives.interface import BYTES_PER_PACK
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import COMMUNICATION, one_of, whole
+from tfdistr.utils.describe import describe
 
 # The public class makes objects of another class, which has no public name.
 _Options = type(tf.distribute.experimental.CommunicationOptions())

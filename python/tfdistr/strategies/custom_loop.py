@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.place import place
+from tfdistr.strategies.rank import place
+from tfdistr.utils.describe import describe
 
 if TYPE_CHECKING:
     import tensorflow as tf

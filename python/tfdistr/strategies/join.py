@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._utils.mpi_names import remove_names
-from tfdistr.cluster.config import bypass_proxy
-from tfdistr.cluster.lifelines import Lifelines
-from tfdistr.cluster.rendezvous import meet
-from tfdistr.cluster.rendezvous_protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
-from tfdistr.communication.agreement import versions
-from tfdistr.communication.collectives import Collectives
-from tfdistr.communication.mpi_agreement import Talks
-from tfdistr.communication.mpi_join import Joining
-from tfdistr.communication.mpi_library import MpiLibrary
+from tfdistr import tf_internals
+from tfdistr.collectives.comparison import versions
+from tfdistr.collectives.interface import Collectives
+from tfdistr.collectives.mpi.agreement import Talks
+from tfdistr.collectives.mpi.joining import Joining
+from tfdistr.collectives.mpi.library import MpiLibrary
+from tfdistr.collectives.mpi.shared_names import remove_names
 from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.config import bypass_proxy
+from tfdistr.rendezvous.lifelines import Lifelines
+from tfdistr.rendezvous.meeting import meet
+from tfdistr.rendezvous.protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.strategies.communication_options import Exchange
 
 log = logging.getLogger("tfdistr")
@@ -101,7 +101,7 @@ def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_time
                 raise
     else:
         _check_unused()
-    _private.configure_coordination(
+    tf_internals.configure_coordination(
         training,
         leader=f"/job:{_leader_job(training)}/replica:0/task:0",
         register_timeout=max(until - time.monotonic(), min(start_timeout, _TO_REGISTER)),
@@ -146,7 +146,7 @@ class _Mpi:
             log.info("communication: mpi, because all workers have %s", library.version)
         joining = Joining(talks, agreement, library, talks.timeout)
         comm = joining.start()
-        from tfdistr.communication.mpi_collectives import MpiCollectives
+        from tfdistr.collectives.mpi.collectives import MpiCollectives
 
         collectives = MpiCollectives(
             comm, self._exchange.bytes_per_pack, heartbeat_timeout, timeout=self._exchange.timeout_seconds
@@ -166,7 +166,7 @@ def _say_why(obstacle: str) -> None:
 
 
 def _check_unused() -> None:
-    if _private.context_initialized():
+    if tf_internals.context_initialized():
         raise ClusterStartError(
             "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",

@@ -16,15 +16,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr.communication.agreement import agree, describe_call, versions
-from tfdistr.communication.model_parts import describe_model, describe_parts
+from tfdistr import tf_internals
+from tfdistr.collectives.comparison import agree, describe_call, versions
+from tfdistr.collectives.model_parts import describe_model, describe_parts
 from tfdistr.strategies.backup import go_on_in_data
-from tfdistr.strategies.batch_check import check_batch
 from tfdistr.strategies.batch_normalization import without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
-from tfdistr.strategies.kernels import compare_machines
-from tfdistr.strategies.replica import OneReplica
+from tfdistr.strategies.exact.batch_check import check_batch
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.rounding import compare_machines
 from tfdistr.strategies.xla import turn_off
 
 log = logging.getLogger("tfdistr")
@@ -55,7 +55,7 @@ class KerasCalls:
         Raises:
             JobMismatchError: The workers are about to build other models.
         """
-        call = _private.keras_call()
+        call = tf_internals.keras_call()
         if call is None or "epoch_iterator" in call.variables:  # validation data within a running fit
             return
         model = call.model
@@ -68,13 +68,13 @@ class KerasCalls:
 
     def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: Any) -> Any:
         delattr(model, maker)
-        call = _private.keras_call()
+        call = tf_internals.keras_call()
         if call is not None:  # else train_on_batch() finds what a failed call has left
             fields = describe_call(call)
             training = call.method == "fit"
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
             if training:
-                check_batch(self._extended, model, lambda: _private.peek(dataset))
+                check_batch(self._extended, model, lambda: tf_internals.peek(dataset))
         return getattr(model, maker)(*args)
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
@@ -121,9 +121,9 @@ class KerasCalls:
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
         """Give dropout and noise other random numbers on each worker; the chief's equal one worker's."""
-        for generator in _private.seed_generators(model):
+        for generator in tf_internals.seed_generators(model):
             state = self._extended.local_variable(generator.state.value)
-            offset = tf.constant([self._extended.worker_index * _private.BETWEEN_SEEDS, 0], state.dtype)
+            offset = tf.constant([self._extended.worker_index * tf_internals.BETWEEN_SEEDS, 0], state.dtype)
             state.assign_add(offset)
 
     def _save_on_chief(self, model: keras.Model) -> None:

@@ -15,16 +15,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._utils.describe import describe
-from tfdistr.data.element_shapes import WithoutFirstLook, has_known_shapes
+from tfdistr import tf_internals
+from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import let_keras_build
-from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, without_stand_in
-from tfdistr.strategies.replica_step import NoPeers, ReplicaStep, scale
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
+from tfdistr.strategies.exact.step import MeanOverExamples, at_least_one, count_examples, without_stand_in
+from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.worker_strategy import OneProcess
 from tfdistr.strategies.xla import turn_off
+from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")
 
@@ -102,7 +102,7 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Split each batch of a dataset over the replicas; see ``tf.distribute.Strategy``."""
-        call = _private.keras_call()
+        call = tf_internals.keras_call()
         if self.num_replicas_in_sync > 1:
             check_data(dataset)
             if call is not None:
@@ -115,8 +115,8 @@ class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ign
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""
-        keras_step = _private.keras_step(fn, inline=True)  # TensorFlow requires it
-        if self.num_replicas_in_sync > 1 and _private.keras_prediction(fn) is not None:
+        keras_step = tf_internals.keras_step(fn, inline=True)  # TensorFlow requires it
+        if self.num_replicas_in_sync > 1 and tf_internals.keras_prediction(fn) is not None:
             return super().run(self.extended.predicting(fn), args=args, kwargs=kwargs, options=options)
         if keras_step is None or self.num_replicas_in_sync == 1:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
@@ -158,7 +158,7 @@ def check_model(model: keras.Model) -> None:
         received = "use_ema=True"
     elif model.steps_per_execution != 1:
         received = f"steps_per_execution={model.steps_per_execution}"
-    elif (function := _private.function_of_r(model)) is not None:
+    elif (function := tf_internals.function_of_r(model)) is not None:
         received = f"the R function {function}"
     if received is not None:
         raise ArgumentError(
@@ -195,7 +195,7 @@ class _Share:
         return list(tf.distribute.get_replica_context().all_reduce(op, list(tensors)))
 
 
-class _Replicas(_private.MirroredExtended):
+class _Replicas(tf_internals.MirroredExtended):
     """Runs the replicas of the devices, each on its own thread, one after the other."""
 
     def __init__(
@@ -228,7 +228,7 @@ class _Replicas(_private.MirroredExtended):
         parts = [tf.nest.map_structure(lambda part, i=i: local(part)[i], data) for i in range(self._count)]
         rows = [count_examples(part) for part in parts]
         total = tf.cast(tf.add_n(rows), tf.float32)
-        of_keras = not _private.overrides(model, "train_step")
+        of_keras = not tf_internals.overrides(model, "train_step")
         self._shares = [_Share(own, total, of_keras) for own in rows]
 
         def mean() -> MeanOverExamples:
@@ -238,12 +238,14 @@ class _Replicas(_private.MirroredExtended):
         try:
             # One context around all replicas, as it overrides methods of the model, which they share.
             with (
-                _private.optimizer_hooks(
+                tf_internals.optimizer_hooks(
                     model,
                     lambda loss: mean().scale_loss(loss),
                     lambda _, *arguments: mean().apply(*arguments),
                 ),
-                _private.loss_shares(model, lambda divisor: mean().share(divisor), lambda: mean().weight()),
+                tf_internals.loss_shares(
+                    model, lambda divisor: mean().share(divisor), lambda: mean().weight()
+                ),
             ):
                 yield lambda batch: self._step(model, batch)
         finally:

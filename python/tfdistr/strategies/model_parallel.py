@@ -15,14 +15,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr.cluster.config import ClusterConfig, cluster_from_env
-from tfdistr.data.pipeline import WorkerData
+from tfdistr import tf_internals
+from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
+from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.servers.client import dismiss_servers, prepare_dismissal, wait_for_servers
 from tfdistr.servers.server import THREADS
 from tfdistr.strategies.build import build
-from tfdistr.strategies.placement import Placement, check_placement, check_task, count_workers, parse_place
+from tfdistr.strategies.layer_placement import (
+    Placement,
+    check_placement,
+    check_task,
+    count_workers,
+    parse_place,
+)
 from tfdistr.strategies.worker_strategy import OneProcess
 
 log = logging.getLogger("tfdistr")
@@ -78,7 +84,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
             for name in placement.values():
                 parse_place(name).find(self._devices, self._here)
         # Skips the stock constructor, which would create the stock object in place of this one.
-        extended = _private.OneDeviceExtended(self, f"{self._here}/device:CPU:0")
+        extended = tf_internals.OneDeviceExtended(self, f"{self._here}/device:CPU:0")
         super(tf.distribute.OneDeviceStrategy, self).__init__(extended)
 
     def place(self, model: keras.Model, data: tf.data.Dataset | None = None) -> None:
@@ -120,9 +126,9 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
         _placed.add(model)
         for layer, device in places.items():
             _compute_at(device, layer)
-            with self.scope(), _private.overridden(self.extended, "device_of_new", device):
+            with self.scope(), tf_internals.overridden(self.extended, "device_of_new", device):
                 for variable in layer.variables:
-                    _private.make_again(variable)
+                    tf_internals.make_again(variable)
         if model.optimizer is not None:
             _compute_at_variables(model)
 
@@ -144,7 +150,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
         """The device of each layer that has one; layers inside others come after these."""
         outer, everywhere = (
             [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
-            for layers in (model.layers, _private.all_layers(model))
+            for layers in (model.layers, tf_internals.all_layers(model))
         )
         if not callable(self._placement):
             missing = sorted(set(self._placement) - {layer.name for layer in everywhere})
@@ -182,7 +188,7 @@ class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # typ
 
 def _join(config: ClusterConfig, start_timeout: float) -> None:
     wait_for_servers(config, start_timeout)
-    if not _private.context_initialized():
+    if not tf_internals.context_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),
@@ -216,7 +222,7 @@ def _compute_at_variables(model: keras.Model) -> None:
     losses: list[tf.Tensor] = []
 
     def update_there(gradient: Any, variable: Any, *args: Any) -> Any:
-        with tf.device(_private.device_of(variable)):
+        with tf.device(tf_internals.device_of(variable)):
             return update(gradient, variable, *args)
 
     def keep_loss(loss: Any) -> Any:

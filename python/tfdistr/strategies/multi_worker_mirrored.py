@@ -22,31 +22,31 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._utils import at_exit
-from tfdistr._utils.arguments import GRADIENT_DTYPES, one_of, optional_whole
-from tfdistr._utils.tuning import tune_this_process
-from tfdistr.cluster.peer_failure import what_to_tell
-from tfdistr.cluster.rendezvous import cluster_to_join
-from tfdistr.communication.agreement import agree, versions
-from tfdistr.communication.collectives import Collectives
-from tfdistr.communication.mpi_world import chooses_mpi
+from tfdistr import tf_internals
+from tfdistr.collectives.comparison import agree, versions
+from tfdistr.collectives.interface import Collectives
+from tfdistr.collectives.mpi.world import chooses_mpi
 from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.meeting import cluster_to_join
+from tfdistr.rendezvous.peer_failure import what_to_tell
 from tfdistr.strategies.communication_options import Exchange, check_exchange, check_resolver
-from tfdistr.strategies.exact_step import exact_step, replica_of
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step import exact_step, replica_of
+from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import NO_NCCL, Joined, addresses, join, start_error, usable
 from tfdistr.strategies.keras_calls import KerasCalls
-from tfdistr.strategies.place import note_strategy
-from tfdistr.strategies.replica import OneReplica
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.strategies.virtual.step import VirtualWorkers, run_virtual_workers
 from tfdistr.strategies.virtual.threads import use_one_thread
+from tfdistr.utils import at_exit
+from tfdistr.utils.arguments import GRADIENT_DTYPES, one_of, optional_whole
+from tfdistr.utils.tuning import tune_this_process
 
 if TYPE_CHECKING:
     import keras
 
-    from tfdistr.data.pipeline import WorkerData
+    from tfdistr.data.pipeline.worker_data import WorkerData
 
 log = logging.getLogger("tfdistr")
 
@@ -164,7 +164,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if lifelines:
                 lifelines.close()
             raise start_error(error, cluster_resolver, start_timeout) from error
-        _private.take_back_sigterm()
+        tf_internals.take_back_sigterm()
         extended = self.extended
         if count is not None:
             check_virtual_workers(count, workers=extended.num_workers, devices=len(extended.worker_devices))
@@ -265,8 +265,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         extended: OneReplica = self.extended
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
-        keras_step = _private.keras_step(fn)
-        predicts = keras_step is None and _private.keras_prediction(fn) is not None
+        keras_step = tf_internals.keras_step(fn)
+        predicts = keras_step is None and tf_internals.keras_prediction(fn) is not None
         if extended.collectives is None or not (keras_step or predicts):
             outputs = super().run(fn, args=args, kwargs=kwargs, options=options)
             return flat_logs(outputs) if keras_step else outputs
@@ -353,7 +353,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         the function of an ``interleave``, TensorFlow would count the seeds of unseeded ops up from 0, and
         they would repeat in every run.
         """
-        if self.num_workers == 1 or _private.global_seed() is not None:
+        if self.num_workers == 1 or tf_internals.global_seed() is not None:
             return
         own = str(int.from_bytes(os.urandom(4), "little") >> 1)
         tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
@@ -363,12 +363,12 @@ def _mpi_collectives(
     exchange: Exchange, start_timeout: float, heartbeat_timeout: float
 ) -> Collectives | None:
     """The collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
-    from tfdistr.communication.mpi_world import world
+    from tfdistr.collectives.mpi.world import world
 
     comm = world(start_timeout)
     if comm.Get_size() == 1:
         return None
-    from tfdistr.communication.mpi_collectives import MpiCollectives
+    from tfdistr.collectives.mpi.collectives import MpiCollectives
 
     collectives = MpiCollectives(
         comm, exchange.bytes_per_pack, heartbeat_timeout, timeout=exchange.timeout_seconds

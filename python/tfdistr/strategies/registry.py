@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfdistr._utils.arguments import one_of
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import one_of
 
 if TYPE_CHECKING:
     import tensorflow as tf

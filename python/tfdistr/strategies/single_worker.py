@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.data.element_shapes import has_known_shapes
+from tfdistr.data.pipeline.element_shapes import has_known_shapes
 from tfdistr.strategies.worker_strategy import OneProcess
 
 if TYPE_CHECKING:
     import keras
 
-    from tfdistr.data.pipeline import WorkerData
+    from tfdistr.data.pipeline.worker_data import WorkerData
 
 
 class SingleWorker(OneProcess):

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfdistr.communication.collectives import Collectives
-    from tfdistr.data.pipeline import WorkerData
+    from tfdistr.collectives.interface import Collectives
+    from tfdistr.data.pipeline.worker_data import WorkerData
 
 
 class Peer(Protocol):

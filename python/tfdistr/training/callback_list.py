@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.strategies.exact.step_logs import flat_logs
 
 _Logs = Mapping[str, Any] | None
 

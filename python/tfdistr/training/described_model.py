@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
 #: The classes of Keras of which a model may consist, with all that derive from them.
@@ -40,7 +40,7 @@ def describe_model(model: keras.Model) -> str | None:
     None if the description is not enough: the model has a part that is not of Keras, or a layer with a table.
     """
     try:
-        described, parts = _private.serialized(model)
+        described, parts = tf_internals.serialized(model)
         text = json.dumps(described)
     except Exception:  # get_config() of the user can raise anything
         return None

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import keras
 
-from tfdistr import _private
-from tfdistr.checkpoint.keeper import Keeper
+from tfdistr import tf_internals
+from tfdistr.checkpoint.manager import Keeper
 from tfdistr.training.callback_list import CallbackList
 from tfdistr.training.epoch_range import EpochRange
 
@@ -62,7 +62,7 @@ def run_epochs(
     first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
     logs = last_logs(model)
     begun = max(first, epochs.first)
-    restored = _private.initial_epoch(model)  # by BackupAndRestore
+    restored = tf_internals.initial_epoch(model)  # by BackupAndRestore
     if restored > begun:
         train.skip(restored - begun)
     for epoch in range(max(begun, restored), epochs.end):

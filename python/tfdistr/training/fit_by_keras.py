@@ -12,9 +12,9 @@ from typing import Any
 
 import keras
 
-from tfdistr import _private
-from tfdistr.checkpoint.keeper import Keeper
-from tfdistr.data.pipeline import WorkerData
+from tfdistr import tf_internals
+from tfdistr.checkpoint.manager import Keeper
+from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
 from tfdistr.training.epoch_range import EpochRange
@@ -139,7 +139,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         # BackupAndRestore changes the first epoch, too.
-        expected = max(self._next, _private.initial_epoch(self._trained))
+        expected = max(self._next, tf_internals.initial_epoch(self._trained))
         if not self._begun or epoch != expected:
             raise _refused(self._trained, f"begins epoch {epoch + 1} where epoch {expected + 1} is the next")
         self._next, self._done = epoch + 1, 0

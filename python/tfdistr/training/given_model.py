@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr._utils.disk import BEFORE_START, writing
 from tfdistr.errors import ArgumentError
 from tfdistr.training.serializable import cannot_serialize, has_lambda
+from tfdistr.utils.disk import BEFORE_START, writing
 
 if TYPE_CHECKING:
     import keras
@@ -44,12 +44,12 @@ class GivenModel:
                 received="a model that was not compiled",
                 fix="Call model.compile(optimizer=..., loss=...) before.",
             )
-        from tfdistr import _private
+        from tfdistr import tf_internals
         from tfdistr.training.own_compile import assumed_defaults, own_compile_saved
 
         self.original: keras.Model | None = model
         self._dtype_policy: str = model.dtype_policy.name
-        with own_compile_saved(), _private.whole_configs():
+        with own_compile_saved(), tf_internals.whole_configs():
             described, objects = _describe(model)
             self._own_parts = _own_parts(model, objects)
             with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
@@ -130,12 +130,12 @@ def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
     Raises:
         ArgumentError: Keras cannot describe a part, or it has a lambda.
     """
-    from tfdistr import _private
+    from tfdistr import tf_internals
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Keras warns of what is refused below
-            described, objects = _private.serialized(model)
+            described, objects = tf_internals.serialized(model)
     except ArgumentError:
         raise
     except Exception as error:  # get_config() of the user can raise anything
@@ -156,7 +156,7 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
     import cloudpickle
     import keras
 
-    from tfdistr import _private
+    from tfdistr import tf_internals
 
     parts = {}
     for found in objects:
@@ -168,7 +168,7 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
             cloudpickle.dumps(part)
         except Exception as error:  # the pickling code of an object can raise anything
             what = f"the {'class' if isinstance(part, type) else 'function'} {part.__name__!r} of {module}"
-            place = _private.function_of_r(model)
+            place = tf_internals.function_of_r(model)
             if place is not None:
                 what = f"an R function ({place})"
             raise cannot_serialize(f"{what}, which cannot be pickled: {error}") from error

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr._utils.arguments import (
+from tfdistr.data.source import Source, describe_source
+from tfdistr.errors import ArgumentError
+from tfdistr.r.functions import begin_with_seed, for_data, for_layers
+from tfdistr.training.epoch_range import EpochRange
+from tfdistr.training.given_model import given
+from tfdistr.training.model_state import ModelState
+from tfdistr.training.recovery_options import Recovery
+from tfdistr.utils.arguments import (
     COMMUNICATION,
     GRADIENT_DTYPES,
     argument,
@@ -21,21 +28,14 @@ from tfdistr._utils.arguments import (
     seconds,
     whole,
 )
-from tfdistr._utils.describe import describe
-from tfdistr._utils.foreign import Named
-from tfdistr._utils.function_files import FunctionOfFile
-from tfdistr._utils.pickles import load_value, save_value
-from tfdistr._utils.r_function import begin_with_seed, for_data, for_layers
-from tfdistr._utils.trackers import check_not_sent
-from tfdistr.data.source import Source, describe_source
-from tfdistr.errors import ArgumentError
-from tfdistr.training.epoch_range import EpochRange
-from tfdistr.training.given_model import given
-from tfdistr.training.model_state import ModelState
-from tfdistr.training.recovery_options import Recovery
+from tfdistr.utils.describe import describe
+from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import FunctionOfFile
+from tfdistr.utils.pickles import load_value, save_value
+from tfdistr.utils.trackers import check_not_sent
 
 if TYPE_CHECKING:
-    from tfdistr.data.context import WorkerContext
+    from tfdistr.data.order.context import WorkerContext
 
 _NAME = "job"
 _STRATEGY = "strategy"
@@ -252,7 +252,7 @@ class Job:
             virtual_workers: The virtual workers of the worker, and the number of all of them, if there are
                 any.
         """
-        from tfdistr.data.context import WorkerContext
+        from tfdistr.data.order.context import WorkerContext
 
         return WorkerContext(
             num_workers=num_workers,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tfdistr._utils.arguments import fraction, whole
-from tfdistr._utils.foreign import Named
+from tfdistr.data.datasets import Dataset
+from tfdistr.data.order.steps import steps_per_epoch as count_steps
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
-from tfdistr.data.steps import steps_per_epoch as count_steps
-from tfdistr.datasets import Dataset
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
+from tfdistr.utils.arguments import fraction, whole
+from tfdistr.utils.foreign import Named
 
 
 def make_job(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tfdistr._utils.arguments import one_of, positive, whole
+from tfdistr.utils.arguments import one_of, positive, whole
 
 LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
 

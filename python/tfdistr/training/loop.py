@@ -13,12 +13,12 @@ from typing import Any
 
 import keras
 
-from tfdistr import _private
-from tfdistr.checkpoint.keeper import Keeper
-from tfdistr.data.pipeline import WorkerData
-from tfdistr.strategies.batch_check import check_batch
+from tfdistr import tf_internals
+from tfdistr.checkpoint.manager import Keeper
+from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
+from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.xla import turn_off
 from tfdistr.training.callback_list import CallbackList, numbers_of
 from tfdistr.training.epoch_range import EpochRange
@@ -32,7 +32,7 @@ def runs_own_loop(model: keras.Model) -> bool:
     """Whether ``fit`` can train a model: its author did not change Keras's loop, and it has one replica."""
     extended = extended_of(model)
     one = extended.one_replica if extended else model.distribute_strategy.num_replicas_in_sync == 1
-    return one and not _private.changes_of_keras_loop(model)
+    return one and not tf_internals.changes_of_keras_loop(model)
 
 
 def fit(
@@ -219,9 +219,9 @@ class _Phase:
         self.done = done
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:
-            return numbers_of(_private.metrics_or_logs(self._model, logs))
+            return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
         with extended.knowing(extended.read_together(self._model.metrics_variables)):
-            return numbers_of(_private.metrics_or_logs(self._model, logs))
+            return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
 
 
 def _how_read(data: WorkerData) -> str:

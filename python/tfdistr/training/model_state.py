@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from tfdistr._utils.trusted_files import open_own
 from tfdistr.training.model_values import OptimizerValues, set_values, values_of
+from tfdistr.utils.trusted_files import open_own
 
 if TYPE_CHECKING:
     import keras

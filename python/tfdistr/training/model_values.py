@@ -41,18 +41,18 @@ def _state_of(model: keras.Model, optimizer: Any) -> OptimizerValues:
 
 
 def _others(model: keras.Model) -> list[Any]:
-    from tfdistr import _private
+    from tfdistr import tf_internals
 
-    return [optimizer for optimizer in _private.optimizers_of(model) if optimizer is not model.optimizer]
+    return [optimizer for optimizer in tf_internals.optimizers_of(model) if optimizer is not model.optimizer]
 
 
 def _trained_numbers(model: keras.Model, optimizer: Any) -> list[int] | None:
-    from tfdistr import _private
+    from tfdistr import tf_internals
 
     if not optimizer.built:
         return None
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
-    found = [numbers.get(id(variable)) for variable in _private.trained_variables(optimizer)]
+    found = [numbers.get(id(variable)) for variable in tf_internals.trained_variables(optimizer)]
     return None if None in found else [number for number in found if number is not None]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import keras
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
 from tfdistr.training.serializable import cannot_serialize, has_lambda
 
@@ -38,8 +38,8 @@ def own_compile_saved() -> Iterator[None]:
         ArgumentError: An argument of ``compile()`` is not kept by the model, or cannot be serialized.
     """
     with (
-        _private.overridden(keras.Model, "get_compile_config", _get_compile_config),
-        _private.overridden(keras.Model, "compile_from_config", _compile_from_config),
+        tf_internals.overridden(keras.Model, "get_compile_config", _get_compile_config),
+        tf_internals.overridden(keras.Model, "compile_from_config", _compile_from_config),
     ):
         yield
 
@@ -58,7 +58,7 @@ def _has_own_compile(kind: type[keras.Model]) -> bool:
 def _get_compile_config(model: keras.Model) -> Config:
     """``keras.Model.get_compile_config``, which also describes the arguments that a subclass adds."""
     kind = type(model)
-    given = _private.compile_arguments(model)
+    given = tf_internals.compile_arguments(model)
     own_config = kind.get_compile_config is not keras.Model.get_compile_config
     if not given or own_config or not _has_own_compile(kind):
         described: Config = super(keras.Model, model).get_compile_config()
@@ -156,8 +156,8 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
         names.intersection_update(own_names)
 
     with (
-        _private.overridden(kind, "__setattr__", set_and_record),
-        _private.overridden(keras.Model, "compile", compile_as_before),
+        tf_internals.overridden(kind, "__setattr__", set_and_record),
+        tf_internals.overridden(keras.Model, "compile", compile_as_before),
     ):
         try:
             model.compile(**own)

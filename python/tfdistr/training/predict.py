@@ -11,10 +11,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr.data import stream
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
-from tfdistr.data.shard import bounds
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.order.shard import bounds
+from tfdistr.data.pipeline import stream
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import Source
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job

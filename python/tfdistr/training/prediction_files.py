@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr._utils.disk import writing
-from tfdistr._utils.optional_imports import parquet
 from tfdistr.errors import ArgumentError, TfdistrError
+from tfdistr.utils.disk import writing
+from tfdistr.utils.optional_imports import parquet
 
 #: The folder of the outputs in the run directory.
 FOLDER = "predictions"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfdistr.data.host_cache import HostMemory
-from tfdistr.data.pipeline import WorkerData, make_data
+from tfdistr.data.pipeline.host_cache import HostMemory
+from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import Source
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job

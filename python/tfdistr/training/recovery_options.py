@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfdistr._utils.arguments import flag, optional_whole, whole
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import flag, optional_whole, whole
 
 
 @dataclass(frozen=True)

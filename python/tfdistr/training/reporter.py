@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdistr.data.pipeline import WorkerData
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.job import Job
 
 #: Seconds between two reports of a step's metrics. To read the metrics, Python must wait for the step.

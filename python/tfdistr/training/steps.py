@@ -11,13 +11,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._utils.uninterrupted import uninterrupted
-from tfdistr.data.index_batches import Batches
-from tfdistr.data.pipeline import WorkerData
-from tfdistr.data.read_ahead import ReadAhead
-from tfdistr.strategies.replica import OneReplica
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr import tf_internals
+from tfdistr.data.pipeline.index_batches import Batches
+from tfdistr.data.pipeline.read_ahead import ReadAhead
+from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.utils.interrupts import uninterrupted
 
 #: Seconds that one call of TensorFlow with many steps may take. Between two calls Python runs, for the
 #: progress display and for interrupts.
@@ -75,7 +75,7 @@ class Steps:
         def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
             with (
                 extended.knowing_rows(rows, never_empty) if extended else contextlib.nullcontext(),
-                _private.fewer_passes(model, after_all_gradients=alone),
+                tf_internals.fewer_passes(model, after_all_gradients=alone),
             ):
                 return flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))
 
@@ -168,7 +168,7 @@ class Steps:
         form = one.structured_outputs
         nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
         shapes = tf.nest.map_structure(lambda part: part.shape, form)
-        with _private.loop_of(one):
+        with tf_internals.loop_of(one):
             _, outputs = tf.while_loop(
                 lambda number, outputs: number < count,
                 lambda number, outputs: (number + 1, self._one(*arguments(number))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.data.file_examples import refused_files
+from tfdistr.data.pipeline.file_examples import refused_files
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.evaluate import evaluate_job
 from tfdistr.training.job import Job

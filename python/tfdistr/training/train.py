@@ -9,19 +9,18 @@ from pathlib import Path
 
 import keras
 
-from tfdistr import _private
-from tfdistr._utils.foreign import Named
-from tfdistr._utils.r_function import RFunction
+from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
-from tfdistr.checkpoint.keeper import Keeper
+from tfdistr.checkpoint.manager import Keeper
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.communication.agreement import agree
-from tfdistr.communication.model_parts import describe_parts, parts_of_run
-from tfdistr.data.class_weight import weigh_classes
-from tfdistr.data.pipeline import WorkerData
+from tfdistr.collectives.comparison import agree
+from tfdistr.collectives.model_parts import describe_parts, parts_of_run
+from tfdistr.data.pipeline.class_weight import weigh_classes
+from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.kernels import describe_kernels
+from tfdistr.r.functions import RFunction
+from tfdistr.strategies.rounding import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
@@ -34,6 +33,7 @@ from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
 from tfdistr.training.waits import Waits
 from tfdistr.training.warm_up import scale_learning_rate
+from tfdistr.utils.foreign import Named
 
 log = logging.getLogger("tfdistr")
 
@@ -120,7 +120,7 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
     received = None
     if strategy.collectives is None and strategy.num_workers > 1:
         received = "workers with several devices each"
-    elif "fit" in _private.changes_of_keras_loop(model) and not job.recovery.asked:
+    elif "fit" in tf_internals.changes_of_keras_loop(model) and not job.recovery.asked:
         received = "a model with a fit() of its own"  # which may do anything
     elif every != "epoch" and not runs_own_loop(model):
         received = f"checkpoint_every={every}, and a model that Keras's own loop trains"

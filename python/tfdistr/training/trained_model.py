@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr.data.pipeline import WorkerData
+from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.build import build
 from tfdistr.training.job import Job
 from tfdistr.training.user_code import build_model

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import keras
 
-from tfdistr._utils.describe import describe
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import check_backups
 from tfdistr.training.job import Job, not_a_callback
+from tfdistr.utils.describe import describe
 
 
 def build_model(job: Job) -> keras.Model:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from tfdistr._utils.warn import NOTE
-from tfdistr.communication.collectives import Collectives
+from tfdistr.collectives.interface import Collectives
+from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
 

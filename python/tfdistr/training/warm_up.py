@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
-from tfdistr._utils.arguments import positive, whole
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import positive, whole
 
 
 class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]

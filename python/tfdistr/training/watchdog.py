@@ -21,11 +21,11 @@ import traceback
 from types import TracebackType
 from typing import Any, Literal
 
-from tfdistr._utils.session import is_session
-from tfdistr._utils.uninterrupted import holds_back
-from tfdistr.cluster.peer_failure import report
 from tfdistr.errors import StepTimeoutError
+from tfdistr.rendezvous.peer_failure import report
 from tfdistr.strategies.worker_strategy import OneProcess, Peer
+from tfdistr.utils.interrupts import holds_back
+from tfdistr.utils.session import is_session
 
 #: Seconds in which the main thread must raise the error after it was interrupted. On a busy machine, R has
 #: taken more than three.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from tfdistr._utils import embedded_r
+from tfdistr.r import embedded
 
-robjects = embedded_r.start()
+robjects = embedded.start()
 
 _objects: dict[int, object] = {}
 

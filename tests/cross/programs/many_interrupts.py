@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 
-from tfdistr._utils.uninterrupted import uninterrupted
+from tfdistr.utils.interrupts import uninterrupted
 
 COUNT = 300
 # Each interrupt follows the answer to the one before. The end of its output says that all were sent.

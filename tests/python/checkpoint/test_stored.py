@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import stores
 
-from tfdistr._utils.store import Store
-from tfdistr._utils.warn import WARNINGS
-from tfdistr.checkpoint.claim import Claim, Generation
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.generations import Claim, Generation
+from tfdistr.checkpoint.object_store import Store
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.errors import CheckpointError
+from tfdistr.utils.warn import WARNINGS
 
 URL = "memory://bucket/run"
 

@@ -18,11 +18,11 @@ import stores
 from paths import PROGRAMS
 from slow import mostly_slow
 
-from tfdistr._utils.store import Store, StoreError
 from tfdistr.checkpoint import uploads
-from tfdistr.checkpoint.claim import Claim
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.generations import Claim
+from tfdistr.checkpoint.object_store import Store, StoreError
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError
 

@@ -14,10 +14,10 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr import _private
-from tfdistr.data.batch_objects import GivenBatches, GivenDataset
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
+from tfdistr import tf_internals
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.errors import ArgumentError, DataShardError, TfdistrError
 
 pytestmark = pytest.mark.timeout(240)
@@ -206,7 +206,7 @@ def test_batches_may_differ_in_their_shapes():
     ],
 )
 def test_python_code_is_found_in_a_pipeline(pipeline, found):
-    assert _private.python_ops(pipeline()) == found
+    assert tf_internals.python_ops(pipeline()) == found
 
 
 def test_a_shuffle_goes_on_where_it_was_on_workers(tmp_path, caplog):
@@ -303,7 +303,7 @@ def test_what_is_refused(make, arguments, kind, rule, received, fix):
 
 
 def test_a_shuffle_without_a_seed_is_not_sent():
-    seed = _private.global_seed()
+    seed = tf_internals.global_seed()
     tf.random.set_seed(None)
     try:
         shuffled = examples().shuffle(8)

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from slow import mostly_slow
 
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline.worker_data import make_data
 
 EXAMPLES, BATCH, PASSES = 103, 10, 4
 STEPS = -(-EXAMPLES // BATCH)

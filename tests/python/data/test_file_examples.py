@@ -13,13 +13,13 @@ import tensorflow as tf
 from file_sets import EXAMPLES, SETS, FileSet, parquet_mixed, parquet_numbers
 from slow import mostly_slow
 
-from tfdistr import datasets
-from tfdistr.data import decoded_blocks, file_examples
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.decoded_blocks import RecentBlocks, Store
-from tfdistr.data.file_examples import refused_files
-from tfdistr.data.host_cache import HostDisk, HostMemory
-from tfdistr.data.pipeline import make_data
+from tfdistr.data import datasets
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline import decoded_blocks, file_examples
+from tfdistr.data.pipeline.decoded_blocks import RecentBlocks, Store
+from tfdistr.data.pipeline.file_examples import refused_files
+from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError, TfdistrWarning
 

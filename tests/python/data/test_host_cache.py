@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 from clusters import run_cluster
 
-from tfdistr._utils.pickles import save_value
-from tfdistr.data.host_cache import HostMemory
-from tfdistr.data.shuffle_order import Order
+from tfdistr.data.order.shuffle_order import Order
+from tfdistr.data.pipeline.host_cache import HostMemory
+from tfdistr.utils.pickles import save_value
 
 pytestmark = pytest.mark.timeout(280)
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.data import index_batches
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import WorkerData, make_data
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline import index_batches
+from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 
 EXAMPLES, BATCH = 13, 4

@@ -12,9 +12,9 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.data import pipeline
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline import worker_data
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError, DataShardError
 
@@ -136,7 +136,7 @@ def test_a_description_is_read_by_index():
 
 
 def test_a_description_that_does_not_fit_into_memory_is_read_example_by_example(monkeypatch):
-    monkeypatch.setattr(tfdistr.datasets.Dataset, "fits_in_memory", lambda self: False)
+    monkeypatch.setattr(tfdistr.data.datasets.Dataset, "fits_in_memory", lambda self: False)
     digits = tfdistr.load_dataset("digits", "test", supervised=False)
     labels = flat(whole(digits, 3, 1, 100, key=lambda batch: batch["label"]))
     assert Counter(labels) == Counter(digits.arrays()["label"].tolist())
@@ -172,7 +172,7 @@ def test_functions_of_examples_without_shuffle():
 
 
 def test_a_stream_that_is_too_long_for_memory_is_shuffled_in_part(monkeypatch):
-    monkeypatch.setattr(pipeline, "SHUFFLE_BUFFER", 5)
+    monkeypatch.setattr(worker_data, "SHUFFLE_BUFFER", 5)
     (first,) = {whole(unknown, workers, 1)[0][0] for workers in (1, 2)}
     assert first < 5
     assert sorted(flat(whole(unknown, 2, 1))) == Y.tolist()

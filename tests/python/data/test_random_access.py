@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from slow import mostly_slow
 
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
-from tfdistr.data.random_access import lookup
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline.random_access import lookup
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.errors import DataShardError
 
 RAGGED = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6], [7]])

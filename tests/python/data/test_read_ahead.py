@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from launched import wait_for
 
-from tfdistr.data.index_batches import Batches
-from tfdistr.data.read_ahead import ReadAhead
-from tfdistr.data.shuffle_order import Order
+from tfdistr.data.order.shuffle_order import Order
+from tfdistr.data.pipeline.index_batches import Batches
+from tfdistr.data.pipeline.read_ahead import ReadAhead
 from tfdistr.errors import ArgumentError
 
 EXAMPLES, BATCH = 22, 4  # five batches, and one of two rows

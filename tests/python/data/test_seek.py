@@ -12,9 +12,9 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
-from tfdistr.data.shuffle_order import Order
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.order.shuffle_order import Order
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError, DataShardError
 

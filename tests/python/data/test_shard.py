@@ -11,8 +11,8 @@ import tensorflow as tf
 from paths import TFDS
 
 import tfdistr
-from tfdistr import _private
-from tfdistr.data.shard import (
+from tfdistr import tf_internals
+from tfdistr.data.order.shard import (
     Policy,
     auto_shard,
     check_files,
@@ -193,14 +193,14 @@ PIPELINES = {
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_files_of_a_pipeline_are_counted(name, files):
     count, make = PIPELINES[name]
-    assert _private.source_files(make(files)) == count
+    assert tf_internals.source_files(make(files)) == count
 
 
 @pytest.mark.mnist
 @pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
 def test_mnist_is_one_file():
     dataset = tfdistr.load_dataset("mnist", "test", data_dir=str(TFDS)).dataset()
-    assert _private.source_files(dataset) == 1
+    assert tf_internals.source_files(dataset) == 1
 
 
 # --- The rows of each worker
@@ -258,7 +258,7 @@ def test_an_order_that_differs_from_worker_to_worker_is_refused():
 
 
 def unseeded(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    seed = _private.global_seed()
+    seed = tf_internals.global_seed()
     tf.random.set_seed(None)
     try:
         return dataset.shuffle(8)

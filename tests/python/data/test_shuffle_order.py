@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from slow import mostly_slow
 
-from tfdistr.data.shuffle_order import Order
+from tfdistr.data.order.shuffle_order import Order
 
 SIZES = mostly_slow([(1, 1), (1, 8), (7, 3), (12, 4), (100, 32), (17, 1)], quick=[(1, 8), (7, 3), (100, 32)])
 

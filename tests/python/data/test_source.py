@@ -6,18 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tfdistr._utils.r_values import ValueOfR
-from tfdistr.data.source import (
-    Arrays,
-    Columns,
-    as_arrays,
-    check_names,
-    gives_batches,
-    leaves,
-    make_source,
-)
-from tfdistr.datasets import load_dataset
+from tfdistr.data.datasets import load_dataset
+from tfdistr.data.source import Arrays, Columns, as_arrays, check_names, gives_batches, leaves, make_source
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.describe import ValueOfR
 
 X = np.arange(12.0).reshape(4, 3)
 Y = np.array([0, 1, 1, 0])

@@ -16,12 +16,12 @@ from paths import TFDS
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr import datasets
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import make_data
-from tfdistr.data.shuffle_order import Order
-from tfdistr.datasets import Dataset
-from tfdistr.datasets.records import TFRecordFile, TFRecords
+from tfdistr.data import datasets
+from tfdistr.data.datasets import Dataset
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.order.shuffle_order import Order
+from tfdistr.data.pipeline.worker_data import make_data
+from tfdistr.data.readers.record_files import TFRecordFile, TFRecords
 from tfdistr.errors import ArgumentError
 
 EXAMPLES, FILES, BATCH = 43, 3, 8

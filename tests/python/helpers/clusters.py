@@ -14,8 +14,8 @@ import warm
 from paths import PROGRAMS
 
 import tfdistr
-from tfdistr.launch.gpus import visible_gpus
-from tfdistr.launch.ports import free_ports
+from tfdistr.clusters.gpus import visible_gpus
+from tfdistr.network.ports import free_ports
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 #: Has workers see no GPU. Where there is none they need no fork server of their own.

@@ -9,9 +9,9 @@ from typing import Any
 
 from paths import WORKERS
 
-from tfdistr.launch.events import EventReader
-from tfdistr.launch.local import local_cluster
-from tfdistr.launch.supervisor import run_workers
+from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.supervision.events import EventReader
+from tfdistr.supervision.supervisor import run_workers
 
 PROGRAM = [sys.executable, str(WORKERS / "forked.py")]
 
@@ -25,5 +25,5 @@ def states(run_dir: Path, workers: int = 2, **options: Any) -> list[dict[str, An
 
 def server_of(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError):  # a guard may have ended
-        return b"tfdistr.launch.warm.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"tfdistr.fork_server.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False

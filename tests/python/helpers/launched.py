@@ -16,7 +16,7 @@ from typing import Any
 from paths import WORKERS
 
 #: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
-SMALL_SERVER = ("-c", "import tfdistr.launch.warm.server as server; server._MODULES = (); server.main()")
+SMALL_SERVER = ("-c", "import tfdistr.fork_server.server as server; server._MODULES = (); server.main()")
 CARRIERS = ["processes", "warm"]
 
 
@@ -46,7 +46,7 @@ def processes_of(run_dir: Path) -> dict[int, str]:
         with contextlib.suppress(OSError):
             pid = int(process.name)
             texts = [(process / name).read_bytes() for name in ("environ", "cmdline")]
-            server = b"tfdistr.launch.warm.server" in texts[1]  # which serves other runs, too
+            server = b"tfdistr.fork_server.server" in texts[1]  # which serves other runs, too
             others = server or pid == os.getpid()
             if not others and any(os.fsencode(run_dir) in text for text in texts) and is_there(pid):
                 found[pid] = texts[1].replace(bytes(1), b" ").decode()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import command
+from launched import command, events_in, is_there, processes_of
 
+from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import WorkerFailedError
-from tfdistr.launch.local import local_cluster
-from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 
 
 class Job:
@@ -39,3 +42,17 @@ class Job:
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
+
+
+@pytest.fixture
+def job(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    job = Job(tmp_path / "run", getattr(request, "param", "processes"))
+    monkeypatch.setenv("RUN_OF_TEST", str(job.run_dir))
+    yield job
+    assert not processes_of(job.run_dir)
+    pids = job.pids | {event["pid"] for event in events_in(job.run_dir) if "pid" in event}
+    assert pids
+    left = [pid for pid in pids if is_there(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left

@@ -13,7 +13,7 @@ from typing import Any
 
 from paths import PROGRAMS
 
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 PROGRAM = PROGRAMS / "meet.py"
 START_FIX = (

@@ -12,9 +12,9 @@ import pytest
 from launched import wait_for
 from paths import WORKERS
 
+from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
 from tfdistr.errors import WorkerFailedError
-from tfdistr.launch.ssh_cluster import SshCluster, ssh_cluster
-from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 
 
 class Job:

@@ -13,10 +13,10 @@ from typing import IO
 
 from paths import PROGRAMS
 
-from tfdistr.launch.local import BY_MEMORY
-from tfdistr.launch.loopback import keep_to_loopback
-from tfdistr.launch.warm.client import Forked, Refused
-from tfdistr.launch.warm.servers import WarmStart, warm_start
+from tfdistr.clusters.local.cluster import BY_MEMORY
+from tfdistr.fork_server.client import Forked, Refused
+from tfdistr.fork_server.servers import WarmStart, warm_start
+from tfdistr.network.loopback import keep_to_loopback
 
 #: As the workers of ``local_cluster`` have it, so that one fork server does for these and for programs.
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "PYTHONUNBUFFERED": "1", **BY_MEMORY}

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tfdistr
+from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.run import run_fit
-from tfdistr.launch.local import describe_local_cluster
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -25,7 +25,7 @@ from resumed import bits
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr import datasets
+from tfdistr.data import datasets
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.training import steps
 

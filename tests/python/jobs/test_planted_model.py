@@ -13,9 +13,9 @@ import pytest
 import stores
 from resumed import X, train
 
-from tfdistr._utils.store import Store
+from tfdistr.checkpoint.object_store import Store
+from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.jobs import on_cluster
-from tfdistr.launch.local import local_cluster
 
 URL = "memory://bucket/run"
 

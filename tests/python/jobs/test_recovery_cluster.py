@@ -21,7 +21,7 @@ from slow import mostly_slow
 from warm import Process
 
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
-from tfdistr.launch.events import EventReader
+from tfdistr.supervision.events import EventReader
 
 # --- Told to end
 

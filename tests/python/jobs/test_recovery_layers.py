@@ -16,7 +16,7 @@ from resumed import X, Y, bits
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.errors import JobStoppedError
-from tfdistr.launch.events import EventReader
+from tfdistr.supervision.events import EventReader
 
 pytestmark = pytest.mark.timeout(400)
 APART = {"first": "worker 0", "last": "worker 1"}

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr._utils.foreign import Named
 from tfdistr.checkpoint.preemption import stopped
 from tfdistr.errors import ArgumentError, JobStoppedError
 from tfdistr.strategies.single_worker import SingleWorker
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.training.train import _saves
+from tfdistr.utils.foreign import Named
 
 
 class OwnFit(keras.Sequential):

@@ -14,9 +14,9 @@ from resumed import X, Y, bits, train
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr._private import optimizers_of
 from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
 from tfdistr.errors import ArgumentError
+from tfdistr.tf_internals import optimizers_of
 
 
 class Adversaries(keras.Model):

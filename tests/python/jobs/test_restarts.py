@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from paths import WORKERS
 
-from tfdistr._utils.foreign import Named
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, checkpoint_folder, checkpoints
+from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs import on_cluster
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.kinds import KINDS
 from tfdistr.jobs.resume import Restarts, result_of_run
-from tfdistr.launch.local import local_cluster
-from tfdistr.launch.supervisor import WorkerStatus, run_workers
+from tfdistr.jobs.strategy_runners import KINDS
+from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
+from tfdistr.utils.foreign import Named
 
 WORKER = WORKERS / "worker.py"
 
@@ -212,7 +212,7 @@ def test_a_launcher_whose_workers_have_no_checkpoints_gets_the_signal(fit, signa
 
 def test_the_error_names_the_run_directory_of_the_launcher(tmp_path):
     program = (
-        "import os, sys; from tfdistr.launch.events import EventWriter;"
+        "import os, sys; from tfdistr.supervision.events import EventWriter;"
         "e = EventWriter(sys.argv[1], sys.argv[2]);"
         "e.write('ready'); e.write('stopped', message='Told to end.', fix='Go home.'); os._exit(75)"
     )

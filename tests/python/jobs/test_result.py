@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
-from tfdistr._utils.tuning import describe_tuning
 from tfdistr.errors import ArgumentError, CheckpointError
+from tfdistr.jobs.lazy_model import Trained
 from tfdistr.jobs.result import FitResult, load_history, load_state, load_ways, save_training
-from tfdistr.jobs.trained import Trained
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.trained_model import Training, input_spec
+from tfdistr.utils.tuning import describe_tuning
 
 HISTORY = {"loss": [0.5, 0.25], "accuracy": [0.75, 1.0], "val_loss": [0.6, 0.5]}
 X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")

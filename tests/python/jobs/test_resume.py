@@ -18,8 +18,8 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
+from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
 from tfdistr.errors import ArgumentError, JobStoppedError
-from tfdistr.launch.local import LocalCluster, describe_local_cluster
 
 
 class Fails(keras.callbacks.Callback):

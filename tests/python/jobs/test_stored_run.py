@@ -16,8 +16,8 @@ import pytest
 import stores
 from resumed import X, Y, bits, train
 
-from tfdistr._utils.store import Store
 from tfdistr.checkpoint import uploads
+from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import ArgumentError, CheckpointError, JobStoppedError, TfdistrWarning
 from tfdistr.jobs import run_dir as folders
 from tfdistr.jobs.run_dir import open_run_dir

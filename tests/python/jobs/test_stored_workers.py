@@ -21,10 +21,10 @@ from paths import PROGRAMS
 from resumed import bits, train
 
 import tfdistr
-from tfdistr._utils.store import Store
+from tfdistr.checkpoint.object_store import Store
+from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs import on_cluster, run_dir
-from tfdistr.launch.local import local_cluster
 
 URL = "s3://bucket/run"
 

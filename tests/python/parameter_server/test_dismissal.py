@@ -8,7 +8,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from tfdistr.cluster.config import Task
+from tfdistr.rendezvous.config import Task
 from tfdistr.servers import client
 
 

@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
-from tfdistr._utils.foreign import Named
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.kinds import KINDS
+from tfdistr.jobs.strategy_runners import KINDS
 from tfdistr.parameter_server import feed
 from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.step import Step
 from tfdistr.strategies.build import build
 from tfdistr.training.job_arguments import make_job
+from tfdistr.utils.foreign import Named
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -21,12 +21,12 @@ from launched import is_there
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.kinds import KINDS
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
-from tfdistr.launch.events import EventReader
+from tfdistr.jobs.strategy_runners import KINDS
 from tfdistr.parameter_server.embedding import PartitionedEmbedding
 from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.supervision.events import EventReader
 from tfdistr.training.job_arguments import make_job
 
 pytestmark = pytest.mark.timeout(240)

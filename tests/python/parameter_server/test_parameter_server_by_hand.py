@@ -16,9 +16,9 @@ from slow import mostly_slow
 from warm import Process
 
 import tfdistr
-from tfdistr.cluster.config import tf_config
 from tfdistr.errors import ClusterConfigError, ClusterStartError
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
+from tfdistr.rendezvous.config import tf_config
 from tfdistr.servers.client import join_servers
 from tfdistr.servers.server import Patience, serve
 
@@ -108,7 +108,7 @@ class Halts(keras.callbacks.Callback):
         os.kill(int(sys.argv[2]), signal.SIGSTOP)
         raise ValueError("bad loss")
 
-from tfdistr.cluster.config import cluster_from_env
+from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.training.job_arguments import make_job
 from tfdistr.parameter_server.coordinator import train_on_servers
 

@@ -18,10 +18,10 @@ from resumed import bits
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
-from tfdistr.cluster.config import tf_config
 from tfdistr.errors import JobStoppedError
-from tfdistr.launch.events import EventReader
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.supervision.events import EventReader
 
 pytestmark = pytest.mark.timeout(400)
 rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from clusters import run_cluster
 
 import tfdistr
-from tfdistr.communication.collectives import BYTES_PER_PACK
+from tfdistr.collectives.interface import BYTES_PER_PACK
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.communication_options import Exchange, check_exchange
 

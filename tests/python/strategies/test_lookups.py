@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdistr import _private
+from tfdistr import tf_internals
 
 SGD = keras.optimizers.SGD
 rng = np.random.default_rng(0)
@@ -51,7 +51,7 @@ def trained(model: keras.Model, by_rows: bool, words: Any = WORDS) -> tuple[list
     def step(x: tf.Tensor, y: tf.Tensor) -> Any:
         if not by_rows:
             return model.train_step((x, y))
-        with _private.row_lookups(model):
+        with tf_internals.row_lookups(model):
             return model.train_step((x, y))
 
     for count in (16, 7, 1, 16):  # the number of rows is not in the graph
@@ -128,7 +128,7 @@ def test_nothing_is_left_on_the_layer():
     model = network()
     (layer,) = [layer for layer in model.layers if isinstance(layer, keras.layers.Embedding)]
     before = set(vars(layer))
-    with _private.row_lookups(model):
+    with tf_internals.row_lookups(model):
         assert set(vars(layer)) - before == {"call"}
     assert set(vars(layer)) == before
 
@@ -160,14 +160,14 @@ def replaced() -> SGD:
     ],
 )
 def test_only_where_an_optimizer_needs_their_sum_rows_are_added(make, adds):
-    assert _private.adds_rows(make()) is adds
+    assert tf_internals.adds_rows(make()) is adds
 
 
 def test_the_step_of_fewer_passes_is_that_of_keras():
     model = network()
-    with _private.fewer_passes(model, after_all_gradients=False):
+    with tf_internals.fewer_passes(model, after_all_gradients=False):
         assert "update_step" in vars(model.optimizer)
-        assert _private.adds_rows(model.optimizer)
+        assert tf_internals.adds_rows(model.optimizer)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.5), SGD(0.5, momentum=0.9)], ids=["plain", "momentum"])

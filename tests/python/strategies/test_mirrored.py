@@ -12,7 +12,7 @@ from clusters import run_cluster
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.kinds import KINDS
+from tfdistr.jobs.strategy_runners import KINDS
 
 pytestmark = pytest.mark.timeout(300)
 

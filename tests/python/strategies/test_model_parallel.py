@@ -13,14 +13,14 @@ import pytest
 from clusters import PROGRAMS, run_cluster
 
 import tfdistr
-from tfdistr.cluster.config import tf_config
+from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.kinds import KINDS
 from tfdistr.jobs.on_cluster import fit_on_cluster
-from tfdistr.launch.local import describe_local_cluster
-from tfdistr.launch.ports import free_ports
-from tfdistr.strategies.placement import parse_place
+from tfdistr.jobs.strategy_runners import KINDS
+from tfdistr.network.ports import free_ports
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.strategies.layer_placement import parse_place
 from tfdistr.training.job_arguments import make_job
 
 pytestmark = pytest.mark.timeout(300)

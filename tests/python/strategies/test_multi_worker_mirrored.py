@@ -18,12 +18,12 @@ import tensorflow as tf
 from clusters import PROGRAMS, run_cluster, run_commands
 
 import tfdistr
-from tfdistr import _private
+from tfdistr import tf_internals
+from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.network.ports import free_ports
 
 # --- What two workers find
-from tfdistr.cluster.config import bypass_proxy
-from tfdistr.errors import ArgumentError, ClusterConfigError
-from tfdistr.launch.ports import free_ports
+from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.strategies.join import start_error
 
 # --- What two workers find
@@ -89,7 +89,7 @@ def test_workers_shuffle_alike(found, seed, shuffle):
 
 
 def test_with_a_global_seed_the_order_is_that_of_one_worker(found):
-    before = _private.global_seed()
+    before = tf_internals.global_seed()
     tf.random.set_seed(5)
     try:
         numbers = tf.data.Dataset.range(12)
@@ -101,7 +101,7 @@ def test_with_a_global_seed_the_order_is_that_of_one_worker(found):
 
 
 def test_without_one_the_order_is_another_in_every_run(found):
-    before = _private.global_seed()
+    before = tf_internals.global_seed()
     tf.random.set_seed(87654321)  # TensorFlow's default, which would repeat what is shuffled in functions
     try:
         inside = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(12).shuffle(12))

@@ -14,7 +14,7 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.callback_list import numbers_of
 from tfdistr.training.reporter import Reporter, history_of
 

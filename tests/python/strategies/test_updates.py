@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdistr import _private
+from tfdistr import tf_internals
 
 SGD = keras.optimizers.SGD
 rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def trained(
 
 
 def fewer(model: keras.Model) -> contextlib.AbstractContextManager[None]:
-    return _private.fewer_passes(model, after_all_gradients=True)
+    return tf_internals.fewer_passes(model, after_all_gradients=True)
 
 
 def as_keras(model: keras.Model) -> contextlib.AbstractContextManager[None]:
@@ -158,7 +158,7 @@ def test_no_weight_changes_before_all_gradients_are_there():
 
         @tf.function(autograph=False)
         def step() -> object:
-            with _private.fewer_passes(model, after_all_gradients=after_all):
+            with tf_internals.fewer_passes(model, after_all_gradients=after_all):
                 return model.train_step((X, Y))
 
         operations = step.get_concrete_function().graph.get_operations()

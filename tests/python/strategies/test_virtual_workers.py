@@ -18,7 +18,7 @@ from paths import ROOT
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr._utils.processes import usable_cores
+from tfdistr.utils.processes import usable_cores
 
 sys.path.append(str(ROOT / "tests" / "equality"))
 import matrix

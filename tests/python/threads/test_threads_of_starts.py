@@ -14,7 +14,7 @@ from clusters import PROGRAMS, run_cluster, run_commands
 
 import tfdistr
 from tfdistr.errors import ClusterConfigError, ClusterStartError
-from tfdistr.launch.ports import free_ports
+from tfdistr.network.ports import free_ports
 
 WORKERS = ["localhost:12345", "localhost:23456"]
 

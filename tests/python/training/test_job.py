@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr._utils.foreign import Named
-from tfdistr._utils.pickles import load_value, save_value
 from tfdistr.data.source import Arrays, make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job import Job
+from tfdistr.utils.foreign import Named
+from tfdistr.utils.pickles import load_value, save_value
 
 X = np.arange(100_000.0).reshape(-1, 4)
 FACTOR = 3
@@ -116,7 +116,7 @@ def test_functions_of_main_and_of_own_modules(tmp_path):
     (tmp_path / "helper.py").write_text("def double(x):\n    return 2 * x\n")
     (tmp_path / "script.py").write_text(
         "import sys, numpy as np, helper\n"
-        "from tfdistr._utils.pickles import save_value\n"
+        "from tfdistr.utils.pickles import save_value\n"
         "TABLE = np.arange(5)\n"
         "class Thing:\n"
         "    size = 3\n"
@@ -126,7 +126,7 @@ def test_functions_of_main_and_of_own_modules(tmp_path):
         "    save_value(function, sys.argv[1], 'value')\n"
     )
     subprocess.run([sys.executable, "script.py", str(tmp_path)], cwd=tmp_path, check=True, timeout=60)
-    reader = f"from tfdistr._utils.pickles import load_value; print(load_value({str(tmp_path)!r}, 'value')())"
+    reader = f"from tfdistr.utils.pickles import load_value; print(load_value({str(tmp_path)!r}, 'value')())"
     read = subprocess.run([sys.executable, "-c", reader], capture_output=True, text=True, timeout=60, cwd="/")
     assert read.stdout == "6\n", read.stderr
 

@@ -18,10 +18,10 @@ from paths import ROOT
 from slow import few_or_many
 
 import tfdistr
+from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
+from tfdistr.clusters.ssh.cluster import SshCluster
 from tfdistr.errors import TfdistrError
-from tfdistr.jobs.kinds import KINDS, kind_of
-from tfdistr.launch.local import LocalCluster, describe_local_cluster
-from tfdistr.launch.ssh_cluster import SshCluster
+from tfdistr.jobs.strategy_runners import KINDS, kind_of
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 
@@ -67,7 +67,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return start(command, *args, **kwargs)
         raise AssertionError(f"a process was started: {command}")
 
-    monkeypatch.setattr("tfdistr.launch.backend._check_mpich", lambda: None)
+    monkeypatch.setattr("tfdistr.clusters.backend._check_mpich", lambda: None)
     monkeypatch.setattr(subprocess, "Popen", refuse)
 
 

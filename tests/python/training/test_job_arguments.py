@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr._utils.arguments import flag, one_of, optional_whole, whole
-from tfdistr._utils.foreign import Named
+from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs import run_dir as module
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
-from tfdistr.launch.local import describe_local_cluster
 from tfdistr.training.job_arguments import make_job
+from tfdistr.utils.arguments import flag, one_of, optional_whole, whole
+from tfdistr.utils.foreign import Named
 
 X = np.zeros((4, 2), "float32")
 Y = np.zeros((4, 1), "float32")
@@ -104,7 +104,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "replicas_to_aggregate=3, 2 workers", "Pass replicas_to_aggregate=2 or less, or start more workers."),
     ({"cluster": 2}, A_CLUSTER, "a number (2)", USE_CLUSTER),
     ({"cluster": tfdistr.tf_config(worker=["a:1", "b:2"])}, A_CLUSTER,
-     "an object of class tfdistr.cluster.config.ClusterPlan",
+     "an object of class tfdistr.rendezvous.config.ClusterPlan",
      USE_CLUSTER),
     ({"batch_size": 0}, WHOLE.format("batch_size"), "0", "Pass batch_size=1, for example."),
     ({"batch_size": "32"}, WHOLE.format("batch_size"), "'32'", "Pass batch_size=1, for example."),

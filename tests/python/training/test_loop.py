@@ -11,11 +11,11 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr import datasets
-from tfdistr.data.class_weight import weigh_classes
-from tfdistr.data.context import WorkerContext
-from tfdistr.data.pipeline import WorkerData, make_data
-from tfdistr.data.read_ahead import ReadAhead
+from tfdistr.data import datasets
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline.class_weight import weigh_classes
+from tfdistr.data.pipeline.read_ahead import ReadAhead
+from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training import steps as training_steps

@@ -13,7 +13,7 @@ import tensorflow as tf
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr._private import optimizers_of
+from tfdistr.tf_internals import optimizers_of
 from tfdistr.training.given_model import GivenModel, copies
 
 pytestmark = pytest.mark.timeout(240)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfdistr._utils.warn import WARNINGS
 from tfdistr.training.waits import Waits
+from tfdistr.utils.warn import WARNINGS
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact_step import MeanOverExamples, at_least_one, count_examples, current_graph
-from tfdistr.strategies.replica import OneReplica
-from tfdistr.strategies.replica_step import ReplicaStep, scale
+from tfdistr.strategies.exact.exchange import ReplicaStep, scale
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step import MeanOverExamples, at_least_one, count_examples, current_graph
 
 
 @dataclass
@@ -112,7 +112,7 @@ class ShareStep:
     def summed(self) -> list[tuple[Any, tf.Tensor]]:
         """The changed variables whose values are summed, all but generators, with these values."""
         pairs = zip(self.changed, self.values, strict=True)
-        return [(variable, value) for variable, value in pairs if not _private.is_seed(variable)]
+        return [(variable, value) for variable, value in pairs if not tf_internals.is_seed(variable)]
 
 
 class Share:
@@ -220,7 +220,7 @@ def share_step(
     Raises:
         ArgumentError: The step does something that cannot be split into shares.
     """
-    of_keras = not _private.overrides(model, "train_step")
+    of_keras = not tf_internals.overrides(model, "train_step")
     share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count, of_keras)
     step = share.step
 
@@ -229,8 +229,8 @@ def share_step(
         step.bad = bad if step.bad is None else step.bad | bad
         return share.mean.scale_loss(loss)
 
-    def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: _private.Apply) -> None:
-        weights = _private.trained_variables(optimizer) if variables is None else list(variables)
+    def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply) -> None:
+        weights = tf_internals.trained_variables(optimizer) if variables is None else list(variables)
         weighted = share.mean.weigh(gradients)
         step.updates.append(Update(optimizer, [share.without_stand_in(g) for g in weighted], weights))
         scope.awaited |= {id(weight) for weight in weights}
@@ -239,29 +239,29 @@ def share_step(
         share.cut_for_updates(variable, extended.gradient_dtype)
         scope.awaited = set()
 
-    optimizers = _private.optimizers_of(model)
+    optimizers = tf_internals.optimizers_of(model)
     protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
-    scope = _private.ShareScope(virtual_worker, protected, _refuse_change, cut)
+    scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)
     extended.share, before = share, extended.share
     extended.replicas_to_tell = 1
     try:
         with (
             scope,
-            _private.optimizer_hooks(model, scale_loss, collect),
-            _private.loss_shares(model, share.mean.share, share.mean.weight),
+            tf_internals.optimizer_hooks(model, scale_loss, collect),
+            tf_internals.loss_shares(model, share.mean.share, share.mean.weight),
             tf.device(extended.worker_devices[0]),
             replica.entered(),
         ):
             batch = at_least_one(data, share.rows) if may_be_empty else data
             step.logs = fn(batch, *others)
             scope.awaited = set()
-            step.logs_are_metrics = _private.logs_are_metrics(model, step.logs)
+            step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
             step.examples = share.rows
             step.changed = list(scope.changed)
             step.values = [_value_of(scope, variable) for variable in step.changed]
             _check_sums(scope, step)
-            step.draws = {id(v): scope.changes[id(v)] for v in step.changed if _private.is_seed(v)}
+            step.draws = {id(v): scope.changes[id(v)] for v in step.changed if tf_internals.is_seed(v)}
             step.weight = share.mean.weight()
     finally:
         extended.share = before

@@ -9,14 +9,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr.communication.collectives import add_pairs
-from tfdistr.communication.sum_tree import SumTree
-from tfdistr.data.shard import cut_rows
+from tfdistr import tf_internals
+from tfdistr.collectives.interface import add_pairs
+from tfdistr.collectives.sum_tree import SumTree
+from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact_step import count_examples
-from tfdistr.strategies.replica import OneReplica
-from tfdistr.strategies.step_logs import flat_logs
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step import count_examples
+from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import Exchange, ShareStep, Update, sent_gradients, share_step
 from tfdistr.strategies.virtual.stages import Stages, apart
@@ -80,8 +80,8 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
     Raises:
         ArgumentError: ``fn`` is not a step of Keras's ``fit``, ``evaluate`` or ``predict``.
     """
-    predicting = _private.keras_prediction(fn)
-    step = (predicting, fn) if predicting is not None else _private.keras_step(fn, inline=True)
+    predicting = tf_internals.keras_prediction(fn)
+    step = (predicting, fn) if predicting is not None else tf_internals.keras_step(fn, inline=True)
     if step is None or kwargs:
         raise ArgumentError(
             "With virtual workers, a strategy runs the steps of Keras's fit, evaluate and predict only.",
@@ -294,7 +294,7 @@ class _Step:
             for variable, _ in step.summed:
                 self._assign(variable, next(total))
             for variable in step.changed:
-                if _private.is_seed(variable):
+                if tf_internals.is_seed(variable):
                     own = extended.local_variable(variable.value)
                     own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
             for bad in flags if extended.collectives is not None else ():
@@ -320,7 +320,7 @@ class _Step:
         """Let optimizers change weights, with the gradients of the whole batch."""
         for update in updates:
             gradients = [_received(gradient, total, part) for gradient in update.gradients]
-            _private.apply_sums(update.optimizer, gradients, update.weights)
+            tf_internals.apply_sums(update.optimizer, gradients, update.weights)
 
     def _assign(self, variable: Any, value: tf.Tensor) -> None:
         own = self._extended.local_variable(variable.value)

@@ -6,14 +6,14 @@ import os
 
 import tensorflow as tf
 
-from tfdistr import _private
-from tfdistr._utils.processes import usable_cores
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.processes import usable_cores
 
 
 def may_use_one_thread() -> bool:
     """Return whether ``use_one_thread()`` can do so in this process."""
-    return not _private.context_initialized() or _threads() == 1
+    return not tf_internals.context_initialized() or _threads() == 1
 
 
 def use_one_thread() -> None:
@@ -25,7 +25,7 @@ def use_one_thread() -> None:
     Raises:
         ArgumentError: TensorFlow is already in use in this process, with more threads.
     """
-    if not _private.context_initialized():
+    if not tf_internals.context_initialized():
         tf.config.threading.set_intra_op_parallelism_threads(1)
         return
     threads = _threads()

@@ -2,8 +2,8 @@
 
 import os
 
-from tfdistr.cluster.rendezvous import cluster_to_join
 from tfdistr.errors import ClusterConfigError
+from tfdistr.rendezvous.meeting import cluster_to_join
 
 try:
     cluster_to_join()

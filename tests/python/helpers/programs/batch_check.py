@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 import tfdistr
-from tfdistr._utils.warn import WARNINGS
-from tfdistr.strategies.batch_check import check_batch
 from tfdistr.strategies.build import build
+from tfdistr.strategies.exact.batch_check import check_batch
+from tfdistr.utils.warn import WARNINGS
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(32, 8)).astype("float32")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tfdistr.launch.warm import servers
+from tfdistr.fork_server import servers
 
 
 class _Borrowed:

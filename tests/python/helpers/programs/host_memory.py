@@ -26,11 +26,11 @@ strategy = tfdistr.MultiWorkerMirroredStrategy()
 
 import tensorflow as tf  # noqa: E402
 
-from tfdistr._utils.pickles import load_value  # noqa: E402
-from tfdistr.data.context import WorkerContext  # noqa: E402
-from tfdistr.data.host_cache import HostMemory  # noqa: E402
-from tfdistr.data.pipeline import make_data  # noqa: E402
-from tfdistr.datasets import Dataset  # noqa: E402
+from tfdistr.data.datasets import Dataset  # noqa: E402
+from tfdistr.data.order.context import WorkerContext  # noqa: E402
+from tfdistr.data.pipeline.host_cache import HostMemory  # noqa: E402
+from tfdistr.data.pipeline.worker_data import make_data  # noqa: E402
+from tfdistr.utils.pickles import load_value  # noqa: E402
 
 folder, data_dir, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 index, exchange = strategy.worker_index, strategy.extended.collectives.exchange

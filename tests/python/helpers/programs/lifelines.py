@@ -13,8 +13,8 @@ import signal
 import sys
 import threading
 
-from tfdistr.cluster.rendezvous import meet
-from tfdistr.cluster.rendezvous_protocol import bind
+from tfdistr.rendezvous.meeting import meet
+from tfdistr.rendezvous.protocol import bind
 
 given = json.loads(sys.argv[1])
 lifelines = meet(given["tasks"], given["own"], {}, 30)

@@ -8,8 +8,8 @@ import os
 import sys
 import time
 
-from tfdistr.cluster.rendezvous import meet
 from tfdistr.errors import TfdistrError
+from tfdistr.rendezvous.meeting import meet
 
 given = json.loads(sys.argv[1])
 os.environ["TFDISTR_TOKEN"] = given.get("token", "")

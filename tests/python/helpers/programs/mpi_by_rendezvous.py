@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 
 import tfdistr
-from tfdistr._utils.mpi_names import mapped_names
-from tfdistr.communication import mpi_agreement
-from tfdistr.communication.mpi_agreement import Agreement, Talks
+from tfdistr.collectives.mpi import agreement
+from tfdistr.collectives.mpi.agreement import Agreement, Talks
+from tfdistr.collectives.mpi.shared_names import mapped_names
 from tfdistr.errors import ClusterStartError
 from tfdistr.strategies import join
 
@@ -51,9 +51,9 @@ def change_start() -> None:
         os.environ.pop(name, None)
     library, agree = join.MpiLibrary, Talks.agree
     if WHAT in ("another node", "a closed port", "cut"):  # a cut network stops no workers that share memory
-        mpi_agreement.node = lambda: f"node-{INDEX}"
+        agreement.node = lambda: f"node-{INDEX}"
     if WHAT.endswith("two hosts"):
-        mpi_agreement.node = lambda: f"node-{INDEX // 2}"
+        agreement.node = lambda: f"node-{INDEX // 2}"
     if INDEX != 1:
         return
 
@@ -75,7 +75,7 @@ def change_start() -> None:
     Talks.agree = end
     join.MpiLibrary = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, library)
     if WHAT == "a closed port":
-        mpi_agreement.OpenDoor = lambda door: socket.socket()
+        agreement.OpenDoor = lambda door: socket.socket()
     if WHAT == "a GPU":
         tf.config.get_visible_devices = lambda kind=None: [kind]
 

@@ -6,7 +6,7 @@ Usage: mpi_start.py come|late|stay|end|sleep SECONDS   (which is start_timeout)
 import sys
 import time
 
-from tfdistr.communication.mpi_world import finish, world
+from tfdistr.collectives.mpi.world import finish, world
 
 what, seconds = sys.argv[1:3]
 if what == "end":

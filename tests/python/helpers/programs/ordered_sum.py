@@ -24,13 +24,13 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
     import tensorflow as tf
 
     import tfdistr
-    from tfdistr.communication.collectives import add_pairs
-    from tfdistr.communication.sum_tree import SumTree
+    from tfdistr.collectives.interface import add_pairs
+    from tfdistr.collectives.sum_tree import SumTree
 
     strategy = tfdistr.MultiWorkerMirroredStrategy(communication=communication)
     collectives: Any = strategy.collectives
     if by_messages:
-        from tfdistr.communication.message_sums import MessageSum, single
+        from tfdistr.collectives.mpi.message_sums import MessageSum, single
 
         collectives._sums.free()
         workers = single(range(strategy.num_workers))

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from mpi4py import MPI
 
-from tfdistr.communication.mpi_collectives import MpiCollectives
+from tfdistr.collectives.mpi.collectives import MpiCollectives
 
 collectives = MpiCollectives(MPI.COMM_WORLD, 1 << 20)
 index = MPI.COMM_WORLD.Get_rank()

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdistr.cluster.config import cluster_from_env
+from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.training.job_arguments import make_job
 
 rng = np.random.default_rng(0)

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from tfdistr.communication.additions import PLAIN
-from tfdistr.communication.shared_memory import SharedSum
-from tfdistr.communication.two_levels import sums_of
+from tfdistr.collectives.mpi.additions import PLAIN
+from tfdistr.collectives.mpi.shared_memory import SharedSum
+from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.errors import JobMismatchError
 
 comm = MPI.COMM_WORLD

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr._utils.store import Store, StoreError
-from tfdistr.checkpoint.claim import Claim
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.stored import StoredCheckpoints
+from tfdistr.checkpoint.generations import Claim
+from tfdistr.checkpoint.object_store import Store, StoreError
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.errors import CheckpointError
 
 

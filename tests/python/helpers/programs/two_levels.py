@@ -17,9 +17,9 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
-from tfdistr.communication.additions import OF_HALVES, PLAIN, InOrder
-from tfdistr.communication.sum_tree import SumTree
-from tfdistr.communication.two_levels import sums_of
+from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, InOrder
+from tfdistr.collectives.mpi.two_levels import sums_of
+from tfdistr.collectives.sum_tree import SumTree
 
 comm = MPI.COMM_WORLD
 rank, ranks = comm.Get_rank(), comm.Get_size()

@@ -5,9 +5,9 @@ import signal
 import sys
 import time
 
-from tfdistr._utils import session
 from tfdistr.errors import StepTimeoutError
 from tfdistr.training import watchdog
+from tfdistr.utils import session
 
 watchdog.REACTION, watchdog.LAST_RESORT = 3.0, 2.0
 WHERE, TIMEOUT = sys.argv[1], float(sys.argv[2])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdistr.launch.events import EventWriter
+from tfdistr.supervision.events import EventWriter
 
 
 def sockets() -> int:

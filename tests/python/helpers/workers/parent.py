@@ -13,11 +13,11 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 from launched import SMALL_SERVER
 
-from tfdistr.launch.cluster import Cluster
-from tfdistr.launch.local import local_cluster
-from tfdistr.launch.ssh_cluster import ssh_cluster
-from tfdistr.launch.supervisor import run_workers
-from tfdistr.launch.warm import servers
+from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.ssh.cluster import ssh_cluster
+from tfdistr.fork_server import servers
+from tfdistr.supervision.supervisor import run_workers
 
 if __name__ == "__main__":
     # As in a terminal, also where the tests run in the background, which ignores these.

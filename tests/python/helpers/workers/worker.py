@@ -16,11 +16,11 @@ import time
 import traceback
 from pathlib import Path
 
-from tfdistr._utils.processes import die_with_parent
-from tfdistr.cluster.rendezvous import meet
-from tfdistr.cluster.rendezvous_protocol import no_port, no_port_error
-from tfdistr.jobs.worker_log import continue_without_log
-from tfdistr.launch.events import EventReader, EventWriter
+from tfdistr.rendezvous.meeting import meet
+from tfdistr.rendezvous.protocol import no_port, no_port_error
+from tfdistr.supervision.events import EventReader, EventWriter
+from tfdistr.supervision.worker_log import continue_without_log
+from tfdistr.utils.processes import die_with_parent
 
 LONG = 600.0
 

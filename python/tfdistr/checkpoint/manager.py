@@ -1,0 +1,334 @@
+"""Keeps the checkpoints of a training, and restores the training from them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.callbacks import Callback
+
+from tfdistr.checkpoint.callback_state import Given, as_given, before_training, give_back, state_of
+from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.gather import Part, check_same, gather, pack, parts_of, share, unpack
+from tfdistr.checkpoint.json_values import NotPlainError, from_plain, to_plain
+from tfdistr.checkpoint.model_state import assign, other_model, values_of, variables_of
+from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
+from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.checkpoint.random_state import random_state, set_random_state
+from tfdistr.collectives.interface import Collectives
+from tfdistr.errors import ArgumentError, JobStoppedError
+
+log = logging.getLogger("tfdistr")
+
+#: Seconds between two checks of all workers whether one of them was told to end.
+ASK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint, as one worker has it.
+
+    Attributes:
+        position: The position of the training.
+        total: Number of steps over all epochs.
+        ended: Whether a callback had stopped the training.
+        values: The values of all variables, one for each variable.
+        notes: The state of callbacks, the states of random numbers, and the other state of this worker.
+        arrays: The arrays of ``notes``.
+    """
+
+    position: Position
+    total: int
+    ended: bool
+    values: list[Part]
+    notes: dict[str, Any]
+    arrays: list[Array]
+
+
+class Keeper:
+    """Tells the training loop when to save, and saves. It does the same on all workers.
+
+    Args:
+        folder: The checkpoints of the run; the chief alone uses them.
+        every: How often a checkpoint is written: a number of steps, or "epoch".
+        preemption: Notes SIGTERM.
+        collectives: Carries tensors to the peers; None without peers.
+        others: Variables outside the model, which exist only if there are peers.
+        on_event: Called as ``on_event("checkpoint", **fields)``.
+        parts: What the model is made of, by the names of its parts; see ``parts_of_run``.
+        kernels: How the chief rounds, as ``describe_kernels()`` tells; None if others compute the steps.
+
+    Raises:
+        ArgumentError: The checkpoint is of a model of other parts.
+    """
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        every: int | str,
+        preemption: Preemption,
+        *,
+        collectives: Collectives | None = None,
+        others: Sequence[tf.Variable] = (),
+        on_event: Callable[..., None] = lambda kind, **fields: None,
+        parts: Mapping[str, str | None] | None = None,
+        kernels: str | None = None,
+    ) -> None:
+        self.every = every
+        self._folder = folder
+        self._preemption = preemption
+        self._collectives = collectives
+        self._is_chief = collectives is None or collectives.index == 0
+        self._workers = collectives.num_workers if collectives is not None else 1
+        self._others = others
+        self._on_event = on_event
+        self._parts = dict(parts or {})
+        self._kernels = kernels
+        self.found = self._load()
+        #: The position at which the training begins.
+        self.start = self.found.position if self.found else Position(0, 0)
+        #: Number of steps before this epoch.
+        self.total = (self.found.total if self.found else 0) - self.start.step
+        # Number of steps over all epochs at the last checkpoint.
+        self._saved = self.first_step
+        self._execution = 1
+        self._pace, self._asked_at, self._asked = 1, 0, time.monotonic()
+        self._next = 0
+        self._given: Given = {}
+
+    @property
+    def logs(self) -> Any:
+        """The logs of the last step of its epoch that the checkpoint contains."""
+        return from_plain(self.found.notes["logs"], self.found.arrays) if self.found else {}
+
+    @property
+    def first_step(self) -> int:
+        """The number of the first step, counted over all epochs."""
+        return self.total + self.start.step
+
+    def begin_after(self, steps: int) -> None:
+        """Note the number of steps before the first epoch of a training that begins."""
+        self.total = self._saved = steps
+
+    @property
+    def ended(self) -> bool:
+        """Whether the training was already at its end, because a callback had stopped it."""
+        return self.found is not None and self.found.ended
+
+    def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
+        """Prepare callbacks, which open their files next.
+
+        Raises:
+            ArgumentError: The checkpoint is later than ``epochs`` epochs.
+        """
+        made = self.start.epoch + (self.start.step > 0)
+        if made > epochs:
+            raise ArgumentError(
+                "`epochs` must be at least as many as the run has begun.",
+                received=f"epochs={epochs}, where the checkpoint is at {self.start}",
+                fix=f"Pass epochs={made} or more, or begin anew in another `run_dir`.",
+            )
+        self._given = as_given(callbacks)
+        if self.found:
+            before_training(callbacks, self.found.notes["callbacks"])
+
+    def begin(self, model: keras.Model, callbacks: Sequence[Callback]) -> Position:
+        """Begin after the callbacks: check that all workers have the same weights, as the checkpoint has.
+
+        A checkpoint within an epoch is restored again, to the model and the callbacks, when this epoch has
+        begun.
+
+        Returns:
+            The position at which the training begins.
+
+        Raises:
+            ArgumentError: The checkpoint is of another model.
+            JobMismatchError: The workers have different weights.
+        """
+        if self.found:
+            self.restore(model, callbacks)
+        self._check_same(model)
+        return self.start
+
+    def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
+        """Restore the checkpoint to the model and the callbacks, whose training has begun.
+
+        Raises:
+            ArgumentError: The checkpoint is of another model.
+        """
+        found = self.found
+        assert found is not None
+        build_optimizers(model, found.notes["optimizers"])
+        assign(variables_of(model), found.values)
+        # The checkpoint of one worker has no such values, and one worker alone needs none.
+        for variable, value in zip(self._others, found.notes["others"], strict=False):
+            variable.assign(value)
+        give_back(callbacks, found.notes["callbacks"], found.arrays, self._given)
+        set_random_state(found.notes["random"], found.arrays)
+        if found.ended:
+            model.stop_training = True
+
+    def _check_same(self, model: keras.Model) -> None:
+        if self._collectives is None:
+            return
+        own = [v.value.values[0] if isinstance(v.value, tf.distribute.DistributedValues) else v.value
+               for v in model.trainable_variables]  # fmt: skip
+        check_same(self._collectives, [variable.read_value().numpy() for variable in own])
+
+    def begin_epoch(self, done: int, execution: int = 1) -> None:
+        """Note that an epoch begins, of which ``done`` steps are already done."""
+        self._execution = execution
+        self._plan(done)
+
+    def until(self, done: int) -> int:
+        """The number of steps until the next call of ``after_steps``."""
+        return max(1, self._next - done)
+
+    def after_steps(
+        self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: Any = None
+    ) -> None:
+        """Save, if a checkpoint is due, after ``done`` steps of an epoch that is not over.
+
+        ``logs`` are the logs of its last step; this step may prove to be the last step of the epoch.
+
+        Raises:
+            JobStoppedError: A worker was told to end; a checkpoint was saved.
+        """
+        if done < self._next:
+            return
+        preempted, _ = self._ask(model, done)
+        if preempted or self._due() <= done:
+            self._save(model, callbacks, Position(epoch, done), done, ended=False, logs=logs)
+        if preempted:
+            raise self._stopped(Position(epoch, done))
+        self._plan(done)
+
+    def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
+        """Save, if a checkpoint is due, after an epoch of ``done`` steps.
+
+        Raises:
+            JobStoppedError: A worker was told to end; a checkpoint was saved.
+        """
+        preempted, ended = self._ask(model, done)
+        position = Position(epoch + 1, 0)
+        if preempted or ended or self.every == "epoch" or self._due() <= done:
+            self._save(model, callbacks, position, done, ended=ended)
+        self.total += done
+        if preempted:
+            raise self._stopped(position)
+
+    def _stopped(self, position: Position) -> JobStoppedError:
+        return stopped(position, self._folder.path.parent if self._is_chief else None)
+
+    def _due(self) -> float:
+        """The step of this epoch after which a checkpoint is due."""
+        if not isinstance(self.every, int):
+            return math.inf
+        return (self._saved // self.every + 1) * self.every - self.total
+
+    def _plan(self, done: int) -> None:
+        self._asked_at, self._asked = done, time.monotonic()
+        following = min(done + self._pace, self._due())
+        self._next = math.ceil(following / self._execution) * self._execution
+
+    def _ask(self, model: keras.Model, done: int) -> tuple[bool, bool]:
+        """Whether a worker was told to end, and whether a worker stops. All must call it at the same step."""
+        made, seconds = done - self._asked_at, time.monotonic() - self._asked
+        pace = min(max(1, 2 * made), max(1, int(made * ASK_SECONDS / max(seconds, 1e-9))))
+        preempted = self._preemption.signalled or (self._is_chief and (self._folder.path / STOP).exists())
+        ended = bool(model.stop_training)
+        if self._collectives is not None:
+            # It also exchanges the pace of each worker: all workers must choose the same next time.
+            own = np.zeros(self._collectives.num_workers + 2, np.int64)
+            own[self._collectives.index], own[-2], own[-1] = pace, preempted, ended
+            (together,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])
+            *paces, signals, ends = together.numpy().tolist()
+            pace, preempted, ended = min(paces), signals > 0, ends > 0
+        self._pace = max(1, pace)
+        return preempted, ended
+
+    def _save(
+        self,
+        model: keras.Model,
+        callbacks: Sequence[Callback],
+        position: Position,
+        done: int,
+        *,
+        ended: bool,
+        logs: Any = None,
+    ) -> None:
+        began = time.monotonic()
+        values = values_of(variables_of(model))
+        arrays: list[Array] = []
+        notes: dict[str, Any] = {
+            "callbacks": state_of(callbacks, arrays, self._given),
+            "random": random_state(arrays),
+            "others": [variable.numpy().item() for variable in self._others],
+            "logs": _plain_logs(logs, arrays),
+            "optimizers": trained_by(model),
+            "ended": ended,
+        }
+        notes["kinds"], content = pack(arrays)
+        gathered = gather(self._collectives, values, [json.dumps(notes).encode(), content])
+        if self._is_chief:
+            common: dict[str, Any] = {"workers": self._workers, "model": self._parts}
+            if self._kernels is not None:
+                common["kernels"] = self._kernels
+            self._folder.save(
+                Checkpoint(self._folder.job, position, self.total + done, common, arrays=gathered)
+            )
+        self._saved = self.total + done
+        seconds = time.monotonic() - began
+        self._on_event("checkpoint", epoch=position.epoch, step=position.step, seconds=seconds)
+
+    def _load(self) -> Found | None:
+        newest = self._folder.newest() if self._is_chief else None
+        header = {"position": newest.position, "total": newest.total, **newest.notes} if newest else None
+        own = dict(newest.arrays) if newest else None
+        text, arrays = share(self._collectives, own, json.dumps(header))
+        if (header := json.loads(text)) is None:
+            return None
+        _check_parts(self._parts, header.get("model", self._parts))
+        if self._kernels is not None and "kernels" in header:
+            _compare_kernels(self._kernels, header["kernels"])
+        worker = self._collectives.index if self._collectives is not None else 0
+        *values, notes, content = parts_of(arrays, worker, self._workers, header["workers"])
+        state = json.loads(notes.own.tobytes())
+        return Found(
+            Position(*header["position"]), header["total"], state["ended"], values, state,
+            unpack(state["kinds"], content.own),
+        )  # fmt: skip
+
+
+def _check_parts(parts: Mapping[str, str | None], saved: Mapping[str, str | None]) -> None:
+    for name in {**saved, **parts}:
+        own, other = (found.get(name, "nothing") for found in (parts, saved))
+        if own != other and None not in (own, other):
+            raise other_model(f"{name}: {own}, where the checkpoint has {other}")
+
+
+def _compare_kernels(own: str, saved: str) -> None:
+    (bits, processor), (saved_bits, saved_processor) = own.split(" ", 1), saved.split(" ", 1)
+    if bits != saved_bits:
+        log.warning(
+            "This process (%s) rounds differently from the process that wrote the checkpoint (%s). The "
+            "result differs in the last bits from that of a run that was never interrupted. The cause is "
+            "another processor, another version of TensorFlow, or another value of TF_ENABLE_ONEDNN_OPTS.",
+            processor, saved_processor,
+        )  # fmt: skip
+
+
+def _plain_logs(logs: Any, arrays: list[Array]) -> Any:
+    """The logs of a step in the form of JSON; empty if they have no such form."""
+    with contextlib.suppress(NotPlainError):
+        return to_plain({} if logs is None else logs, arrays)
+    return to_plain({}, arrays)

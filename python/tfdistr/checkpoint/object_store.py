@@ -1,0 +1,225 @@
+"""Objects in a store that a URL names, such as a bucket of S3: fsspec and its libraries reach it.
+
+The libraries find credentials by themselves (environment variables, files); nothing here reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.trusted_files import make_folders
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+#: What a Path makes of a URL.
+_URL_OF_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
+#: The library of a protocol, and the extra that installs it.
+_LIBRARIES = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs")}
+_Result = TypeVar("_Result")
+
+
+class StoreError(Exception):
+    """An operation on a store failed; the text is the reason that the store, or its library, gives."""
+
+
+def is_url(run_dir: object) -> bool:
+    """Whether a run directory is the URL of a store, and not a path.
+
+    Raises:
+        ArgumentError: It is a ``Path`` that was made from a URL.
+
+    Example:
+        >>> is_url("s3://bucket/run"), is_url("/tmp/run")
+        (True, False)
+    """
+    if isinstance(run_dir, os.PathLike) and (path := _URL_OF_PATH.match(os.fspath(run_dir))):
+        raise ArgumentError(
+            "`run_dir` must be text if it is a URL: a Path loses one of the slashes.",
+            received=repr(run_dir),
+            fix=f'Pass run_dir="{path[1]}://bucket/run", for example.',
+        )
+    return isinstance(run_dir, str) and _URL.match(run_dir) is not None
+
+
+class Store:
+    """The objects below one URL.
+
+    Args:
+        url: The URL, such as "s3://bucket/run".
+
+    Raises:
+        ArgumentError: The URL has a password or no path, nothing knows its protocol, or its library is not
+            installed.
+
+    Example:
+        >>> store = Store("memory://bucket/run")
+        >>> store.write("note", b"text")
+        >>> store.read("note")
+        b'text'
+    """
+
+    def __init__(self, url: str) -> None:
+        _check_plain(url)
+        protocol, _, place = url.partition("://")
+        self.url = f"{protocol}://{place.rstrip('/')}"
+        self._system = _file_system(protocol, self.url)
+        self._root = str(self._system._strip_protocol(self.url)).rstrip("/")
+        if not self._root:
+            raise ArgumentError(
+                "A URL as `run_dir` must name a bucket.",
+                received=repr(url),
+                fix=f'Pass run_dir="{protocol}://bucket/run", for example.',
+            )
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names of all objects, relative to the URL; empty if there are none.
+
+        Args:
+            folder: Only the names that begin with this folder, such as "checkpoints/".
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        place = self._path(folder).rstrip("/")
+        found = _asked(lambda: list(self._system.find(place)), missing=list[str]())
+        begin = len(self._root) + 1
+        return sorted(name for path in found if (name := path[begin:]))
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an object; None if there is no such object.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        return _asked(lambda: bytes(self._system.cat_file(self._path(name))), missing=None)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small object.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        self._put(name, lambda path: self._system.pipe_file(path, content))
+
+    def upload(self, name: str, file: Path) -> None:
+        """Write an object from a file.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        self._put(name, lambda path: self._system.put_file(str(file), path))
+
+    def download(self, name: str, file: Path) -> bool:
+        """Write an object into a file of this machine; False if there is no such object.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+
+        def get() -> bool:
+            self._system.get_file(self._path(name), str(file))
+            return True
+
+        there = _asked(get, missing=False)
+        if not there:
+            file.unlink(missing_ok=True)  # some libraries make the file before they ask
+        return there
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if there is one.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        _asked(lambda: self._system.rm_file(self._path(name)), missing=None)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _put(self, name: str, put: Callable[[str], object]) -> None:
+        path = self._path(name)
+
+        def ask() -> None:
+            # Stores of objects have no folders: making one there would make a bucket.
+            local = "file" in self._system.protocol
+            if local:
+                make_folders(Path(path).parent)
+            put(path)
+            if local:
+                os.chmod(path, 0o600)
+
+        _asked(ask)
+
+
+_RAISE: Any = object()
+
+
+def _asked(ask: Callable[[], _Result], missing: Any = _RAISE) -> _Result:
+    """What a store answers; ``missing`` if it does not have the object."""
+    try:
+        return ask()
+    except Exception as error:  # each library has errors of its own
+        if missing is not _RAISE and isinstance(error, FileNotFoundError):
+            return missing  # type: ignore[no-any-return]
+        raise StoreError(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What the store says. Libraries wrap the errors of the network in others, which say less."""
+    text = str(error).strip() or str(error.__cause__ or "").strip()
+    return f"{type(error).__name__}: {' '.join(text.split()).rstrip('.')}" if text else type(error).__name__
+
+
+def _check_plain(url: str) -> None:
+    """Refuse a password: the URL is in messages and in the result."""
+    parts = urlsplit(url)
+    if parts.password is not None:
+        raise ArgumentError(
+            "A URL as `run_dir` must have no password: it is shown in messages and results.",
+            received=f"a URL of {parts.hostname} with a password",
+            fix="Give the password as the library of the store reads it: environment variables or a file.",
+        )
+
+
+def _file_system(protocol: str, url: str) -> Any:
+    library, extra = _LIBRARIES.get(protocol, (None, None))
+    try:
+        import fsspec
+
+        kind = fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise ArgumentError(
+            f"`run_dir` with {protocol}:// needs the package {library or 'that fsspec has for it'}.",
+            received=f"no {library}" if library else str(error),
+            fix=f"pip install 'tfdistr[{extra}]'" if library else "Install that package for this process.",
+        ) from error
+    except ValueError as error:
+        raise ArgumentError(
+            "`run_dir` must be a folder, or a URL with a protocol that fsspec knows.",
+            received=repr(url),
+            fix='Pass run_dir="s3://bucket/run" or run_dir="gs://bucket/run", for example.',
+        ) from error
+    try:
+        # A listing of the past must not be taken for the present.
+        return kind(use_listings_cache=False, skip_instance_cache=True)
+    except Exception as error:  # such as no credentials, where they are looked for at once
+        raise unreachable(url, _reason(error)) from error
+
+
+def unreachable(url: str, reason: object) -> ArgumentError:
+    """The error of a store that cannot be used when a job begins.
+
+    Args:
+        url: The URL of the run.
+        reason: What the store or its library says.
+    """
+    return ArgumentError(
+        "`run_dir` must be a place that this process can read and write.",
+        received=f"{url}: {reason}",
+        fix="See whether the bucket exists, and whether the library of the store finds its credentials.",
+    )

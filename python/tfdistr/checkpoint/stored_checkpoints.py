@@ -1,0 +1,219 @@
+"""The checkpoints of a run in a store of objects.
+
+A checkpoint has two objects: its file, under a name that has a part of the file's digest, and a mark. The
+mark has the digest, the size and the name of the file. It is written last, in one piece, and so makes the
+checkpoint complete. A reader considers only checkpoints that have a mark, and takes a file only if it is what
+the mark says. So a process that is killed at any moment leaves the checkpoint before, or the new one.
+
+Both objects are in the folder of the job's generation. A reader takes the newest checkpoint of the highest
+generation. A job removes checkpoints of its own generation, and lower generations once it has two complete
+checkpoints. So a job that was paused, and has not noticed that another one has taken the run over, removes
+nothing that a reader would take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tfdistr.checkpoint.folder import KEPT, CheckpointFolder, Position, read
+from tfdistr.checkpoint.generations import Claim, Generation, generation_of
+from tfdistr.checkpoint.object_store import Store
+from tfdistr.errors import CheckpointError
+
+log = logging.getLogger("tfdistr")
+
+_MARK = ".mark"
+_ENDING = ".checkpoint"
+_CONTENT = re.compile(
+    r"([0-9a-f]{64}) ([0-9]{1,18}) ((?:generations/[0-9]{6,}-[0-9a-f]{16}/)?"
+    r"[0-9]{6,}-[0-9]{9,}-[0-9a-f]{16}\.checkpoint)\n"
+)
+_NAME = re.compile(r"([0-9]{6,})-([0-9]{9,})\.mark")
+_BLOCK = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What makes a checkpoint complete.
+
+    Attributes:
+        digest: SHA-256 of the file, in hexadecimal digits.
+        size: Bytes of the file.
+        name: Name of the file in the run; marks of tfdistr 0.1 have it without its folder.
+    """
+
+    digest: str
+    size: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.digest} {self.size} {self.name}\n"
+
+
+class _Complete(NamedTuple):
+    """A checkpoint that has a mark; the higher one is the one to take."""
+
+    generation: Generation
+    position: Position
+
+    @property
+    def mark(self) -> str:
+        """The name of its mark."""
+        return f"{self.generation.folder}{_stem(self.position)}{_MARK}"
+
+
+class StoredCheckpoints:
+    """The checkpoints of one run in a store.
+
+    Args:
+        store: The run in the store.
+        claim: The claim of this job to the run; a job that only reads need not make it.
+    """
+
+    def __init__(self, store: Store, claim: Claim) -> None:
+        self._store = store
+        self._claim = claim
+
+    def positions(self) -> list[Position]:
+        """The positions of all complete checkpoints; a reader takes the last one.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        return [found.position for found in _complete(self._store.names())]
+
+    def save(self, position: Position, file: Path) -> None:
+        """Write a checkpoint.
+
+        Args:
+            position: The position of the checkpoint.
+            file: Its file, which nobody changes.
+
+        Raises:
+            CheckpointError: Another job has taken the run over.
+            StoreError: The store refuses, or does not answer.
+        """
+        saved = _Complete(self._claim.generation, position)
+        mark = _mark_of(saved, file)
+        self._store.upload(mark.name, file)
+        self._claim.check()  # the upload may have taken long
+        self._store.write(saved.mark, str(mark).encode())
+
+    def prune(self, position: Position) -> None:
+        """Remove what is too old now that there is a checkpoint, and what cut-off uploads have left.
+
+        Checkpoints of this job after its position are removed as well: they were refused when the workers
+        were restarted from an earlier one.
+
+        Args:
+            position: The position of the checkpoint.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        names, own = self._store.names(), self._claim.generation
+        saved = [found for found in _complete(names) if found.generation == own]
+        kept = [found for found in saved if found.position <= position][-KEPT:]
+        used = {own.claim, *(found.mark for found in kept)}
+        used |= {mark.name for found in kept if (mark := _parsed(self._store.read(found.mark)))}
+        for name in sorted(names, key=lambda name: not name.endswith(_MARK)):  # no mark without its file
+            generation = generation_of(name)
+            if generation is None or name in used:
+                continue
+            if generation == own or (generation < own and len(kept) == KEPT):
+                self._store.remove(name)
+
+    def fetch(self, folder: CheckpointFolder) -> Position | None:
+        """Bring the newest checkpoint that is whole and of this run into a folder of this machine.
+
+        It logs why newer ones were refused.
+
+        Returns:
+            The position of the checkpoint; None if there is none.
+
+        Raises:
+            StoreError: The store refuses, or does not answer.
+        """
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = folder.path / "fetched.partial"
+        refused: set[_Complete] = set()
+        while left := [found for found in _complete(self._store.names()) if found not in refused]:
+            newest = left[-1]
+            try:
+                self._take(newest, partial, folder.job)
+            except CheckpointError as error:
+                # A job that still writes may have removed it, as it has newer ones.
+                if newest in _complete(self._store.names()):
+                    log.warning("%s It is left out.", str(error).replace("\n", " "))
+                    refused.add(newest)
+            else:
+                partial.rename(folder.path_of(newest.position))
+                return newest.position
+            finally:
+                partial.unlink(missing_ok=True)
+        return None
+
+    def _take(self, wanted: _Complete, file: Path, job: str) -> None:
+        mark = _parsed(self._store.read(wanted.mark))
+        if mark is None:
+            raise self._refused(wanted.mark, "its mark is torn")
+        name = mark.name if generation_of(mark.name) else wanted.generation.folder + mark.name
+        if not name.startswith(wanted.generation.folder):
+            raise self._refused(wanted.mark, "its mark is that of another generation")
+        if not self._store.download(name, file):
+            raise self._refused(name, "it is not there")
+        if (size := file.stat().st_size) != mark.size:
+            raise self._refused(name, f"it is torn: it has {size} bytes, where its mark says {mark.size}")
+        if _digest(file) != mark.digest:
+            raise self._refused(name, "it was altered: its SHA-256 is not the one of its mark")
+        try:
+            found = read(file, job)
+        except CheckpointError as error:
+            raise self._refused(name, str(error.received).removeprefix(f"{file}: ").rstrip(".")) from error
+        if found.position != wanted.position:
+            reason = f"it is the checkpoint at {found.position}, not at {wanted.position}"
+            raise self._refused(name, reason)
+
+    def _refused(self, name: str, reason: str) -> CheckpointError:
+        place = f"{self._store.url}/{name}"
+        return CheckpointError("A checkpoint must be whole, and of this run.", received=f"{place}: {reason}.")
+
+
+def _complete(names: Iterable[str]) -> list[_Complete]:
+    """The complete checkpoints among the objects of a run, in the order of a reader; the last one is best."""
+    found = []
+    for name in names:
+        generation = generation_of(name)
+        if generation and (at := _NAME.fullmatch(name.removeprefix(generation.folder))):
+            found.append(_Complete(generation, Position(int(at[1]), int(at[2]))))
+    return sorted(found)
+
+
+def _stem(position: Position) -> str:
+    return f"{position.epoch:06d}-{position.step:09d}"
+
+
+def _mark_of(saved: _Complete, file: Path) -> Mark:
+    digest = _digest(file)
+    name = f"{saved.generation.folder}{_stem(saved.position)}-{digest[:16]}{_ENDING}"
+    return Mark(digest, file.stat().st_size, name)
+
+
+def _parsed(content: bytes | None) -> Mark | None:
+    """The mark with this content; None if it is no whole mark."""
+    found = _CONTENT.fullmatch((content or b"").decode("ascii", "replace"))
+    return Mark(found[1], int(found[2]), found[3]) if found else None
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as content:
+        while block := content.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,185 @@
+"""What ``tfdistr run`` takes: from flags, from a file, or from R."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tfdistr.cli.host_list import Hosts, read_hostfile
+from tfdistr.clusters.any_cluster import AnyCluster
+from tfdistr.clusters.local.cluster import check_env, describe_local_cluster
+from tfdistr.clusters.slurm.cluster import slurm_cluster
+from tfdistr.clusters.slurm.programs import in_allocation, nodes_of_allocation
+from tfdistr.clusters.ssh.cluster import ssh_cluster
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import (
+    COMMUNICATION,
+    argument,
+    one_of,
+    optional_path,
+    optional_whole,
+    seconds,
+    whole,
+)
+
+#: The kinds of scripts, by the end of their names.
+LANGUAGES = {".py": "python", ".r": "r"}
+
+
+def check_arguments(value: Any) -> tuple[str, ...]:
+    """Return the arguments of a script, if they are a list of text."""
+    texts = isinstance(value, Sequence) and all(isinstance(word, str) for word in value)
+    if isinstance(value, str) or not texts:
+        raise ArgumentError(
+            "`arguments` must be a list of text: the arguments of the script.",
+            received=repr(value),
+            fix='Pass arguments=["--epochs", "2"], for example.',
+        )
+    return tuple(value)
+
+
+def log_folder(log_dir: str, link: Path | None = None) -> Path:
+    """Make a folder for logs, if it is not there.
+
+    Args:
+        log_dir: Its path.
+        link: A free path that will lead to it.
+
+    Raises:
+        ArgumentError: There can be no such folder.
+    """
+    folder = Path(log_dir).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if link is not None:
+            link.symlink_to(folder, target_is_directory=True)
+    except OSError as error:
+        raise ArgumentError(
+            "`log_dir` must be a folder, or be free for one.",
+            received=f"{folder}: {error.strerror}",
+            fix="Name another folder.",
+        ) from error
+    return folder
+
+
+def check_script(value: Any) -> None:
+    """Check that a script is a file of Python or R.
+
+    Raises:
+        ArgumentError: It is not, or is not there.
+    """
+    if not isinstance(value, str) or Path(value).suffix.lower() not in LANGUAGES:
+        raise ArgumentError(
+            "The script must be a file of Python (.py) or R (.R).",
+            received=repr(value),
+            fix="Name it like train.py or train.R.",
+        )
+    if not Path(value).is_file():
+        raise ArgumentError(
+            "The script must be a file that exists.",
+            received=f"{value}, seen from {Path.cwd()}",
+            fix="Correct the path.",
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Workers:
+    """The workers that run a script, or a test.
+
+    Args:
+        workers: The number of workers on all hosts together, or "gpus" for one worker for each GPU of this
+            machine. By default 2 here, one on each host, and in an allocation of Slurm as it says.
+        hosts: The hosts; by default the nodes of Slurm's allocation, or else this machine.
+        hostfile: A file with the hosts: a line for each, such as ``node-1`` or ``node-1 slots=2``.
+        cores_per_worker: The number of cores of each worker.
+        communication: What carries the gradients: "auto", "mpi", "ring" or "nccl".
+        env: Environment variables for the workers.
+        start_timeout: Seconds until every worker must have started.
+        ssh: The program that reaches the hosts, and its options.
+    """
+
+    workers: int | str | None = None
+    hosts: Sequence[str] | None = None
+    hostfile: str | None = argument(optional_path, "hostfile", default=None)
+    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
+    env: Mapping[str, str] = attrs.field(factory=dict, converter=check_env, repr=False)
+    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    ssh: str | None = None
+
+    def cluster(self, *, follow: bool, warm: bool) -> AnyCluster:
+        """The cluster of these workers: on the hosts, on the nodes of Slurm's allocation, or here.
+
+        Raises:
+            ArgumentError: The hosts are given twice, or the number of workers does not fit them.
+        """
+        common: dict[str, Any] = {
+            "cores_per_worker": self.cores_per_worker, "env": self.env, "follow": follow,
+            "start_timeout": self.start_timeout,
+        }  # fmt: skip
+        hosts = self._hosts()
+        if hosts is not None:
+            each = hosts.workers_per_host(self.workers)
+            return ssh_cluster(hosts.names, each, ssh=self.ssh, warm=warm, **common)
+        if in_allocation() and self.workers != "gpus":
+            return slurm_cluster(*self._nodes(), **common)
+        return describe_local_cluster(2 if self.workers is None else self.workers, warm=warm, **common)
+
+    def _nodes(self) -> tuple[int | None, int | None]:
+        """The number of nodes and of workers on each node; None for what the allocation says."""
+        if self.workers is None:
+            return None, None
+        workers, nodes = whole("workers", self.workers), len(nodes_of_allocation())
+        if workers < nodes:
+            return workers, 1
+        if workers % nodes:
+            raise ArgumentError(
+                "`workers` must be a multiple of the number of nodes of Slurm's allocation.",
+                received=f"{workers} workers, and {nodes} nodes",
+                fix=f"Pass {workers // nodes * nodes} or {(workers // nodes + 1) * nodes} workers.",
+            )
+        return nodes, workers // nodes
+
+    def _hosts(self) -> Hosts | None:
+        if self.hosts is not None and self.hostfile is not None:
+            raise ArgumentError(
+                "Give the hosts as a list or as a file, not as both.",
+                received=f"hosts={list(self.hosts)} and hostfile={self.hostfile!r}",
+                fix="Leave one of them out.",
+            )
+        if self.hostfile is not None:
+            return read_hostfile(self.hostfile)
+        return None if self.hosts is None else Hosts(self.hosts)
+
+
+@attrs.frozen(kw_only=True)
+class Script(Workers):
+    """A script, and the workers that run it.
+
+    Args:
+        script: The path of a script of Python (``.py``) or R (``.R``).
+        arguments: The arguments of the script.
+        run_dir: A new or empty folder for the events and logs of this run; by default a temporary one.
+        log_dir: A folder for the logs of the workers; by default ``logs`` in ``run_dir``.
+        max_restarts: How often all workers are started again after a failure.
+        rscript: The program that runs scripts of R; by default ``Rscript`` on PATH.
+    """
+
+    script: str = attrs.field()
+    arguments: tuple[str, ...] = attrs.field(default=(), converter=check_arguments)
+    run_dir: str | None = argument(optional_path, "run_dir", default=None)
+    log_dir: str | None = argument(optional_path, "log_dir", default=None)
+    max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
+    rscript: str | None = argument(optional_path, "rscript", default=None)
+
+    @script.validator
+    def _check_script(self, attribute: attrs.Attribute[str], value: Any) -> None:
+        check_script(value)
+
+    @property
+    def language(self) -> str:
+        """The language of the script: "python" or "r"."""
+        return LANGUAGES[Path(self.script).suffix.lower()]

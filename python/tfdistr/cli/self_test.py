@@ -1,0 +1,149 @@
+"""``tfdistr test``: a small real job, which says whether the workers give the numbers of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
+from tfdistr.clusters.slurm.cluster import SlurmCluster
+from tfdistr.fit import distributed_fit
+
+if TYPE_CHECKING:
+    import keras
+
+    from tfdistr.cli.script_options import Workers
+    from tfdistr.jobs.result import FitResult
+
+TOLERANCE = 1e-4
+"""Of weights: the sums of several workers have another order, and training enlarges their rounding."""
+ARGUMENTS = {"batch_size": 64, "epochs": 4, "seed": 1, "verbose": 0}
+"""Of ``distributed_fit()``, for both trainings."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training of the test.
+
+    Args:
+        words: What is trained where, for the user.
+        cluster: The cluster.
+        arguments: Other arguments of ``distributed_fit()``.
+    """
+
+    words: str
+    cluster: Any
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a test has found.
+
+    Args:
+        lines: The text for the user.
+        ok: Whether all is well.
+    """
+
+    lines: Sequence[str]
+    ok: bool
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+_WHERE = {LocalCluster: "of this machine", SlurmCluster: "of Slurm's allocation"}
+
+
+def plan(workers: Workers) -> list[Training]:
+    """The two trainings that are compared: on one worker, and on the workers.
+
+    Raises:
+        ArgumentError: The options do not fit each other.
+    """
+    cluster = workers.cluster(follow=False, warm=True)
+    one = describe_local_cluster(1, env=workers.env, start_timeout=workers.start_timeout)
+    where = _WHERE.get(type(cluster), "of the hosts")
+    count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
+    return [
+        Training("Training on one worker of this machine ...", one, ARGUMENTS),
+        Training(
+            f"Training on {count} {where} ...",
+            cluster,
+            {**ARGUMENTS, "communication": workers.communication},
+        ),
+    ]
+
+
+def self_test(workers: Workers, say: Callable[[str], object]) -> Verdict:
+    """Train a small model on one worker, then on the workers, and compare.
+
+    Args:
+        workers: The workers.
+        say: Called with a line before each training.
+
+    Raises:
+        ArgumentError: The options do not fit each other.
+        ClusterStartError: The workers could not be started or did not find each other.
+        WorkerFailedError: A worker failed.
+    """
+    fits = []
+    for training in plan(workers):
+        say(training.words)
+        fits.append(_fit(training))
+    return judge(*fits)
+
+
+def judge(one: FitResult, many: FitResult) -> Verdict:
+    """Compare the result of one worker with the result of many."""
+    pairs = zip(one.model.get_weights(), many.model.get_weights(), strict=True)
+    apart = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairs)
+    ok = math.isfinite(apart) and apart <= TOLERANCE
+    hosts = sorted({row["host"] for row in many.workers})
+    lines = [
+        f"Workers: {len(many.workers)}, on {', '.join(hosts)}",
+        f"Gradients: {_carrier(many.params['communication'])}",
+        f"Tuning: {many.params['tuning']}",
+        f"Difference of the weights from those of one worker: {apart:.1e} (allowed: {TOLERANCE:.0e})",
+        f"Loss: {one.history['loss'][-1]:.6f} with one worker, {many.history['loss'][-1]:.6f} with "
+        f"{len(many.workers)}",
+        f"Seconds of the job, with its start: {_seconds(one):.1f} with one worker, {_seconds(many):.1f} with "
+        f"{len(many.workers)}",
+    ]
+    not_well = "Not well: the workers do not give the numbers of one. `tfdistr doctor` compares versions."
+    return Verdict([*lines, "All is well." if ok else not_well], ok)
+
+
+def _carrier(communication: str) -> str:
+    return {
+        "none": "one worker sends none",
+        "mpi": "MPI",
+        "ring": "TensorFlow's ring, by gRPC",
+        "nccl": "NCCL",
+    }.get(communication, communication)
+
+
+def _seconds(fit: FitResult) -> float:
+    return max(float(row["seconds"]) for row in fit.workers)
+
+
+def _fit(training: Training) -> FitResult:
+    from tfdistr.data.datasets import load_dataset
+
+    data = load_dataset("digits", "train")
+    return distributed_fit(_model, data, cluster=training.cluster, **training.arguments)
+
+
+def _model() -> keras.Model:
+    import keras
+
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Rescaling(1 / 16), layers.Flatten(), layers.Dense(32, "relu"), layers.Dense(10, "softmax")]
+    )
+    model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy")
+    return model

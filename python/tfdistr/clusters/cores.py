@@ -1,0 +1,112 @@
+"""The cores on which each worker runs.
+
+Workers that share all cores disturb each other: each worker would start a thread for every core. The launcher
+gives each worker a share of the cores of its machine. The worker takes its share before TensorFlow starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import optional_whole
+from tfdistr.utils.processes import usable_cores
+
+_SHARE = "TFDISTR_CORES"
+_BY_SLURM = "slurm"
+_CPUS = Path("/sys/devices/system/cpu")
+# TensorFlow's own variables for the threads within one operation, and for operations side by side.
+_POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+def check_cores(workers: int, cores_per_worker: Any) -> int | None:
+    """Check ``cores_per_worker``, which is None for a fair share, against the cores of this machine.
+
+    Raises:
+        ArgumentError: This machine has too few cores.
+    """
+    cores = optional_whole("cores_per_worker", cores_per_worker)
+    _check_enough(workers, cores or 0, len(usable_cores()))
+    return cores
+
+
+def _check_enough(workers: int, each: int, available: int) -> None:
+    if workers * each > available:
+        raise ArgumentError(
+            "`cores_per_worker` times the workers of a machine must be at most its cores that can be used.",
+            received=f"{workers} workers with {each} each, and {available} cores",
+            fix="Leave `cores_per_worker` out, and the workers share the cores fairly.",
+        )
+
+
+def share_of(
+    index: int, workers: int, cores_per_worker: int | None, *, by_slurm: bool = False
+) -> dict[str, str]:
+    """The environment variable with the share of the cores of worker ``index`` on a machine.
+
+    Args:
+        index: The index of the worker among the workers of its machine.
+        workers: The number of workers of the machine.
+        cores_per_worker: The number of cores of each; None for a fair share.
+        by_slurm: Whether Slurm starts the worker. Most Slurms bind each task to its own cores.
+    """
+    return {_SHARE: f"{index} {workers} {cores_per_worker or 0}" + f" {_BY_SLURM}" * by_slurm}
+
+
+def _is_bound(words: list[str], usable: int) -> bool:
+    """Return whether Slurm has bound this worker to its own cores, so that there are none to share."""
+    cores = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return words[3:] == [_BY_SLURM] and cores.isdecimal() and usable <= max(1, int(cores) // int(words[1]))
+
+
+def neighbours_together(cores: Sequence[int], folder: Path = _CPUS) -> list[int]:
+    """Order cores so that the threads of one physical core are together, and the cores of one processor.
+
+    Linux may count the second thread of each core after the first threads of all. Workers that take numbers
+    in sequence would then share physical cores.
+
+    Args:
+        cores: Numbers of cores, as the system counts them.
+        folder: The folder in which Linux describes them. Without it the order is that of the numbers.
+    """
+
+    def place(core: int) -> tuple[int, int, int]:
+        try:
+            topology = folder / f"cpu{core}" / "topology"
+            names = ("physical_package_id", "core_id")
+            package, physical = (int((topology / name).read_text()) for name in names)
+        except (OSError, ValueError):
+            return 0, core, core
+        return package, physical, core
+
+    return sorted(cores, key=place)
+
+
+def take_cores() -> list[int]:
+    """Bind this worker to its share of the cores, with as many threads, before TensorFlow starts.
+
+    Returns:
+        The cores; all usable cores if no launcher has set a share, or if Slurm has bound this task to them.
+
+    Raises:
+        ArgumentError: This machine has too few cores.
+    """
+    usable = neighbours_together(usable_cores())
+    words = os.environ.get(_SHARE, "").split()
+    if not words or _is_bound(words, len(usable)):
+        return usable
+    index, workers, each = map(int, words[:3])
+    _check_enough(workers, each, len(usable))
+    each = each or max(1, len(usable) // workers)
+    own = [usable[(index * each + core) % len(usable)] for core in range(each)]
+    for name in _POOLS:
+        os.environ.setdefault(name, str(len(own)))
+    # R or a library may have started threads already: they are bound, too.
+    with contextlib.suppress(OSError, AttributeError):  # not on macOS
+        for thread in Path("/proc/self/task").iterdir():
+            os.sched_setaffinity(int(thread.name), own)
+    return own

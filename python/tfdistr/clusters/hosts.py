@@ -1,0 +1,136 @@
+"""What clusters of several hosts share: the names of the hosts, the program that reaches them, and shares."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.cores import share_of
+from tfdistr.clusters.local.cluster import check_env, worker_defaults
+from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.rendezvous.token import with_token
+from tfdistr.schemas.messages import show
+from tfdistr.utils.arguments import argument, flag, optional_whole, seconds, whole
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Variables that a login sets, or the launcher of another job: a host has its own, or none.
+_NOT_FOR_HOSTS = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|MAIL|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|TMPDIR|TMP|TEMP|DISPLAY|XAUTHORITY"
+    r"|WAYLAND_DISPLAY|(XDG|DBUS|SSH|GPG|SYSTEMD|PMI|PMIX|OMPI|PRTE|HYDI)_.*|MPI_LOCAL.*"
+    r"|TF_CONFIG|TFDISTR_PARENT_PID|R_SESSION_TMPDIR"
+)
+
+
+def check_hosts(hosts: Any) -> tuple[str, ...]:
+    """Check the form of ``hosts``: ssh must be able to take each as it is written."""
+    rule = None
+    if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
+        rule = "`hosts` must be a list of at least one host."
+    elif any(not isinstance(host, str) for host in hosts):
+        rule = "`hosts` must be names or addresses, as text."
+    elif any(not host or host.startswith("-") or any(c in " \t\n," for c in host) for host in hosts):
+        rule = 'Each host must be a name or an address, without spaces and commas and no "-" before it.'
+    elif len(set(hosts)) < len(hosts):
+        rule = "`hosts` must name each host once; `workers_per_host` says how many workers run there."
+    if rule:
+        raise ArgumentError(rule, received=show(hosts), fix='Pass hosts=["a", "b"], for example.')
+    return tuple(hosts)
+
+
+def name_of_host(host: str) -> str:
+    """The name or the address of a host, without the user that ssh may need before it."""
+    return host.rpartition("@")[2]
+
+
+def of_this_process() -> dict[str, str]:
+    """The variables of this process that workers on other hosts get."""
+    return {name: value for name, value in os.environ.items() if not _NOT_FOR_HOSTS.fullmatch(name)}
+
+
+def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
+    """The error if a host does not see the run directory."""
+    return ClusterStartError(
+        "The run directory must be one that every host sees under the same path.",
+        received=f"{run_dir}, which is not there on {host} (worker {worker})",
+        fix="Pass `run_dir`, a folder of a file system that the hosts share.",
+    )
+
+
+def not_started(worker: int, host: str, why: str) -> ClusterStartError:
+    """The error if a host cannot start the program of a worker."""
+    return ClusterStartError(
+        f"Worker {worker} could not be started on {host}: {why}.",
+        fix="See what the system names: the program must exist and be executable, and the run directory be "
+        "writable.",
+    )
+
+
+def words_of_ssh(ssh: Any) -> list[str]:
+    """The words of the command ``ssh``; none if it is None.
+
+    Raises:
+        ArgumentError: It is no command.
+    """
+    try:
+        words = [] if ssh is None else shlex.split(ssh)
+        valid = ssh is None or bool(words)
+    except (ValueError, AttributeError, TypeError):
+        words, valid = [], False
+    if not valid:
+        raise ArgumentError(
+            "`ssh` must be a program and its options, written as for a shell.",
+            received=show(ssh),
+            fix='Pass ssh="ssh -p 2222", for example, or leave it out.',
+        )
+    return words
+
+
+def _check_ssh(ssh: Any) -> Any:
+    words_of_ssh(ssh)
+    return ssh
+
+
+@attrs.frozen
+class WorkersOnHosts(EqualWorkers):
+    """The base of clusters with the same number of workers on each of several hosts."""
+
+    hosts: Sequence[str] = attrs.field(converter=check_hosts)
+    workers_per_host: int = argument(whole, "workers_per_host", default=1)
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(flag, "follow", default=False)
+    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    ssh: str | None = attrs.field(default=None, converter=_check_ssh)
+    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    warm: bool = argument(flag, "warm", default=True)
+    tuning: bool = argument(flag, "tuning", default=True)
+
+    #: It has no parameter servers.
+    ps: ClassVar[int] = 0
+
+    @property
+    def workers(self) -> int:
+        """The number of workers on all hosts together."""
+        return len(self.hosts) * self.workers_per_host
+
+    def without(self, worker: int, min_workers: int) -> Self | None:
+        """This cluster without the host of a worker; None if fewer than ``min_workers`` would be left."""
+        lost = worker // self.workers_per_host
+        hosts = [host for place, host in enumerate(self.hosts) if place != lost]
+        enough = hosts and len(hosts) * self.workers_per_host >= min_workers
+        return attrs.evolve(self, hosts=hosts) if enough else None
+
+    def environments(self) -> list[dict[str, str]]:
+        """The environment variables of each worker that are added to the variables of this process."""
+        each = self.workers_per_host
+        shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
+        return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])

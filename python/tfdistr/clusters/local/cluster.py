@@ -1,0 +1,312 @@
+"""A cluster on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.cores import check_cores, share_of
+from tfdistr.clusters.gpus import GROWTH, one_gpu_each, visible_gpus
+from tfdistr.clusters.worker_process import WorkerProcess, stop
+from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
+from tfdistr.fork_server.servers import warm_start
+from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
+from tfdistr.network.ports import free_ports
+from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
+from tfdistr.rendezvous.token import with_token
+from tfdistr.schemas.messages import show
+from tfdistr.utils.arguments import argument, flag, optional_whole, seconds, whole
+from tfdistr.utils.describe import ValueOfR
+from tfdistr.utils.processes import PARENT
+from tfdistr.utils.tuning import TUNING, tuned_environment
+
+log = logging.getLogger("tfdistr")
+
+_HOST = "127.0.0.1"
+_OWN = ("TF_CONFIG", PARENT)
+#: Only for variables that the user has not set: the start messages of TensorFlow and gRPC hide errors.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
+#: On one machine no worker needs to listen on the network. Workers with MPICH would listen at the address of
+#: an interface, by UCX or libfabric. The variables of the environment are for jobs on several machines.
+BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
+# All transports of UCX and libfabric for processes of one machine.
+_MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
+#: The program of a Python worker; the run directory and the index of the worker follow.
+WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
+
+
+def check_env(env: Any) -> dict[str, str]:
+    """Check that ``env`` maps names of environment variables to text. No error shows a value."""
+    if env is not None and not isinstance(env, Mapping):
+        raise ArgumentError(
+            "`env` must map the names of environment variables to their values.",
+            received=_kind(env),
+            fix='Pass for example env={"OMP_NUM_THREADS": "1"}.',
+        )
+    for name, value in (env or {}).items():
+        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
+            raise ArgumentError(
+                "Each name in `env` must be the name of an environment variable.",
+                received=show(name.partition("=")[0] + "=..." if "=" in str(name) else name),
+                fix='Write it like "OMP_NUM_THREADS", without a "=".',
+            )
+        if name in _OWN:
+            raise ArgumentError(
+                f"`env` must not set {name}: the launcher gives each worker its own.",
+                received=f"env with {name}",
+                fix=f"Leave {name} out. Workers at addresses of your own are started by hand.",
+            )
+        if not isinstance(value, str) or "\0" in value:
+            raise ArgumentError(
+                f"`env` must give {name} a value that is text.",
+                received="text with a null character" if isinstance(value, str) else _kind(value),
+                fix='Put it in quotes, like "1".',
+            )
+    return dict(env or {})
+
+
+@attrs.frozen
+class LocalCluster(EqualWorkers):
+    """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
+
+    workers: int = argument(whole, "workers", default=2)
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(flag, "follow", default=False)
+    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    ps: int = argument(whole, "ps", default=0, minimum=0)
+    gpus: tuple[str, ...] = ()  # the GPU of each worker; empty if all see all
+    warm: bool = argument(flag, "warm", default=True)
+    fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
+    tuning: bool = argument(flag, "tuning", default=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_cores(self.workers, self.cores_per_worker)
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
+        """Start every worker once, on ports that are free now.
+
+        Args:
+            command: The program of a worker and its arguments; `run_dir` and the index of the worker are
+                added.
+            run_dir: The directory of the run.
+
+        Returns:
+            The workers in the order of their indices; the caller has to `stop` them.
+
+        Raises:
+            ClusterStartError: If there are too few ports, or the program cannot be started. Then no
+                worker is left running.
+        """
+        plan = tf_config(worker=[f"{_HOST}:{port}" for port in free_ports(self.workers)])
+        environments = with_token([self.environment(index) for index in range(self.workers)])
+        return launch(
+            lambda index: self.start_process(index, command, run_dir, plan[index], environments[index]),
+            self.workers,
+        )
+
+    def start_process(
+        self,
+        index: int,
+        command: Sequence[str],
+        run_dir: str | os.PathLike[str],
+        config: ClusterConfig,
+        env: Mapping[str, str],
+    ) -> WorkerProcess:
+        """Start one process of the cluster, with its own environment variables."""
+        whole = {**os.environ, **env, PARENT: str(os.getpid()), **config.to_env()}
+        loopback = keep_to_loopback(whole)
+        loopback.warn([split_address(each)[1] for addresses in config.jobs.values() for each in addresses])
+        if loopback.way == "preload" and index == 0:
+            _warn_of_network(env)
+        program = [*command, os.fspath(run_dir), str(index)]
+        arguments = loopback.command(program)
+        warm = warm_start(program, whole, loopback) if self.warm else None
+        env = loopback.environment(whole)
+        try:
+            return WorkerProcess(index, arguments, env=env, run_dir=run_dir, files=loopback.files, warm=warm)
+        except OSError as error:
+            worker = config.task.type == "worker"
+            name = f"Worker {index} of {self.workers}" if worker else f"The process of {config.task}"
+            raise ClusterStartError(
+                f"{name} could not be started: {error}.",
+                received=shlex.join(arguments),
+                fix="See what the system names: the program must exist and be executable, and the run "
+                "directory be writable.",
+            ) from error
+
+    def environment(self, index: int) -> dict[str, str]:
+        """The environment variables of worker ``index`` that are added to the variables of this process."""
+        share = share_of(index, self.workers, self.cores_per_worker)
+        own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
+        shared = _unset(GROWTH) if self.shared_gpus() else {}
+        return {**shared, **self.common_environment(), **share, **own}
+
+    def shared_gpus(self) -> tuple[str, ...]:
+        """The GPUs that several workers see."""
+        return visible_gpus(self.env or {}) if self.workers > 1 and not self.gpus else ()
+
+    def without(self, worker: int, min_workers: int) -> LocalCluster | None:
+        """This cluster without a lost worker; None if fewer than ``min_workers`` workers would be left."""
+        if self.workers - 1 < min_workers:
+            return None
+        gpus = tuple(gpu for place, gpu in enumerate(self.gpus) if place != worker)
+        return attrs.evolve(self, workers=self.workers - 1, gpus=gpus)
+
+    def common_environment(self) -> dict[str, str]:
+        """The environment variables that all processes of the cluster have."""
+        return {**BY_MEMORY, **worker_defaults(self.env, self.tuning)}
+
+    def warm_up(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Start the fork server of the workers in the background, if they start warm.
+
+        A worker starts none: the modules that it imports may describe the cluster of their session.
+
+        Args:
+            command: The program of a worker and its arguments.
+            env: Environment variables of workers of this language; the variables of the user override them.
+        """
+        whole = {**os.environ, **(env or {}), **self.environment(0)}
+        with contextlib.suppress(TfdistrError):  # the job raises the error later
+            if self.warm and PARENT not in os.environ:
+                warm_start(command, whole, keep_to_loopback(whole))
+
+
+def local_cluster(
+    workers: int | str | Sequence[int] = 2,
+    *,
+    ps: int = 0,
+    cores_per_worker: int | None = None,
+    env: Mapping[str, str] | None = None,
+    follow: bool = False,
+    start_timeout: float = 300.0,
+    warm: bool = True,
+    tuning: bool = True,
+) -> LocalCluster:
+    """Describe a cluster of workers on this machine.
+
+    No worker is started yet. The workers listen on ports that are chosen at their start, communicate over the
+    loopback address, and end with the process that started them. Other machines reach neither the workers nor
+    other servers in their processes. SECURITY.md says more, and how to change that.
+
+    Args:
+        workers: The number of workers, a whole number of at least 1. "gpus" means one worker for each GPU
+            that this process sees (or that ``env`` makes visible); each worker sees only its GPU. Two
+            numbers, such as ``(2, 4)``, are for jobs with ``virtual_workers``: the job begins with 4 workers,
+            goes on with at least 2 if some are lost, takes others in their place at the next checkpoint, and
+            ends with the same bits in any case.
+        ps: The number of parameter servers, for ``strategy="parameter_server"``. A process for the chief is
+            then started, too.
+        cores_per_worker: The number of cores of this machine for each worker, which runs as many threads. By
+            default the workers share all cores that this process can use, fairly; with fewer cores than
+            workers, several workers share a core.
+        env: Environment variables for the workers, text to text, added to the variables of this process.
+            Workers that share a GPU have TF_FORCE_GPU_ALLOW_GROWTH=true, so that each takes the memory that
+            it needs.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ". A file for
+            each worker has the output in any case.
+        start_timeout: Seconds until every worker must have joined the cluster.
+        warm: Whether the workers are forks of a fork server, a process that has imported TensorFlow and
+            Keras. They then start in about 2 seconds instead of 10. This call starts the fork server in the
+            background. It serves all jobs of this session. It ends with the session, after ten idle minutes,
+            or by `stop_warm_workers`. If a fork is not safe (macOS, a GPU in use), workers start cold, and
+            their logs say why.
+        tuning: Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels,
+            huge pages, and memory that stays with the process. Environment variables that are already set,
+            such as TF_ENABLE_ONEDNN_OPTS, take precedence. ``params["tuning"]`` of the result describes the
+            settings.
+
+    Returns:
+        The cluster, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: If an argument does not have this form.
+
+    Example:
+        >>> local_cluster(workers=4).workers
+        4
+    """
+    cluster = describe_local_cluster(
+        workers, ps=ps, cores_per_worker=cores_per_worker, env=env, follow=follow,
+        start_timeout=start_timeout, warm=warm, tuning=tuning,
+    )  # fmt: skip
+    cluster.warm_up(WORKER)
+    return cluster
+
+
+def describe_local_cluster(
+    workers: int | str | Sequence[int] = 2, *, env: Any = None, **options: Any
+) -> LocalCluster:
+    """The cluster that `local_cluster` returns, but nothing is started in the background."""
+    gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
+    fewest = None
+    if isinstance(workers, list | tuple) and len(workers) == 2:
+        fewest, workers = _check_range(workers)
+    count = len(gpus) if isinstance(workers, str) and gpus else workers
+    return LocalCluster(count, env, gpus=gpus, fewest=fewest, **options)  # type: ignore[arg-type]
+
+
+def _check_range(workers: Sequence[Any]) -> tuple[int, int]:
+    numbers = [whole("workers", number) for number in workers]
+    if numbers[0] > numbers[1]:
+        raise ArgumentError(
+            "`workers` must be one number, or the lowest and the highest number of workers, in this order.",
+            received=f"workers={list(workers)}",
+            fix="Pass workers=4, or workers=(2, 4).",
+        )
+    return numbers[0], numbers[1]
+
+
+def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProcess]:
+    """Start ``count`` processes by ``start``, which takes an index: all of them or none."""
+    processes: list[WorkerProcess] = []
+    try:
+        processes.extend(map(start, range(count)))
+    except BaseException:
+        stop(processes)
+        raise
+    return processes
+
+
+def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:
+    """The environment variables of every worker.
+
+    Args:
+        env: The variables of the user, which take precedence.
+        tuning: Whether to tune the worker for its processor.
+    """
+    given = dict(env or {})
+    settings = {**_unset(_QUIET), "PYTHONUNBUFFERED": "1"}
+    settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}
+    return {**settings, **given}
+
+
+def _warn_of_network(env: Mapping[str, str]) -> None:
+    """Warn the user if ``env`` makes workers listen at network addresses, which "preload" does not close."""
+    for name in BY_MEMORY:
+        if not set(env[name].split(",")) <= _MEMORY:
+            log.warning(
+                "With %s=%s in `env` other machines may reach the workers, and disturb the job. Leave it "
+                'out, or pass env={"%s": "namespace"} too.', name, env[name], LOOPBACK,
+            )  # fmt: skip
+
+
+def _unset(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that this process does not have."""
+    return {name: value for name, value in variables.items() if name not in os.environ}
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, ValueOfR):
+        return str(value)
+    return f"an object of class {type(value).__name__}"  # the value itself may be a secret

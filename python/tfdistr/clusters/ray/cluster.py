@@ -1,0 +1,230 @@
+"""Clusters whose workers run in actors of Ray; TensorFlow's collectives join them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+
+from tfdistr.clusters import ssh
+from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.hosts import of_this_process
+from tfdistr.clusters.local.cluster import check_env, worker_defaults
+from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.ray import arguments as check
+from tfdistr.clusters.ray.workers import RayJob, RayWorker
+from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.rendezvous.token import with_token
+from tfdistr.utils.arguments import argument, flag, one_of, optional_seconds, whole
+
+_TO_JOIN = 300.0
+_CORE = Path(__file__).resolve().parents[2]
+_LOOPBACK = "127.0.0.1"
+# What Ray tells an actor: its devices, and Ray itself. The actor's own variables are right.
+_OF_RAY = re.compile(
+    r"RAY_.*|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|TPU_VISIBLE_CHIPS"
+)
+# What a runtime environment may set.
+_OF_RUNTIME_ENV = re.compile(r"PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_.*|LD_LIBRARY_PATH")
+
+
+@attrs.frozen
+class RayCluster(EqualWorkers):
+    """Workers in actors of Ray. `ray_cluster` describes the arguments."""
+
+    num_workers: int = argument(whole, "num_workers", default=2)
+    resources_per_worker: Mapping[str, float] = argument(
+        check.resources, "resources_per_worker", default=None
+    )
+    address: str | None = argument(check.address, "address", default=None)
+    placement_strategy: str = argument(one_of, "placement_strategy", check.STRATEGIES, default="SPREAD")
+    runtime_env: Mapping[str, Any] | None = argument(check.runtime_env, "runtime_env", default=None)
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(flag, "follow", default=False)
+    _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
+    tuning: bool = argument(flag, "tuning", default=True)
+    #: Seconds without a sign of life from the launcher after which a worker ends.
+    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
+
+    #: It has no parameter servers.
+    ps: ClassVar[int] = 0
+
+    @property
+    def workers(self) -> int:
+        """The number of the workers."""
+        return self.num_workers
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds until every worker must have joined the cluster, once Ray has a place for all."""
+        return _TO_JOIN if self._start_timeout is None else self._start_timeout
+
+    def check(self) -> None:
+        """Check that Ray is installed.
+
+        Raises:
+            ClusterStartError: It is not.
+        """
+        if find_spec("ray") is None:
+            raise ClusterStartError(
+                "ray_cluster() needs the Python package ray.",
+                received=f"none in {sys.prefix}",
+                fix="pip install 'tfdistr[ray]', or pass cluster=local_cluster(workers=2).",
+            )
+
+    def without(self, worker: int, min_workers: int) -> RayCluster | None:
+        """This cluster with one worker less; None if fewer than ``min_workers`` would be left."""
+        left = self.num_workers - 1
+        return attrs.evolve(self, num_workers=left) if left >= min_workers else None
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RayWorker]:
+        """Have Ray start every worker once, when it has a place for all; see `LocalCluster.start`."""
+        address, group = self._place()
+        folder = Path(run_dir).absolute()
+        spec = {
+            "address": address, "group": group, "workers": self.num_workers,
+            "resources": dict(self.resources_per_worker), "strategy": self.placement_strategy,
+            "runtime_env": self.runtime_env, "timeout": self._start_timeout,
+            "start_timeout": self.start_timeout, "core": os.fspath(_CORE),
+        }  # fmt: skip
+        return RayJob(spec, lambda facts: self.starts(facts, command, folder), folder).workers
+
+    def starts(
+        self, facts: Sequence[Mapping[str, Any]], command: Sequence[str], run_dir: Path
+    ) -> list[dict[str, Any]]:
+        """What each actor starts.
+
+        Args:
+            facts: Where each actor is: the "host", the "address" by which others reach it, the "python" and
+                the folder of tfdistr there ("core"), and a free "port".
+            command: The program of a worker and its arguments; the run directory and the index are added.
+            run_dir: The directory of the run.
+        """
+        # Workers on one machine are kept to themselves, as those of local_cluster().
+        alone = len({fact["address"] for fact in facts}) == 1
+        plan = tf_config(
+            worker=[_address(_LOOPBACK if alone else fact["address"], fact["port"]) for fact in facts]
+        )
+        own = {**self._of_this_process(), **self._threads(), **worker_defaults(self.env, self.tuning)}
+        (common,) = with_token([own])
+        made = []
+        for index, fact in enumerate(facts):
+            # A runtime environment, or another node, may have its Python elsewhere.
+            program = fact["python"] if command[0] == sys.executable else command[0]
+            guard = os.path.join(fact["core"], ssh.GUARD)
+            spec = {
+                "index": index, "host": fact["host"], "folder": os.getcwd(), "warm": None,
+                "command": [program, *command[1:], os.fspath(run_dir), str(index)],
+                "env": {**common, **plan[index].to_env()},
+                "silence": max(self._silence, 3 * SIGN_OF_LIFE), "loopback": fact["core"] if alone else None,
+            }  # fmt: skip
+            if self.runtime_env and "working_dir" in self.runtime_env:
+                spec["folder"] = "."
+            log = os.fspath(run_dir / "logs" / f"worker-{index}.log")
+            made.append({"guard": [fact["python"], "-I", "-S", guard], "log": log, "spec": spec})
+        return made
+
+    def _of_this_process(self) -> dict[str, str]:
+        """The variables of this process that workers get, where Ray or the runtime environment set none."""
+        given = set((self.runtime_env or {}).get("env_vars", {}))
+        return {
+            name: value
+            for name, value in of_this_process().items()
+            if not _OF_RAY.fullmatch(name)
+            and not (self.runtime_env and (name in given or _OF_RUNTIME_ENV.fullmatch(name)))
+        }
+
+    def _threads(self) -> dict[str, str]:
+        """As many threads as a worker has processors; Ray binds no process to them."""
+        cores = int(self.resources_per_worker.get("CPU", 0))
+        names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+        return {name: str(cores) for name in names if name not in os.environ} if cores else {}
+
+    def _place(self) -> tuple[str, str | None]:
+        """The address of Ray, and the placement group of the caller, if it has places for the workers."""
+        ray = sys.modules.get("ray")
+        if self.address is None and ray is not None and ray.is_initialized():
+            group = ray.util.get_current_placement_group()
+            mine = group is not None and self._fits(group.bundle_specs[1:])
+            text = base64.b64encode(pickle.dumps(group)).decode() if mine else None
+            return str(ray.get_runtime_context().gcs_address), text
+        return self.address or os.environ.get("RAY_ADDRESS") or "local", None
+
+    def _fits(self, bundles: Sequence[Mapping[str, float]]) -> bool:
+        """Whether each of the first places of a group has what a worker needs."""
+        need = self.resources_per_worker.items()
+        first = bundles[: self.num_workers]
+        enough = all(bundle.get(name, 0) >= amount for bundle in first for name, amount in need)
+        return len(first) == self.num_workers and enough
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def ray_cluster(
+    num_workers: int = 2,
+    resources_per_worker: Mapping[str, float] | None = None,
+    *,
+    address: str | None = None,
+    placement_strategy: str = "SPREAD",
+    runtime_env: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    follow: bool = False,
+    start_timeout: float | None = None,
+    tuning: bool = True,
+) -> RayCluster:
+    """Describe a cluster of workers in actors of Ray.
+
+    This call starts nothing. `distributed_fit` reserves the resources of all workers by a placement group,
+    and starts an actor for each worker. The actor runs the worker in a process of its own. Without
+    ``address``, it joins the Ray that this process has joined, or the Ray that RAY_ADDRESS names, or it
+    starts a Ray on this machine, which ends with the job. All nodes must see the run directory under the same
+    path, and have tfdistr; by default the run directory is a new folder of the working directory. All workers
+    end when the process that started them ends, even if it is killed.
+
+    Called in a trial of Ray Tune whose placement group has a place for each worker after the first place, the
+    workers take these places.
+
+    Args:
+        num_workers: The number of workers, a whole number of at least 1.
+        resources_per_worker: What each worker needs, amounts by the names of Ray: ``{"CPU": 4, "GPU": 1}``.
+            By default one CPU. A worker runs as many threads as it has CPUs.
+        address: The address of a Ray cluster, such as "10.0.0.1:6379"; "auto" for the Ray that runs on this
+            machine, or "local" to start one.
+        placement_strategy: How Ray spreads the workers over its nodes: "SPREAD", "PACK", "STRICT_SPREAD" or
+            "STRICT_PACK".
+        runtime_env: The runtime environment of the workers, as Ray takes it: ``{"pip": ["pandas"]}``.
+        env: Environment variables for the workers, text to text, added to the variables of this process.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
+        start_timeout: Seconds that the workers may wait for their resources, and seconds from then until
+            every worker must have joined the cluster. By default the workers wait for other jobs for any
+            time, a cluster whose nodes are too small is refused at once, and the workers have 300 seconds to
+            join.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
+
+    Returns:
+        The cluster, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: If an argument does not have this form.
+
+    Example:
+        >>> ray_cluster(num_workers=4, resources_per_worker={"CPU": 2}).workers
+        4
+    """
+    return RayCluster(
+        num_workers, resources_per_worker, address, placement_strategy,  # type: ignore[arg-type]
+        runtime_env=runtime_env, env=env, follow=follow, start_timeout=start_timeout, tuning=tuning,
+    )  # fmt: skip

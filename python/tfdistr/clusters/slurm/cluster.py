@@ -1,0 +1,245 @@
+"""Clusters whose workers Slurm starts: in the allocation of this process, or in a job of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import attrs
+
+from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.cores import share_of
+from tfdistr.clusters.local.cluster import check_env, worker_defaults
+from tfdistr.clusters.slurm import arguments as check
+from tfdistr.clusters.slurm.programs import (
+    check_programs,
+    cores_of_allocation,
+    in_allocation,
+    nodes_of_allocation,
+    tasks_of_allocation,
+)
+from tfdistr.clusters.slurm.ranks import SlurmRank, srun_line
+from tfdistr.clusters.slurm.sbatch import Batch, Request
+from tfdistr.clusters.slurm.srun import Srun
+from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.rendezvous.slurm_step import is_slurm_task
+from tfdistr.rendezvous.token import with_token
+from tfdistr.utils.arguments import argument, flag, optional_seconds, optional_whole
+
+_TO_JOIN = 300.0
+
+
+@attrs.frozen
+class SlurmCluster(EqualWorkers):
+    """Workers that Slurm starts. `slurm_cluster` describes the arguments."""
+
+    nodes: int | None = argument(optional_whole, "nodes", default=None)
+    tasks_per_node: int | None = argument(optional_whole, "tasks_per_node", default=None)
+    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    partition: str | None = argument(check.optional_word, "partition", default=None)
+    time: str | None = argument(check.time_limit, "time", default=None)
+    account: str | None = argument(check.optional_word, "account", default=None)
+    options: Mapping[str, str | bool] = argument(check.options, "options", default=None)
+    setup: Sequence[str] = argument(check.lines, "setup", default=None)
+    template: str | None = argument(check.template, "template", default=None)
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(flag, "follow", default=False)
+    _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
+    tuning: bool = argument(flag, "tuning", default=True)
+    #: The option --mpi of srun.
+    mpi: str = attrs.field(default="none", metadata={"hidden": True})
+    #: The nodes of the allocation that were lost.
+    without_nodes: tuple[str, ...] = attrs.field(default=(), metadata={"hidden": True})
+
+    #: It has no parameter servers.
+    ps: ClassVar[int] = 0
+
+    def __attrs_post_init__(self) -> None:
+        if self.nodes is None and not in_allocation():
+            raise ArgumentError(
+                "Outside an allocation of Slurm, `nodes` must say how many nodes the job gets.",
+                received="no `nodes`, and no SLURM_JOB_ID in the environment",
+                fix="Pass nodes=2, for example, or call it in an allocation of salloc or sbatch.",
+            )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of workers on each node."""
+        each = self.tasks_per_node
+        if self.nodes is not None and not in_allocation():
+            return (each or 1,) * self.nodes
+        told = tasks_of_allocation()
+        kept = [
+            count
+            for count, node in zip(told, nodes_of_allocation(), strict=True)
+            if node not in self.without_nodes
+        ]
+        count = len(kept) if self.nodes is None else self.nodes - len(self.without_nodes)
+        # Where the cluster asks for more nodes than there are, check() refuses it.
+        kept = [*kept, *[max(kept, default=1)] * count][:count]
+        return tuple(kept if each is None else [each] * count)
+
+    @property
+    def workers(self) -> int:
+        """The number of workers on all nodes together."""
+        return sum(self.counts)
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds until every worker must have joined the cluster, from the start of its job."""
+        return _TO_JOIN if self._start_timeout is None else self._start_timeout
+
+    def check(self) -> None:
+        """Check that Slurm is here, and that the allocation is large enough.
+
+        Raises:
+            ArgumentError: srun has started this process as one of several tasks.
+            ClusterStartError: A program of Slurm is missing, or the allocation is too small.
+        """
+        if is_slurm_task():
+            raise ArgumentError(
+                "slurm_cluster() is for one process, which starts the workers.",
+                received="a task of srun, one of several that run this script",
+                fix="Leave `cluster` out: the tasks of srun train together. Or run the script without srun.",
+            )
+        if not in_allocation():
+            check_programs("sbatch", "scontrol", "scancel")
+            return
+        check_programs("srun", "scancel")
+        self._check_allocation()
+
+    def _check_allocation(self) -> None:
+        nodes, cores = nodes_of_allocation(), cores_of_allocation()
+        left = len([node for node in nodes if node not in self.without_nodes])
+        wanted = len(self.counts)
+        each = self.cores_per_worker or 1
+        received = None
+        if wanted > left:
+            received = f"{left} node{'s' * (left != 1)}, and {wanted} asked for"
+        elif cores and max(self.counts) * each > min(sorted(cores, reverse=True)[:wanted]):
+            needed = max(self.counts) * each
+            received = (
+                f"nodes with {', '.join(map(str, cores))} processors, and {needed} asked for on a node: "
+                f"{max(self.counts)} workers with {each} each"
+            )
+        if received is not None and (self.nodes or self.tasks_per_node or self.cores_per_worker):
+            raise ClusterStartError(
+                "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
+                received=f"job {os.environ['SLURM_JOB_ID']} with {received}",
+                fix="Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as "
+                "the allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
+            )
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[SlurmRank]:
+        """Start every worker once; see `LocalCluster.start`."""
+        counts, environments = self.counts, self.environments()
+        if in_allocation():
+            cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
+            line = srun_line(counts, cores=cores, mpi=self.mpi, exclude=self.without_nodes)
+            return Srun(command, run_dir, environments, line).ranks
+        line = srun_line(counts, cores=self.cores_per_worker, mpi=self.mpi, local=False)
+        return Batch(command, run_dir, environments, line, self._request()).ranks
+
+    def environments(self) -> list[dict[str, str]]:
+        """The environment variables of each worker that are added to the variables of this process."""
+        shares = [
+            share_of(local, count, self.cores_per_worker, by_slurm=True)
+            for count in self.counts
+            for local in range(count)
+        ]
+        return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])
+
+    def without(self, worker: int, min_workers: int) -> SlurmCluster | None:
+        """This cluster without the node of a worker; None if fewer than ``min_workers`` would be left."""
+        counts = self.counts
+        lost = next(node for node, end in enumerate(itertools.accumulate(counts)) if worker < end)
+        if len(counts) == 1 or sum(counts) - counts[lost] < min_workers:
+            return None
+        if not in_allocation():  # Slurm gives the next job no node that is lost
+            return attrs.evolve(self, nodes=len(counts) - 1)
+        kept = [node for node in nodes_of_allocation() if node not in self.without_nodes]
+        return attrs.evolve(self, without_nodes=(*self.without_nodes, kept[lost]))
+
+    def _request(self) -> Request:
+        own: dict[str, str | bool] = {
+            "job-name": "tfdistr", "nodes": str(len(self.counts)), "ntasks-per-node": str(self.counts[0]),
+        }  # fmt: skip
+        if self.cores_per_worker is not None:
+            own["cpus-per-task"] = str(self.cores_per_worker)
+        named = {"partition": self.partition, "time": self.time, "account": self.account}
+        given = {name: value for name, value in named.items() if value is not None}
+        # The caller submits the job again, as max_restarts says.
+        options = {**own, **given, "no-requeue": True, **self.options}
+        return Request(options, self.setup, self.template or check.TEMPLATE, self._start_timeout)
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def slurm_cluster(
+    nodes: int | None = None,
+    tasks_per_node: int | None = None,
+    *,
+    cores_per_worker: int | None = None,
+    partition: str | None = None,
+    time: str | None = None,
+    account: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    setup: str | Sequence[str] | None = None,
+    template: str | None = None,
+    env: Mapping[str, str] | None = None,
+    follow: bool = False,
+    start_timeout: float | None = None,
+    tuning: bool = True,
+) -> SlurmCluster:
+    """Describe a cluster of workers that Slurm starts.
+
+    This call starts nothing. In an allocation of ``salloc`` or ``sbatch``, `distributed_fit` starts the
+    workers by one ``srun``. Elsewhere, on a login node for example, it submits a job by ``sbatch``, shows the
+    state of the job while it waits in the queue, and waits for its end. The job is cancelled when the call
+    ends early: by Ctrl-C, by an error, or with the process. All nodes must see the run directory, this Python
+    and tfdistr at the same paths; by default the run directory is a new folder of the working directory.
+
+    A script that ``srun`` itself starts needs no cluster: its tasks train together.
+
+    Args:
+        nodes: The number of nodes, a whole number of at least 1; by default all nodes of the allocation.
+        tasks_per_node: The number of workers on each node; by default as the allocation says, or 1.
+        cores_per_worker: The number of processors of each worker (``--cpus-per-task``); by default as the
+            allocation says, or the default of Slurm.
+        partition: The partition of the job. This argument and the next five are for ``sbatch``, so they are
+            not used in an allocation.
+        time: The time limit of the job, as Slurm takes it: "30" are minutes, "2:30:00" hours, "1-12" a day
+            and 12 hours.
+        account: The account that the job is charged to.
+        options: Other options of ``sbatch``, by their long names: ``{"mem": "8G", "exclusive": True}``.
+        setup: Lines for the shell of the job before the workers start, such as "module load cuda".
+        template: The text of the whole script of the job, with ``{options}``, ``{setup}`` and ``{command}``
+            where the lines ``#SBATCH``, the lines of ``setup`` and the command of the workers belong.
+        env: Environment variables for the workers, text to text, added to the variables of this process.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
+        start_timeout: Seconds that the job may wait in the queue (then it is cancelled), and seconds from its
+            start until every worker must have joined the cluster. By default the job may wait for any time,
+            and the workers have 300 seconds.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
+
+    Returns:
+        The cluster, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: If an argument does not have this form, or ``nodes`` is left out outside an allocation.
+
+    Example:
+        >>> slurm_cluster(nodes=2, tasks_per_node=4, partition="gpu", time="1:00:00").workers
+        8
+    """
+    return SlurmCluster(
+        nodes, tasks_per_node, cores_per_worker, partition, time, account,
+        options=options, setup=setup,  # type: ignore[arg-type]  # the class converts them
+        template=template, env=env, follow=follow, start_timeout=start_timeout, tuning=tuning,
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""The programs of Slurm: which are there, what they say, and what they make of a job."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.slurm_step import expand_counts, expand_hostlist
+
+#: Seconds that a program of Slurm may take: the controller may be busy.
+TIMEOUT = 60.0
+#: The states of a job that has ended.
+ENDED = frozenset((
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+    "REVOKED", "TIMEOUT",
+))  # fmt: skip
+#: The states in which a job waits for its nodes.
+WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
+_PROBE = "from mpi4py import MPI; print('size', MPI.COMM_WORLD.Get_size())"
+
+
+def check_programs(*programs: str) -> None:
+    """Check that programs of Slurm are on PATH.
+
+    Raises:
+        ClusterStartError: One is not there.
+    """
+    absent = [program for program in programs if shutil.which(program) is None]
+    if absent:
+        raise ClusterStartError(
+            "slurm_cluster() needs the programs of Slurm.",
+            received=f"no {' and no '.join(absent)} on PATH",
+            fix="Call it on a login node or in an allocation of Slurm, or pass local_cluster().",
+        )
+
+
+class Said(NamedTuple):
+    """What a program has said.
+
+    Attributes:
+        status: Its exit status.
+        output: Its standard output.
+        error: Its standard error.
+    """
+
+    status: int
+    output: str
+    error: str
+
+
+def ask(*command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None) -> Said:
+    """Run a program of Slurm. A program that cannot be run, or that hangs, has the status 1."""
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=env
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Said(1, "", str(error))
+    return Said(ended.returncode, ended.stdout, ended.stderr)
+
+
+class State(NamedTuple):
+    """The state of a job.
+
+    Attributes:
+        name: Slurm's name of the state, such as "PENDING"; "" if Slurm does not answer.
+        reason: Slurm's reason for the state, such as "Resources".
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.name + (f" ({self.reason})" if self.reason not in ("", "None") else "")
+
+
+_STATE = re.compile(r"\bJobState=(\S+) Reason=(.*?) Dependency=")
+
+
+def state_of(job: str) -> State:
+    """Ask for the state of a job. Slurm forgets a job some minutes after its end."""
+    said = ask("scontrol", "--oneliner", "show", "job", job)
+    match = _STATE.search(said.output)
+    if match is not None:
+        return State(match[1], match[2].replace("_", " ") if " " in match[2] else match[2])
+    return State("COMPLETED", "") if "Invalid job id" in said.error else State("", "")
+
+
+# --- The allocation of this process
+
+
+def in_allocation(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process runs in an allocation of ``salloc``, ``sbatch`` or ``srun``."""
+    return bool(environ.get("SLURM_JOB_ID"))
+
+
+def tasks_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """Return the number of tasks on each node of the allocation; one each if the user named no number."""
+    nodes = len(nodes_of_allocation(environ))
+    named = any(environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
+    counts = tuple(expand_counts(environ.get("SLURM_TASKS_PER_NODE", "1"))) if named else ()
+    return counts if len(counts) == nodes else (1,) * nodes
+
+
+def cores_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """Return the number of processors of the allocation on each of its nodes; empty if they are not known."""
+    text = environ.get("SLURM_JOB_CPUS_PER_NODE", "")
+    return tuple(expand_counts(text)) if text else ()
+
+
+def nodes_of_allocation(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the names of the nodes of the allocation."""
+    return expand_hostlist(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "localhost")
+
+
+# --- MPI
+
+
+def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
+    """Find by which option of ``--mpi`` srun starts the ranks of an MPI library.
+
+    Args:
+        library: The text of the library's version.
+        nodes: The number of nodes of the job.
+
+    Returns:
+        The option and ""; or None, and why there is none.
+    """
+    wanted = "pmix" if "Open MPI" in library else "pmi2"
+    types = _mpi_types()
+    if wanted not in types:
+        return None, f"srun has no --mpi={wanted}, which {library.strip(chr(0))} needs"
+    if in_allocation():
+        why = _tried(os.environ["SLURM_JOB_ID"], wanted, min(nodes, 2))
+        if why:
+            return None, why
+    return wanted, ""
+
+
+def has_mpi4py() -> bool:
+    """Return whether mpi4py is installed."""
+    return find_spec("mpi4py") is not None
+
+
+@lru_cache(maxsize=1)
+def _mpi_types() -> tuple[str, ...]:
+    said = ask("srun", "--mpi=list")
+    return tuple((said.output + said.error).split())
+
+
+@lru_cache(maxsize=4)
+def _tried(job: str, kind: str, nodes: int) -> str:
+    """Start two ranks in the allocation, once: "" if they are the ranks of one MPI, else the reason."""
+    command = ["srun", f"--mpi={kind}", "--overlap", "--kill-on-bad-exit=1", "--ntasks=2", f"--nodes={nodes}"]
+    said = ask(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
+    if said.status == 0 and said.output.split() == ["size", "2"] * 2:
+        return ""
+    last = (said.error or said.output).strip().splitlines()[-1:] or ["it says nothing"]
+    return f"two ranks of srun --mpi={kind} did not find each other: {last[0]}"
+
+
+def without_ranks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables of the ranks of another job."""
+    return {name: value for name, value in environ.items() if not name.startswith(_OF_RANKS)}
+
+
+_OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
+
+
+def names(hosts: Sequence[str]) -> str:
+    """The hosts, each once, as text."""
+    return ", ".join(dict.fromkeys(hosts))

@@ -1,0 +1,236 @@
+"""Workers as the tasks of a job that ``sbatch`` submits."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfdistr.clusters.slurm import canceller
+from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
+from tfdistr.clusters.slurm.ranks import Ranks, lost_error, shell_line
+from tfdistr.errors import ClusterStartError
+from tfdistr.utils.interrupts import uninterrupted
+
+# Seconds between two questions to Slurm's controller: at first and at the end, and during a long job.
+_LOOK, _LONGEST_LOOK = 1.0, 15.0
+_TO_END = 10.0  # seconds that a job has to end after its ranks
+_GONE = 20.0  # seconds that a cancelled job has to end: a node that is lost never says that it has
+# Seconds that the last lines of a job may need to reach this machine.
+_SETTLE = 5.0
+#: Seconds that a shared file system may need to show what a node has written.
+_LATE = 60.0
+SCRIPT = "job.sh"
+"""The file of the run directory with the script of the job."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the job asks for.
+
+    Args:
+        options: The options of sbatch, by their names without "--"; True for an option without a value.
+        setup: Lines of the shell before the workers start.
+        template: The text of the script, with {options}, {setup} and {command}.
+        queue_timeout: Seconds that the job may wait in the queue; None for no limit.
+    """
+
+    options: Mapping[str, str | bool]
+    setup: Sequence[str]
+    template: str
+    queue_timeout: float | None
+
+    def script(self, line: Sequence[str]) -> str:
+        """The script of the job, which runs the command ``line``."""
+        options = "\n".join(
+            f"#SBATCH --{name}" + ("" if value is True else f"={shlex.quote(str(value))}")
+            for name, value in self.options.items()
+        )
+        text = self.template
+        for name, value in (("options", options), ("setup", "\n".join(self.setup)),
+                            ("command", shell_line(line))):  # fmt: skip
+            text = text.replace("{" + name + "}", value)
+        return text.rstrip("\n") + "\n"
+
+
+class Batch(Ranks):
+    """A job of sbatch whose script runs one srun.
+
+    Args:
+        command: The command of a worker; the run directory and the index are added.
+        run_dir: The directory of the run, which this machine and all nodes see.
+        environments: Environment variables for each worker.
+        line: The command of srun.
+        request: What the job asks for.
+
+    Raises:
+        ClusterStartError: Slurm does not accept the job.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        run_dir: str | os.PathLike[str],
+        environments: Sequence[Mapping[str, str]],
+        line: Sequence[str],
+        request: Request,
+    ) -> None:
+        super().__init__(command, run_dir, environments, "slurm.log")
+        self.late = _LATE
+        self._request = request
+        script = self._folder / SCRIPT
+        script.write_text(request.script([*line, *self.guard]))
+        output = os.fspath(self._log).replace("%", "%%")  # for Slurm, "%" begins a pattern
+        self._job = _submit([f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script)])
+        self._submitted = time.monotonic()
+        try:
+            self._canceller = subprocess.Popen(
+                [sys.executable, "-I", "-S", canceller.__file__, str(os.getpid()), self._job],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            ask("scancel", self._job)
+            raise
+        self._state = State("", "")
+        self._news: list[str] = []
+        self._asked_at = 0.0
+        self._runs = self._over = self._asked = self._killed = self._by_others = False
+
+    def look(self) -> None:
+        """Read the output since the last call, and, from time to time, ask Slurm for the state."""
+        self._read(final=self._over)
+        if self._over or time.monotonic() - self._asked_at < self._pause():
+            return
+        state = state_of(self._job)
+        self._asked_at = time.monotonic()
+        if state.name and state != self._state:
+            self._note(state)
+        if state.name in ENDED:
+            self._end_of_job(state)
+        elif not self._runs and not self._asked:
+            self._check_queue()
+
+    def _pause(self) -> float:
+        """Seconds between two questions to Slurm's controller, which has other users, too."""
+        if self._asked or any(rank.exit_code is not None for rank in self.ranks):
+            return _LOOK
+        return min(_LONGEST_LOOK, max(_LOOK, (time.monotonic() - self._submitted) / 20))
+
+    def news(self) -> list[str]:
+        """The states of the job since the last call, as text."""
+        found, self._news = self._news, []
+        return found
+
+    def end(self, *, kill: bool) -> None:
+        """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
+        if not self._asked:
+            self._by_others = self._over or state_of(self._job).name in (*ENDED, "COMPLETING")
+        if self._over:
+            return
+        if self._runs and not self._asked and not kill:
+            ask("scancel", "--signal=INT", self._job)  # to the guards, which end their workers quickly
+        elif not self._killed and (kill or not self._asked):
+            self._killed = True
+            ask("scancel", self._job)
+        self._asked = True
+
+    def reap(self) -> None:
+        """Wait until Slurm has no process of the job any more."""
+        until = time.monotonic() + (_TO_END if not self._asked else 0.0)
+        for limit in (until, until + _GONE):
+            while not self._over and time.monotonic() < limit:
+                self.look()
+                time.sleep(0.1)
+            if not self._over and limit == until:
+                self._asked = True
+                ask("scancel", self._job)
+        if not self._over:
+            self._lose(f"Slurm job {self._job} is {self._state}")
+        self._canceller.kill()
+        self._canceller.wait()
+
+    def _note(self, state: State) -> None:
+        self._state = state
+        if state.name in WAITING:
+            self._news.append(f"Slurm job {self._job} waits in the queue: {state}.")
+        elif state.name == "RUNNING" and not self._runs:
+            waited = time.monotonic() - self._submitted
+            self._news.append(f"Slurm job {self._job} runs, after {waited:.0f} s in the queue.")
+            self._runs = True
+            for rank in self.ranks:
+                rank.begin()
+
+    def _check_queue(self) -> None:
+        limit = self._request.queue_timeout
+        if limit is None or time.monotonic() - self._submitted < limit or self.failure is not None:
+            for rank in self.ranks:
+                rank.begin()  # they have not begun to start
+            return
+        self.failure = ClusterStartError(
+            f"The job must leave the queue of Slurm within {limit:g} s.",
+            received=f"job {self._job}, which waits: {self._state}; it was cancelled",
+            fix="Pass a larger `start_timeout` or none, ask for less, or for another `partition`.",
+        )
+        ask("scancel", self._job)
+        for rank in self.ranks:
+            rank.end(1)
+
+    def _end_of_job(self, state: State) -> None:
+        """Note what is lost with a job that has ended."""
+        until = time.monotonic() + _SETTLE
+        while any(rank.exit_code is None for rank in self.ranks) and time.monotonic() < until:
+            self._read(final=False)
+            time.sleep(0.05)
+        self._read(final=True)
+        self._over = True
+        what, fix = f"Slurm job {self._job} ended: {state}", _FIXES.get(state.name)
+        by_others = self._by_others or (state.name == "CANCELLED" and not self._asked)
+        if self.failure is None and (by_others or state.name in _FIXES):
+            # Slurm has ended the workers: their own exit statuses only say that a signal came.
+            ended = [rank for rank in self.ranks if rank.exit_code != 0]
+            self.failure = lost_error(what, self._lines, self.ranks, ended, fix) if ended else None
+        self._lose(what, fix)
+
+
+_FIXES = {
+    "TIMEOUT": "Pass a longer `time`. With checkpoint_every, the same call with resume=True goes on from the "
+    "last checkpoint.",
+    "PREEMPTED": "Pass max_restarts: the job is then submitted again, and goes on from its last checkpoint.",
+    "OUT_OF_MEMORY": 'Ask for more memory, as in options={"mem-per-cpu": "8G"}, or pass smaller batches.',
+}
+
+
+def _submit(arguments: Sequence[str]) -> str:
+    """Submit a job, and return its number. A job whose submission is interrupted is cancelled."""
+    process: subprocess.Popen[str] | None = None
+    try:
+        with uninterrupted():  # until the process is known
+            process = subprocess.Popen(
+                ["sbatch", "--parsable", *arguments], env=without_ranks(os.environ), text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C of a terminal does not reach it
+            )  # fmt: skip
+        output, error = process.communicate()
+    except BaseException:
+        if process is not None:
+            output, _ = process.communicate()
+            if process.returncode == 0:
+                ask("scancel", output.strip().partition(";")[0])
+        raise
+    if process.returncode != 0:
+        raise ClusterStartError(
+            "Slurm must accept the job.",
+            received=_refusal(error or output),
+            fix=f"Correct the arguments of slurm_cluster(). The script is {arguments[-1]}.",
+        )
+    return output.strip().partition(";")[0]
+
+
+def _refusal(text: str) -> str:
+    lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in text.strip().splitlines()]
+    return "; ".join(line for line in lines if line) or "no answer"

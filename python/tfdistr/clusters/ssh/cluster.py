@@ -1,0 +1,229 @@
+"""Clusters of workers on several hosts, each started by ssh; TensorFlow's collectives join them."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from tfdistr.clusters import ssh
+from tfdistr.clusters.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
+from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.ssh.host_checks import refuse
+from tfdistr.clusters.ssh.host_facts import versions
+from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, ssh_command
+from tfdistr.clusters.ssh.tunnels import HOST as LOOPBACK_ADDRESS
+from tfdistr.clusters.ssh.tunnels import Tunnels
+from tfdistr.clusters.ssh.workers import Remote, SshWorker
+from tfdistr.clusters.worker_process import stop
+from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
+from tfdistr.fork_server.servers import Place, WarmStart, warm_starts
+from tfdistr.network.loopback import Loopback
+from tfdistr.rendezvous.config import split_address, tf_config
+from tfdistr.schemas.messages import show
+from tfdistr.utils.arguments import argument, flag
+
+# sshd drops connections at random if more than 10 of them have not logged in yet.
+_AT_ONCE = 8
+_TRIES = 5  # surveys, each with other ports, until tunnels can be made
+_ALIVE = 15  # seconds between two looks of ssh at its connection
+
+
+@attrs.frozen
+class SshCluster(WorkersOnHosts):
+    """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
+
+    tunnels: bool = argument(flag, "tunnels", default=False)
+    #: Seconds without a sign of life from the launcher after which a worker ends.
+    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
+
+    def __attrs_post_init__(self) -> None:
+        for host in self.hosts:
+            try:
+                split_address(_address(host, 1))
+            except ClusterConfigError:
+                raise ArgumentError(
+                    "Each host of ssh_cluster() must be a name or an address by which the hosts reach each "
+                    'other; only "user@" may be before it.',
+                    received=show(host),
+                    fix='Pass hosts=["a", "b"], for example, and put a port into `ssh`: ssh="ssh -p 2222".',
+                ) from None
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[SshWorker]:
+        """Start every worker once; see `LocalCluster.start`.
+
+        Raises:
+            ClusterStartError: A host cannot be reached, or has not what workers need.
+            JobMismatchError: The hosts have different versions.
+        """
+        environments = [{**of_this_process(), **own} for own in self.environments()]
+        answers, tunnels = self._survey(command, run_dir, environments[0])
+        each = self.workers_per_host
+        addresses = [_address(e.host, port) for e in answers for port in e.facts["ports"][:each]]
+        if tunnels is not None:
+            addresses = [f"{LOOPBACK_ADDRESS}:{port}" for port in tunnels.ports]
+        plan = tf_config(worker=addresses)
+        warm: list[WarmStart | None] = [None] * len(self.hosts)
+        if self.warm and tunnels is None:  # a fork server does not keep its forks to the loopback interface
+            places = [Place(host, tuple(words_of_ssh(self.ssh))) for host in self.hosts]
+            warm = warm_starts(command, environments[0], Loopback("none"), places)
+        silence = max(self._silence, 3 * SIGN_OF_LIFE)
+        remotes = []
+        for index in range(self.workers):
+            host, start = answers[index // each], warm[index // each]
+            words = [os.fspath(run_dir), str(index)]
+            spec = {
+                "index": index, "host": host.host, "folder": os.getcwd(), "command": [*command, *words],
+                "env": {**environments[index], **plan[index].to_env()}, "silence": silence,
+                "warm": start and {"server": start.server, "argv": [*start.argv, *words]},
+                "loopback": host.facts["core"] if tunnels else None,
+            }  # fmt: skip
+            options = tunnels.options(index) if tunnels else []
+            remotes.append(Remote(host.host, self._command(host, silence, options), spec))
+        return self._start_all(remotes, run_dir)
+
+    def _command(self, host: Answer, silence: float, options: Sequence[str]) -> list[str]:
+        """The command that starts the guard of a worker on a host."""
+        guard = str(Path(host.facts["core"], ssh.GUARD))
+        # If the network is cut and this process is gone, only this ends ssh.
+        alive = [f"-oConnectTimeout={int(CONNECT)}", f"-oServerAliveInterval={_ALIVE}",
+                 f"-oServerAliveCountMax={math.ceil(silence / _ALIVE) + 1}"]  # fmt: skip
+        command = [sys.executable, "-I", "-S", guard]
+        return ssh_command(words_of_ssh(self.ssh), host.host, command, *alive, *options)
+
+    def _survey(
+        self, command: Sequence[str], run_dir: str | os.PathLike[str], env: Mapping[str, str]
+    ) -> tuple[list[Answer], Tunnels | None]:
+        """Ask all hosts what they have, and refuse hosts on which workers cannot train together."""
+        # The flags of Rscript, and not the program of a worker.
+        rscript = [w for place, w in enumerate(command) if not place or w.startswith("--")]
+        r = r_request(rscript, env) if command[0] != sys.executable else None
+        here, each = versions(r), self.workers_per_host
+        for _ in range(_TRIES):
+            tunnels = Tunnels.new(self.workers, each) if self.tunnels else None
+            with marker_in(run_dir) as marker:
+                answers = ask(
+                    self.hosts, ssh=words_of_ssh(self.ssh), timeout=min(self.start_timeout, 3 * CONNECT),
+                    ports=each, wanted=tunnels.ports if tunnels else (), names=() if tunnels else None,
+                    env=env, marker=marker, r=r,
+                )  # fmt: skip
+            found = refuse(answers, here, run_dir=os.fspath(run_dir), workers_per_host=each)
+            if found is not None:
+                raise found
+            scarce = [place for place, answer in enumerate(answers) if self._lacks_ports(answer)]
+            if not scarce:
+                return answers, tunnels
+            if not self.tunnels:
+                break
+        error = ClusterStartError(
+            "Each host must have a free port for each worker.",
+            received=f"too few on {answers[scarce[0]].host}",
+            fix="Start fewer workers there, or end programs that listen on many ports.",
+        )
+        error.worker, error.host = scarce[0] * each, answers[scarce[0]].host
+        raise error
+
+    def _lacks_ports(self, answer: Answer) -> bool:
+        if self.tunnels:  # the ports must be free on all hosts
+            return bool(answer.facts["busy"])
+        return len(answer.facts["ports"]) < self.workers_per_host
+
+    def _start_all(self, remotes: Sequence[Remote], run_dir: str | os.PathLike[str]) -> list[SshWorker]:
+        """Start all workers, or none."""
+        started: dict[int, SshWorker] = {}
+        try:
+            for first in range(0, self.workers_per_host, _AT_ONCE):
+                for index, remote in enumerate(remotes):
+                    if first <= index % self.workers_per_host < first + _AT_ONCE:
+                        started[index] = SshWorker(index, remote, run_dir)
+                if first + _AT_ONCE < self.workers_per_host:
+                    _wait_for_answers(list(started.values()))
+        except BaseException as error:
+            stop(list(started.values()))
+            if isinstance(error, OSError):
+                raise ClusterStartError(
+                    "ssh must be a program that this machine can run.",
+                    received=str(error),
+                    fix="Install ssh, or pass `ssh`, its path.",
+                ) from error
+            raise
+        return [started[index] for index in range(len(remotes))]
+
+
+def _wait_for_answers(workers: Sequence[SshWorker]) -> None:
+    until = time.monotonic() + CONNECT
+    while time.monotonic() < until:
+        for worker in workers:
+            worker.poll()
+        if all(worker.answered for worker in workers):
+            break
+        time.sleep(0.02)
+
+
+def _address(host: str, port: int) -> str:
+    name = name_of_host(host)
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def ssh_cluster(
+    hosts: Sequence[str],
+    workers_per_host: int = 1,
+    *,
+    cores_per_worker: int | None = None,
+    env: Mapping[str, str] | None = None,
+    follow: bool = False,
+    start_timeout: float = 300.0,
+    ssh: str | None = None,
+    warm: bool = True,
+    tuning: bool = True,
+    tunnels: bool = False,
+) -> SshCluster:
+    """Describe a cluster of workers on several hosts that are reached by ssh.
+
+    This call starts nothing. `distributed_fit` starts each worker by its own ssh. The hosts need no MPI: the
+    workers connect to each other by TensorFlow's ring. Each host must let this user in without a password,
+    and have the same Python and the same versions of the packages as this machine (R workers: the same R and
+    packages, too). Before a job starts, all hosts are asked for their versions. Worker ``i`` runs on
+    ``hosts[i // workers_per_host]``. All hosts must see the run directory under the same path; by default it
+    is a new folder of the working directory. All workers end when the process that started them ends, even if
+    it is killed, and when its network is cut.
+
+    Args:
+        hosts: Names or addresses of the hosts, each once, by which ssh reaches them and by which they reach
+            each other. "user@" may be before them. This machine can be one of them.
+        workers_per_host: The number of workers on each host, a whole number of at least 1.
+        cores_per_worker: The number of cores of its host for each worker, which runs as many threads. By
+            default the workers of a host share its cores fairly.
+        env: Environment variables for the workers, text to text, added to the variables of this process. The
+            variables of a login, such as HOME, are those of the host. They travel through ssh, and are in no
+            file and no command line.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
+        start_timeout: Seconds until every worker must have joined the cluster.
+        ssh: The program that reaches the hosts, and its options, as in a shell: "ssh -F my_config", for
+            example. By default ``ssh``.
+        warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
+            server on each host, by ssh.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
+        tunnels: Whether the workers connect to each other through ssh, for hosts that only this machine
+            reaches. All they send is then encrypted and goes through this machine, which is slower. The
+            workers start cold, and listen on the loopback interface of their host only, if it has a C
+            compiler.
+
+    Returns:
+        The cluster, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: If an argument does not have this form.
+
+    Example:
+        >>> ssh_cluster(["a", "b"], workers_per_host=2).workers
+        4
+    """
+    return SshCluster(
+        hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm, tuning, tunnels
+    )

@@ -1,0 +1,238 @@
+"""One worker process: starting it, ending it, and ending it when its parent is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
+
+from tfdistr.clusters.rank_guard import end_group_with_this
+from tfdistr.errors import TfdistrError, WorkerFailedError
+from tfdistr.fork_server.client import Forked, Refused, cold_start
+from tfdistr.utils.interrupts import uninterrupted
+from tfdistr.utils.processes import process_state
+
+if TYPE_CHECKING:
+    from tfdistr.fork_server.servers import WarmStart
+
+GRACE = 2.0
+"""Seconds that a worker has to end by itself after the request."""
+_REAP = 30.0  # a killed process may still have to give back a device
+
+
+class Worker(Protocol):
+    """The interface of a started worker. `WorkerProcess` describes the attributes."""
+
+    index: int
+    host: str
+    pid: int
+    log: Path
+    exit_code: int | None
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def is_stopped(self) -> bool: ...
+    @property
+    def silent_for(self) -> float: ...
+    def poll(self) -> int | None: ...
+    def signal_group(self, number: signal.Signals) -> None: ...
+    def warn(self) -> None: ...
+    def reap(self) -> None: ...
+    def launch_error(self) -> TfdistrError | None: ...
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A worker whose launcher has news for the user."""
+
+    def news(self) -> list[str]:
+        """What the user should know since the last call."""
+
+
+class WorkerProcess:
+    """A started worker, in its own session and process group.
+
+    Its standard output and its standard error go to one file, ``RUN_DIR/logs/worker-<index>.log``; its
+    standard input is empty. Keyboard signals of the launcher's terminal do not reach it.
+
+    Args:
+        index: The index of the worker.
+        command: The program and its arguments.
+        env: Its whole environment.
+        run_dir: The directory of the run.
+        cwd: Its working directory; by default the working directory of this process.
+        files: Descriptors of files that it needs from this process.
+        warm: How a fork server starts it. If this is None, or the server refuses, it starts cold.
+
+    Attributes:
+        host: The machine on which it runs: this machine.
+        pid: Its process id, which is the number of its process group, too.
+        log: The file with its output.
+        exit_code: None while it runs; then its exit status, or minus the signal that ended it.
+        seconds: Seconds from its start to its end, or until now.
+
+    Raises:
+        OSError: If the program cannot be started.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        run_dir: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        files: Sequence[int] = (),
+        warm: WarmStart | None = None,
+    ) -> None:
+        self.index = index
+        self.host = socket.gethostname()
+        self.log = log_path(run_dir, index)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.unlink(missing_ok=True)  # a worker of an earlier run may still write into its log
+        self.exit_code: int | None = None
+        self._started, self._ended = time.monotonic(), 0.0
+        self._watcher: subprocess.Popen[bytes] | None = None
+        with self.log.open("wb", buffering=0) as output:
+            forked = warm and _fork(warm, env, output)
+            try:
+                with uninterrupted():
+                    self._process = forked or subprocess.Popen(
+                        list(command),
+                        env=dict(env),
+                        cwd=cwd,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        pass_fds=files,
+                    )
+                    self.pid = self._process.pid
+                    self._watcher = end_group_with_this(self.pid)
+            except BaseException:
+                self._end_at_once()
+                raise
+        if forked:
+            self._started = time.monotonic()  # the server may have had to import TensorFlow first
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its start to its end, or until now."""
+        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is halted (SIGSTOP); only Linux reports this."""
+        return process_state(self.pid) in ("T", "t")
+
+    @property
+    def silent_for(self) -> float:
+        """Always 0: it needs no signs of life, because the system reports its end."""
+        return 0.0
+
+    def poll(self) -> int | None:
+        """Check whether it has ended; if so, kill the rest of its process group."""
+        if self.exit_code is None:
+            self.exit_code = self._process.poll()
+            if self.exit_code is not None:
+                if self.launch_error():
+                    self.exit_code = 1  # the signal came from the lost fork server
+                self._ended = time.monotonic()
+                self.signal_group(signal.SIGKILL)
+                self._end_watcher()
+        return self.exit_code
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to it and to the processes that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)
+            os.killpg(self.pid, number)
+
+    def warn(self) -> None:
+        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        self.signal_group(signal.SIGTERM)
+
+    def reap(self) -> None:
+        """Wait until it has ended, after SIGKILL."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_REAP)
+        self.poll()
+
+    def _end_at_once(self) -> None:
+        """End what has started of it."""
+        if hasattr(self, "pid"):
+            self.signal_group(signal.SIGKILL)
+            self._process.wait()
+            self._end_watcher()
+
+    def _end_watcher(self) -> None:
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.wait()
+
+    def launch_error(self) -> WorkerFailedError | None:
+        """The error if it was lost with its fork server."""
+        lost = isinstance(self._process, Forked) and self._process.server_lost
+        return server_lost_error(self) if lost else None
+
+
+def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
+    """Start a process by a fork server; None if the server refuses, and then ``output`` says why."""
+    try:
+        return Forked(warm.server, warm.argv, env=env, output=output.fileno())
+    except Refused as refused:
+        output.write(cold_start(refused))
+        return None
+
+
+def server_lost_error(worker: Worker) -> WorkerFailedError:
+    """The error for a worker whose fork server ended before it."""
+    return WorkerFailedError(
+        f"Worker {worker.index} on {worker.host} was lost with its fork server, the process that had forked "
+        f"it: that ended before the worker did.\n\nIts log: {worker.log}",
+        worker=worker.index,
+        host=worker.host,
+        pid=worker.pid,
+        log=str(worker.log),
+        fix="See whether the system, or somebody else, ended processes (dmesg: out of memory?). With "
+        "warm=False of the cluster, each worker is started by itself.",
+    )
+
+
+def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:
+    """The path of the file with the output of worker `index`."""
+    return Path(run_dir) / "logs" / f"worker-{index}.log"
+
+
+def scratch_path(run_dir: str | os.PathLike[str], index: int) -> Path:
+    """The folder for the temporary files of worker `index`."""
+    return Path(run_dir) / "workers" / str(index) / "tmp"
+
+
+def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
+    """End process groups: SIGTERM to all, and SIGKILL to processes that are left at the deadline.
+
+    Args:
+        processes: The workers; workers that have ended already are left alone.
+        grace: Seconds until the deadline, which is the same for all.
+    """
+    running = [process for process in processes if process.poll() is None]
+    try:
+        for process in running:
+            process.signal_group(signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and [process for process in running if process.poll() is None]:
+            time.sleep(0.02)
+    finally:  # also after a second Ctrl-C
+        left = [process for process in running if process.exit_code is None]
+        for process in left:
+            process.signal_group(signal.SIGKILL)  # ends stopped processes too
+        for process in processes:
+            process.reap()

@@ -1,0 +1,619 @@
+"""The interface for the exchange of tensors between workers, so that implementations can be replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.collectives.sparse_rows import Layout, is_small, sum_equal_rows, table_shape, whole_table
+from tfdistr.collectives.sum_tree import SumTree
+from tfdistr.rendezvous.lifelines import Lifelines
+from tfdistr.rendezvous.peer_failure import report_end
+from tfdistr.utils.warn import NOTE
+
+#: Bytes of gradients in one collective. One pack for all gradients, TensorFlow's default, took
+#: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
+BYTES_PER_PACK = 4 * 1024 * 1024
+
+#: Seconds after which a worker that waits for another worker logs it.
+WAITING_NOTE = 30.0
+
+log = logging.getLogger("tfdistr")
+
+# The key for the message of a failed worker.
+_FAILED = "tfdistr/failed"
+# The key for the number of collectives that a worker without progress has begun.
+_PLACE = "tfdistr/place"
+# Seconds in which the peers, which wait just as long, should set their numbers.
+_POSITION_TIMEOUT = 5.0
+#: Seconds in which the message about the first failure comes after the errors that the failure causes.
+HEARING = 2.0
+# Sums in order of at most this many bytes take one collective instead of two, which send fewer bytes.
+_SMALL = 1 << 14
+# TensorFlow counts the keys of its own device groups from 1 on.
+_GROUP_KEY = 1 << 20
+
+
+class Traffic(NamedTuple):
+    """The amount of data that a worker has sent.
+
+    Attributes:
+        collectives: Number of collectives of tensors.
+        bytes: Bytes of the tensors in them.
+    """
+
+    collectives: int
+    bytes: int
+
+
+class Collectives(ABC):
+    """The collective operations of one worker. All workers call the same operations in the same order.
+
+    Args:
+        num_workers: Number of workers.
+        index: Index of this worker.
+        bytes_per_pack: Dense tensors are sent in packs of about this size.
+    """
+
+    def __init__(self, num_workers: int, index: int, bytes_per_pack: int) -> None:
+        self.num_workers = num_workers
+        self.index = index
+        self._bytes_per_pack = bytes_per_pack
+
+    #: Whether ``tf.math.unsorted_segment_sum`` adds in a fixed order here.
+    _adds_in_order = True
+
+    def all_reduce(
+        self,
+        op: tf.distribute.ReduceOp,
+        tensors: Sequence[Any],
+        dtype: tf.DType | None = None,
+        *,
+        add_rows: bool = False,
+    ) -> list[Any]:
+        """Reduce each tensor (or ``tf.IndexedSlices``) over the workers; every worker gets the results.
+
+        Args:
+            op: SUM or MEAN.
+            tensors: The tensors, with the same shapes and types on all workers. The numbers of rows of
+                ``tf.IndexedSlices`` may differ.
+            dtype: The type in which floating-point numbers are sent; by default their own type.
+            add_rows: Whether the caller needs only the sum of the rows with the same index. Then each index
+                occurs once in a result, or the result is a tensor. Otherwise a result has the rows of all
+                workers.
+        """
+        add_rows = add_rows and self._adds_in_order
+        tensors = list(map(_with_tensors, tensors))
+        if add_rows:
+            tensors = [_summed_rows(tensor) for tensor in tensors]
+        results: dict[int, Any] = {}
+        dense = [(i, t) for i, t in enumerate(tensors) if not isinstance(t, tf.IndexedSlices)]
+        sparse = [(i, t) for i, t in enumerate(tensors) if isinstance(t, tf.IndexedSlices)]
+        if sparse:  # in one piece with the dense gradients
+            own = self._own_counts([rows for _, rows in sparse], [t for _, t in dense], dtype)
+            dense.append((len(tensors), own))
+        # The gradients of the last layers are ready first.
+        for pack in _packs(dense[::-1], self._bytes_per_pack):
+            totals = self._sum_pack([tensor for _, tensor in pack], dtype)
+            for (i, tensor), total in zip(pack, totals, strict=True):
+                results[i] = tf.ensure_shape(tf.reshape(total, tf.shape(tensor)), tensor.shape)
+        if sparse:
+            counts = tf.cast(results.pop(len(tensors)), tf.int32)
+            rows = self._all_rows([rows for _, rows in sparse], counts, dtype, add_rows)
+            results.update((i, total) for (i, _), total in zip(sparse, rows, strict=True))
+        ordered = [results[i] for i in range(len(tensors))]
+        return [self._mean(t) for t in ordered] if op == tf.distribute.ReduceOp.MEAN else ordered
+
+    def _own_counts(
+        self, slices: Sequence[tf.IndexedSlices], dense: Sequence[tf.Tensor], dtype: tf.DType | None
+    ) -> tf.Tensor:
+        """Return this worker's numbers of rows, one for each table, among zeros for the other workers.
+
+        They have the type of the last dense tensor, with which they are sent, if it holds them exactly.
+        """
+        kind = dense[-1].dtype if dense and dtype in (None, dense[-1].dtype) else tf.int32
+        kind = kind if kind in (tf.float32, tf.float64, tf.int32, tf.int64) else tf.int32
+        counts = tf.cast(tf.stack([tf.size(rows.indices) for rows in slices]), kind)
+        return tf.one_hot(self.index, self.num_workers, dtype=kind)[:, tf.newaxis] * counts
+
+    def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
+        """Sum tensors of one type over the workers. The results may have one dimension only."""
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+        total = tf.cast(self.sum(_sent(flat, dtype)), flat.dtype)
+        parts: Sequence[tf.Tensor] = tf.split(total, list(map(tf.size, tensors)))
+        return parts
+
+    def gather_rows(self, slices: Sequence[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
+        """Concatenate the workers' rows of each table, in the order of the workers.
+
+        Args:
+            slices: Rows of tables, the same tables in the same order on all workers.
+        """
+        if not slices:
+            return []
+        own = self._own_counts(slices, [], None)
+        counts = tf.reshape(self.sum(tf.reshape(own, [-1])), tf.shape(own))
+        return self._all_rows(slices, counts, None, add=False)
+
+    def _all_rows(
+        self, slices: Sequence[tf.IndexedSlices], counts: tf.Tensor, dtype: tf.DType | None, add: bool
+    ) -> list[tf.IndexedSlices]:
+        """Exchange the rows of all tables in one collective.
+
+        Args:
+            slices: This worker's rows; if ``add``, each index occurs once.
+            counts: The numbers of rows: ``counts[worker][table]``.
+            dtype: The type in which floating-point numbers are sent; by default their own type.
+            add: Whether to add the rows of equal index.
+        """
+        sent = [tf.IndexedSlices(_sent(s.values, dtype), s.indices, s.dense_shape) for s in slices]
+        layouts = [layout for each in sent if (layout := Layout.of(each)) is not None]
+        if len(layouts) < len(sent):  # an unusual type or shape
+            return list(map(self._rows_by_two_gathers, sent, slices))
+        whole: list[tf.Tensor | None] = [None] * len(sent)
+        if add:
+            # More rows than the table has: the table takes fewer bytes. All workers know all counts.
+            too_many = tf.reduce_sum(counts, 0) >= tf.stack([_number_of_rows(each) for each in slices])
+            counts = tf.where(too_many, 0, counts)
+            whole = tf.unstack(too_many)
+        own = tf.unstack(counts[self.index])
+        matrices = [layout.to_words(each) for layout, each in zip(layouts, sent, strict=True)]
+        flat = tf.concat([tf.reshape(m[:n], [-1]) for m, n in zip(matrices, own, strict=True)], 0)
+        sizes = counts * tf.constant([layout.words for layout in layouts])
+        gathered = self._gather_flat(flat, tf.reduce_sum(sizes, 1))
+        pieces = tf.split(gathered, tf.reshape(sizes, [-1]), num=self.num_workers * len(sent))
+        results = []
+        for k, layout in enumerate(layouts):
+            words = tf.concat([tf.reshape(p, [-1, layout.words]) for p in pieces[k :: len(sent)]], 0)
+            results.append(self._rows_of_table(slices[k], layout, words, whole[k], dtype))
+        return results
+
+    def _rows_of_table(
+        self,
+        own: tf.IndexedSlices,
+        layout: Layout,
+        words: tf.Tensor,
+        whole: tf.Tensor | None,
+        dtype: tf.DType | None,
+    ) -> tf.IndexedSlices:
+        """Return the rows of all workers from their words, or, if ``whole``, all rows of the table."""
+
+        def gathered() -> tf.IndexedSlices:
+            sent = layout.from_words(words, own.dense_shape)
+            return tf.IndexedSlices(tf.cast(sent.values, own.dtype), sent.indices, own.dense_shape)
+
+        if whole is None:
+            return gathered()
+
+        def of_rows() -> tuple[tf.Tensor, tf.Tensor]:
+            added = sum_equal_rows(gathered())
+            return added.values, added.indices
+
+        def of_table() -> tuple[tf.Tensor, tf.Tensor]:
+            rows = _number_of_rows(own)
+            [total] = self._sum_pack([tf.reshape(whole_table(own, rows), [-1])], dtype)
+            return tf.reshape(total, [-1, *layout.row]), tf.range(tf.cast(rows, own.indices.dtype))
+
+        values, indices = tf.cond(whole, of_table, of_rows)
+        values = tf.ensure_shape(values, [None, *layout.row])
+        return tf.IndexedSlices(values, tf.ensure_shape(indices, [None]), own.dense_shape)
+
+    def _rows_by_two_gathers(self, sent: tf.IndexedSlices, own: tf.IndexedSlices) -> tf.IndexedSlices:
+        values = tf.cast(self.all_gather(sent.values, 0), own.dtype)
+        return tf.IndexedSlices(values, self.all_gather(own.indices, 0), own.dense_shape)
+
+    def sum_in_order(self, tree: SumTree, values: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+        """Sum tensors over the virtual workers. The order of the additions depends on their number alone.
+
+        Args:
+            tree: The order of the additions.
+            values: For each of this worker's nodes of the tree, the sums under it: tensors with the same
+                shapes and types at all nodes and on all workers.
+        """
+        results: dict[int, tf.Tensor] = {}
+        for pack in _packs(list(reversed(list(enumerate(values[0])))), self._bytes_per_pack):
+            numbers = [i for i, _ in pack]
+            flat = [tf.concat([tf.reshape(node[i], [-1]) for i in numbers], 0) for node in values]
+            total = self._sum_nodes(tree, tf.stack(flat))
+            sizes = [tf.size(tensor) for _, tensor in pack]
+            for (i, tensor), part in zip(pack, tf.split(total, sizes), strict=True):
+                results[i] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+        return [results[i] for i in range(len(values[0]))]
+
+    def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
+        """Return worker 0's ``tensors`` on every worker."""
+        own = tensors if self.index == 0 else list(map(tf.zeros_like, tensors))
+        return self.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Return worker 0's ``tensor`` on every worker."""
+        return self.from_chief([tensor])[0]
+
+    @property
+    @abstractmethod
+    def traffic(self) -> Traffic:
+        """The amount of data that this worker has sent until now."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds that this worker has spent in collectives of tensors, or None if that is not known."""
+        return None
+
+    @property
+    def share_a_host(self) -> bool | None:
+        """True if all workers run on one host, False if not, None if that is not known."""
+        return None
+
+    @abstractmethod
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Return the sum of the workers' tensors, which have one dimension."""
+
+    @abstractmethod
+    def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        """Sum the rows of all workers in the order of the tree; this worker's nodes are the rows."""
+
+    @abstractmethod
+    def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        """Concatenate the workers' tensors along ``axis``, in the order of the workers."""
+
+    @abstractmethod
+    def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Concatenate the workers' tensors, which have one dimension and these lengths."""
+
+    @abstractmethod
+    def exchange(self, text: str) -> list[str]:
+        """Return the ``text`` of each worker, in the order of the workers. Not for use in a graph.
+
+        It waits for all workers. TensorFlow's collectives log the worker for which they wait.
+
+        Raises:
+            tf.errors.AbortedError: A worker has reported that it failed.
+        """
+
+    @abstractmethod
+    def text_of_chief(self, text: str) -> str:
+        """Return the ``text`` of worker 0, like ``exchange``. Worker 0 waits for the others by MPI only."""
+
+    @abstractmethod
+    def barrier(self, name: str, timeout: float) -> None:
+        """Wait at most ``timeout`` seconds until every worker is at the barrier ``name`` (used once)."""
+
+    @abstractmethod
+    def report_failure(self, message: str) -> None:
+        """Let the current or next wait of the peers fail with ``message``."""
+
+    @abstractmethod
+    def pass_on(self, message: str) -> None:
+        """Tell a failure that a peer has reported to the peers that may hear of it late."""
+
+    @abstractmethod
+    def heard_failure(self) -> str | None:
+        """Return the message about the first failure, if it comes apart from the errors."""
+
+    @abstractmethod
+    def behind(self) -> list[int]:
+        """Return the workers that are behind the others, which wait for them. All waiting workers call this.
+
+        An implementation that knows no more returns only this worker, or no worker.
+        """
+
+    @abstractmethod
+    def moved_on(self) -> None:
+        """Record that this worker does not wait any more, after ``behind()``."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Leave the peers after a reported failure, because this process will end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the shared resources of the workers, when all workers are at their end."""
+
+    def _mean(self, value: Any) -> Any:
+        if isinstance(value, tf.IndexedSlices):
+            return tf.IndexedSlices(value.values / self.num_workers, value.indices, value.dense_shape)
+        return value / self.num_workers
+
+
+class TensorFlowCollectives(Collectives):
+    """TensorFlow's collectives: the ring over gRPC on CPUs, or NCCL if each worker has a GPU.
+
+    The workers distinguish their collectives by keys. TensorFlow assigns the keys while a function is
+    called, which fails inside a loop (``steps_per_execution`` makes one). Here a variable counts
+    the collectives as they run, in the order of the program, so that the keys agree on all workers.
+
+    Args:
+        jobs: Number of tasks of each job that trains.
+        index: Index of this worker.
+        device: The device of this worker's replica.
+        communication: "auto", "ring" or "nccl".
+        bytes_per_pack: Dense tensors are sent in packs of about this size.
+        timeout: Seconds that a collective of tensors may take; None for no limit.
+    """
+
+    def __init__(
+        self,
+        jobs: dict[str, int],
+        index: int,
+        device: str,
+        communication: str,
+        bytes_per_pack: int,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(sum(jobs.values()), index, bytes_per_pack)
+        self._jobs = jobs
+        self._device = device
+        self._hint = communication
+        self._timeout = timeout or 0.0  # no limit, for TensorFlow
+        self._exchanges = 0
+        with tf.device("CPU:0"):
+            self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
+        self._adds_in_order = "GPU" not in device
+        # NCCL operations must start in the same order on all workers; a shared resource orders them.
+        self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
+        self._reduce = self._operation(
+            tf.raw_ops.CollectiveReduceV2, merge_op="Add", final_op="Id", max_subdivs_per_device=-1
+        )
+        self._gather_equal = self._operation(tf.raw_ops.CollectiveGatherV2)
+        self._all_to_all = self._operation(tf.raw_ops.CollectiveAllToAllV2)
+        self._lifelines: Lifelines | None = None
+
+    def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
+        """Fail as soon as the process of a peer ends without a goodbye, also if nobody waits for it.
+
+        Args:
+            lifelines: The connections to watch. From now on they belong to these collectives.
+            tasks: The addresses of the workers in order, by their names such as "worker 0".
+        """
+        self._lifelines = lifelines
+        names = list(tasks)
+
+        def on_failure(message: str) -> None:
+            tf_internals.abort_collectives(message)
+            if self.index == 0:  # for workers that wait for a text or at a barrier
+                self.report_failure(message)
+
+        lifelines.watch(on_failure, lambda name: report_end(names.index(name), tasks[name]))
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(*map(int, self._traffic.numpy()))
+
+    def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
+        rows = tf.shape(tensor)[axis]
+        counts = self._gather(rows[tf.newaxis])
+        # The collective needs equal shapes: a shorter tensor is padded, and cut again afterwards.
+        first = _move_axis(tensor, axis)
+        filled = tf.pad(first, [[0, tf.reduce_max(counts) - rows], *([[0, 0]] * (tensor.shape.rank - 1))])
+        parts = tf.split(self._gather(filled), self.num_workers)
+        gathered = tf.concat([part[: counts[i]] for i, part in enumerate(parts)], 0)
+        return _move_axis(gathered, axis)
+
+    def exchange(self, text: str) -> list[str]:
+        name = self._publish(text)
+        peers = range(self.num_workers)
+        return [text if peer == self.index else self._text_of(peer, name) for peer in peers]
+
+    def text_of_chief(self, text: str) -> str:
+        if self.index == 0:
+            self._publish(text)
+            return text
+        self._exchanges += 1
+        return self._text_of(0, f"tfdistr/exchange/{self._exchanges}")
+
+    def barrier(self, name: str, timeout: float) -> None:
+        tf_internals.wait_at_barrier(name, timeout)
+
+    def report_failure(self, message: str) -> None:
+        # The report does not interrupt a worker that waits for a text, so the message is also a text.
+        with contextlib.suppress(tf.errors.OpError):
+            tf_internals.set_key(_FAILED, message)
+        with contextlib.suppress(tf.errors.OpError):
+            tf_internals.report_error(message)
+        self.pass_on(message)
+        self._say_goodbye()
+
+    def pass_on(self, message: str) -> None:
+        if self._lifelines is not None:
+            self._lifelines.tell(message)
+
+    def heard_failure(self) -> str | None:
+        return self._lifelines.heard(HEARING) if self._lifelines is not None else None
+
+    def behind(self) -> list[int]:
+        self.moved_on()
+        end = time.monotonic() + _POSITION_TIMEOUT
+        places: dict[int, int] = {self.index: self.traffic.collectives + self._exchanges}
+        tf_internals.set_key(f"{_PLACE}/{self.index}", str(places[self.index]))
+        for peer in set(range(self.num_workers)) - {self.index}:
+            with contextlib.suppress(tf.errors.OpError):  # it does not answer
+                left = max(0.05, end - time.monotonic())
+                places[peer] = int(tf_internals.get_key(f"{_PLACE}/{peer}", left))
+        first = min(places.values())
+        return [worker for worker in range(self.num_workers) if places.get(worker, first) == first]
+
+    def moved_on(self) -> None:
+        with contextlib.suppress(tf.errors.OpError):
+            tf_internals.delete_key(f"{_PLACE}/{self.index}")
+
+    def abandon(self) -> None:
+        self._say_goodbye()
+
+    def close(self) -> None:
+        self._say_goodbye()  # the coordination service ends with the process
+
+    def _say_goodbye(self) -> None:
+        if self._lifelines is not None:
+            self._lifelines.say_goodbye()
+
+    def _publish(self, text: str) -> str:
+        self._exchanges += 1
+        name = f"tfdistr/exchange/{self._exchanges}"
+        tf_internals.set_key(f"{name}/{self.index}", text)
+        return name
+
+    def _text_of(self, worker: int, name: str) -> str:
+        began = time.monotonic()
+        to_be_said = WAITING_NOTE
+        while True:
+            with contextlib.suppress(tf.errors.DeadlineExceededError):
+                return tf_internals.get_key(f"{name}/{worker}", 0.5)
+            failed = tf_internals.failed_tasks(self._jobs)
+            if failed:
+                with contextlib.suppress(tf.errors.OpError):
+                    failed = [tf_internals.get_key(_FAILED, 0.5)]
+                raise tf.errors.AbortedError(None, None, failed[0])
+            waited = time.monotonic() - began
+            if waited > to_be_said:
+                text = "Waiting for worker %d since %.0f s: it is not there yet."
+                log.warning(text, worker, waited, extra=NOTE)
+                to_be_said *= 2
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        return self._call(self._reduce, tensor)
+
+    def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        nodes = tree.all_nodes
+        rows, size, workers = max(map(len, nodes)), tf.shape(values)[1], self.num_workers
+        bytes_sent = (values.shape[1] or 0) * values.dtype.size
+        # A worker with fewer nodes sends zeros: the collectives need equal shapes.
+        values = tf.pad(values, [[0, rows - len(nodes[self.index])], [0, 0]])
+        if bytes_sent * rows <= _SMALL and values.shape[1] is not None:
+            each = _carried(self._gather(_carried(values)), values.dtype)
+            return self._total(tree, tf.reshape(each, [workers, rows, size]))
+        # Each worker sums its part of the numbers, and then all workers get the sums of all parts.
+        part = -(-size // workers)
+        values = tf.reshape(tf.pad(values, [[0, 0], [0, part * workers - size]]), [rows, workers, part])
+        given = self._call(self._all_to_all, _carried(tf.transpose(values, [1, 0, 2])))
+        each = _carried(tf.ensure_shape(given, [workers, rows, None]), values.dtype)
+        sums = self._gather(_carried(self._total(tree, each)))
+        return tf.reshape(_carried(sums, values.dtype), [-1])[:size]
+
+    def _total(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        """Sum the nodes of all workers: ``values[worker][row]``."""
+        places = {node: (w, row) for w, nodes in enumerate(tree.all_nodes) for row, node in enumerate(nodes)}
+        [total] = tree.total(lambda node: [values[places[node]]], add_pairs, known=set(places))
+        return total
+
+    def _gather(self, tensor: tf.Tensor) -> tf.Tensor:
+        gathered = self._call(self._gather_equal, tensor)
+        return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
+
+    def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        # The collective needs equal shapes, and at least one number.
+        longest = tf.maximum(tf.reduce_max(lengths), 1)
+        filled = tf.pad(tensor, [[0, longest - tf.size(tensor)]])
+        parts = tf.split(self._gather(filled), self.num_workers)
+        return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
+
+    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: Any) -> Any:
+        """A `tf.function` of a tensor and a key, so that all tensors of one shape share a trace."""
+
+        def collective(tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+            return operation(
+                input=tensor,
+                group_size=self.num_workers,
+                group_key=_GROUP_KEY,
+                instance_key=key,
+                ordering_token=self._order,
+                communication_hint=self._hint,
+                timeout_seconds=self._timeout,
+                **attributes,
+            )
+
+        return tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
+
+    def _call(self, collective: Any, tensor: tf.Tensor) -> tf.Tensor:
+        # Count only when the tensor is ready, so that the count shows the progress of this worker.
+        with tf.control_dependencies([tensor]), tf.device("CPU:0"):
+            sent = tf.size(tensor, tf.int64) * tensor.dtype.size
+            key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
+        return _outside_of_loops(collective, tensor, key)
+
+
+@tf.function(autograph=False, experimental_attributes={"_noinline": True})  # type: ignore[untyped-decorator]
+def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Add tensors pair by pair.
+
+    A function of its own: TensorFlow would rewrite a tree of additions into one addition with another order.
+    """
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """Return ``collective(tensor, key)``, called so that TensorFlow identifies it only by its key.
+
+    ``collective`` is a `tf.function`. In a loop TensorFlow adds the iteration to the key. Each worker chooses
+    how many steps a call of its training loop makes. So workers in different iterations would wait for each
+    other for ever.
+    """
+    if tf.executing_eagerly():
+        return collective.python_function(tensor, key)
+    traced = collective.get_concrete_function(tensor, key)
+    traced.add_to_graph(tf.compat.v1.get_default_graph())
+    arguments = [tensor, key, *traced.captured_inputs]
+    # The usual call is stateful: it would wait for the previous collective.
+    [result] = tf.raw_ops.PartitionedCall(args=arguments, Tout=[tensor.dtype], f=traced)
+    return tf.ensure_shape(result, traced.output_shapes)
+
+
+def _with_tensors(value: Any) -> Any:
+    """Return ``value``; ``tf.IndexedSlices`` of lists become those of tensors."""
+    if not isinstance(value, tf.IndexedSlices):
+        return value
+    shape = None if value.dense_shape is None else tf.convert_to_tensor(value.dense_shape)
+    return tf.IndexedSlices(tf.convert_to_tensor(value.values), tf.convert_to_tensor(value.indices), shape)
+
+
+def _summed_rows(tensor: Any) -> Any:
+    """Add the rows with the same index; return a small table whole."""
+    if not isinstance(tensor, tf.IndexedSlices):
+        return tensor
+    if not is_small(tensor):
+        return sum_equal_rows(tensor)
+    return tf.ensure_shape(whole_table(tensor, _number_of_rows(tensor)), table_shape(tensor))
+
+
+def _number_of_rows(slices: tf.IndexedSlices) -> int | tf.Tensor:
+    shape = table_shape(slices)
+    return tf.cast(slices.dense_shape[0], tf.int32) if shape is None else shape[0]
+
+
+def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    return tf.cast(tensor, dtype) if dtype and tensor.dtype.is_floating else tensor
+
+
+def _carried(tensor: tf.Tensor, dtype: tf.DType = tf.float16) -> tf.Tensor:
+    """The same bits of 16-bit numbers in a type that TensorFlow's collectives carry, or back in theirs."""
+    half = tf.bfloat16 in (tensor.dtype, dtype) and tensor.dtype.size == 2
+    return tf.bitcast(tensor, dtype) if half else tensor
+
+
+def _packs(tensors: Sequence[tuple[int, Any]], bytes_per_pack: int) -> list[list[tuple[int, Any]]]:
+    """Group consecutive tensors of one type into about ``bytes_per_pack``; unknown sizes count as 0."""
+    packs: list[list[tuple[int, Any]]] = []
+    size = 0
+    for item in tensors:
+        tensor = item[1]
+        own = (tensor.shape.num_elements() or 0) * tensor.dtype.size
+        if not packs or size + own > bytes_per_pack or packs[-1][0][1].dtype != tensor.dtype:
+            packs.append([])
+            size = 0
+        packs[-1].append(item)
+        size += own
+    return packs
+
+
+def _move_axis(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+    """Swap ``axis`` and the first axis of ``tensor``."""
+    order = list(range(tensor.shape.rank))
+    order[0], order[axis] = order[axis], order[0]
+    return tensor if axis == 0 else tf.transpose(tensor, order)

@@ -1,0 +1,1 @@
+"""The collectives over MPI, and how workers become the ranks of one MPI."""

@@ -1,0 +1,225 @@
+"""The agreement of workers that have met, whether they can become the ranks of one MPI.
+
+The leader hears of each worker where it runs, and which MPI it has. Workers of different hosts then try to
+connect to each other. The leader tells all of them what has come of it, so they all do the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfdistr.collectives.mpi.peer_lines import PeerLines, readable
+from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
+from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.lifelines import Lifelines
+from tfdistr.rendezvous.protocol import printable
+
+_TEXT = 300  # characters of a reason
+_TO_CONNECT = 5.0  # seconds; a firewall that drops packets says nothing
+# The lines: what a worker says of itself, where the others are, whom a worker cannot reach, and the end.
+_SELF, _DOORS, _REACHED, _RESULT = "mpi self ", "mpi doors ", "mpi reached ", "mpi result "
+#: The line that ends a start, with the reason.
+END = "mpi end "
+
+
+class Agreement(NamedTuple):
+    """Result of the talks, the same on all workers.
+
+    Attributes:
+        obstacle: Why they cannot be the ranks of one MPI; "" if they can.
+        nodes: For each worker, the number of its node. The workers of a node share memory.
+    """
+
+    obstacle: str
+    nodes: list[int]
+
+
+class _Self(NamedTuple):
+    """A worker: its node, its MPI version, why it can be no rank (or ""), and where others reach it."""
+
+    node: str
+    library: str
+    obstacle: str
+    door: Door
+
+
+class _Doors(NamedTuple):
+    """Addresses and nodes of all workers."""
+
+    doors: list[Door]
+    nodes: list[int]
+
+
+class Talks:
+    """The talks of this worker with the others about MPI.
+
+    Args:
+        lifelines: The connections of the rendezvous, which nobody reads meanwhile.
+        tasks: The addresses of the workers in order, by their names such as "worker 0".
+        own: The name of this worker.
+        timeout: Seconds to wait.
+    """
+
+    def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:
+        self.tasks, self.names, self.rank, self.timeout = tasks, list(tasks), list(tasks).index(own), timeout
+        #: The connections by rank: those of the leader to all, or of this worker to the leader.
+        self.peers = {
+            self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()
+        }
+        here = [peer.getsockname()[0] for peer in lifelines.connections.values()]
+        host, self.interface = interface(here)
+        #: Where MPI listens if there are several hosts: at the port of the rendezvous, which is open.
+        self.door = Door(host, int(tasks[own].rpartition(":")[2]), uuid.uuid4().hex)
+        self._until = time.monotonic() + timeout
+
+    def agree(self, library: str, obstacle: str) -> Agreement:
+        """Find out whether the workers can be the ranks of one MPI. All workers call this.
+
+        Args:
+            library: The version of this worker's MPI.
+            obstacle: Why this worker can be no rank; "" if it can.
+
+        Raises:
+            ClusterStartError: A worker was lost, or has not come in time.
+        """
+        with contextlib.ExitStack() as open_until_the_end:
+            try:
+                if not obstacle:
+                    open_until_the_end.callback(OpenDoor(self.door).close)
+            except OSError as error:
+                why = os.strerror(error.errno) if error.errno else error
+                obstacle = f"it cannot listen at {self.door} ({why})"
+            own = _Self(node(), library, obstacle, self.door)
+            return self._lead(own) if self.rank == 0 else self._follow(own)
+
+    def error(self, why: str) -> ClusterStartError:
+        """Make the error for workers that cannot become ranks."""
+        return ClusterStartError(
+            "The workers must become the ranks of one MPI.",
+            received=f"{self.names[self.rank]}: {why}",
+            fix="Install the same mpich on each host, open the firewall between them, or pass "
+            'communication="ring".',
+        )
+
+    def tell(self, why: str) -> None:
+        """Tell the peers that the start is over, and why."""
+        for peer in self.peers.values():
+            with contextlib.suppress(OSError):
+                peer.send(f"{END}{self.names[self.rank]}: {why}")
+
+    def _lead(self, own: _Self) -> Agreement:
+        ranks = sorted(self.peers)
+        try:
+            said: list[_Self] = [own, *(self._expect(rank, {_SELF: _read_self}) for rank in ranks)]
+            places = [each.node for each in said]
+            nodes = [sorted(set(places), key=places.index).index(place) for place in places]
+            why = self._obstacle(said)
+            if not why and len(set(nodes)) > 1:
+                there = _Doors([each.door for each in said], nodes)
+                self._say_all(_DOORS, there)
+                found = [self._reach(there), *(self._expect(rank, {_REACHED: printable}) for rank in ranks)]
+                why = next(filter(None, found), "")
+            self._say_all(_RESULT, Agreement(why, nodes))
+        except ClusterStartError as error:
+            self.tell(str(error.received))
+            raise
+        return Agreement(why, nodes)
+
+    def _follow(self, own: _Self) -> Agreement:
+        leader = self.peers[0]
+        leader.send(_SELF + json.dumps(own))
+        heard = self._expect(0, {_DOORS: self._read_doors, _RESULT: self._read_result})
+        if isinstance(heard, _Doors):
+            leader.send(_REACHED + self._reach(heard))
+            heard = self._expect(0, {_RESULT: self._read_result})
+        agreement: Agreement = heard
+        return agreement
+
+    def _obstacle(self, said: Sequence[_Self]) -> str:
+        """Return why these workers cannot be ranks; "" if nothing is known that keeps them from it."""
+        for name, each in zip(self.names, said, strict=True):
+            if each.obstacle:
+                return f"{name}: {each.obstacle}"
+        libraries: dict[str, str] = {}
+        for name, each in zip(self.names, said, strict=True):
+            libraries.setdefault(each.library, name)
+        different = " and ".join(f"{name} has {library}" for library, name in libraries.items())
+        return different if len(libraries) > 1 else ""
+
+    def _reach(self, there: _Doors) -> str:
+        """Return why this worker does not reach one on another node; "" if it reaches all."""
+        own, workers = there.nodes[self.rank], zip(self.names, there.doors, there.nodes, strict=True)
+        why = unreached({name: door for name, door, node in workers if node != own}, _TO_CONNECT)
+        return f"{self.names[self.rank]} {why}" if why else ""
+
+    def _read_doors(self, line: str) -> _Doors:
+        doors, nodes = json.loads(line)
+        return _Doors([Door.parse(door) for door in doors], self._read_nodes(nodes))
+
+    def _read_result(self, line: str) -> Agreement:
+        obstacle, nodes = json.loads(line)
+        return Agreement(printable(obstacle, _TEXT), self._read_nodes(nodes))
+
+    def _read_nodes(self, value: Any) -> list[int]:
+        if len(value) != len(self.names) or not all(type(number) is int for number in value):
+            raise ValueError("no numbers of nodes")
+        return list(value)
+
+    def _say_all(self, kind: str, message: object) -> None:
+        for rank, peer in self.peers.items():
+            try:
+                peer.send(kind + json.dumps(message))
+            except OSError as error:
+                raise self.error(f"{self._name(rank)} has ended") from error
+
+    def _expect(self, rank: int, kinds: Mapping[str, Callable[[str], Any]]) -> Any:
+        """Wait for a line of a worker, and return what it says.
+
+        Args:
+            rank: The worker.
+            kinds: How to read a line, by the words with which it begins.
+        """
+        try:
+            line = self._line(rank)
+        except OSError as error:
+            raise self.error(f"{self._name(rank)} has ended") from error
+        if line.startswith(END):
+            raise self.error(printable(line.removeprefix(END), _TEXT))
+        for kind, read in kinds.items():
+            if line.startswith(kind):
+                with contextlib.suppress(ValueError, TypeError, RecursionError):
+                    return read(line.removeprefix(kind))
+        raise self.error(f"{self._name(rank)} has sent a line that belongs to no start")
+
+    def _line(self, rank: int) -> str:
+        while time.monotonic() < self._until:
+            readable(self.peers[rank])
+            line = self.peers[rank].read()
+            if line is not None:
+                return line
+        raise self.error(f"{self._name(rank)} has not come within {self.timeout:g} s")
+
+    def _name(self, rank: int) -> str:
+        return f"{self.names[rank]} ({self.tasks[self.names[rank]]})"
+
+
+def _read_self(line: str) -> _Self:
+    node, library, obstacle, door = json.loads(line)
+    return _Self(printable(node), printable(library), printable(obstacle, _TEXT), Door.parse(door))
+
+
+def node() -> str:
+    """Identify the memory that the processes of this host share."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}-{os.stat('/dev/shm').st_dev}"
+    except OSError:  # not on Linux
+        return socket.gethostname()

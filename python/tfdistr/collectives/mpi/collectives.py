@@ -1,0 +1,329 @@
+"""The collectives of MPI, for ranks with one CPU replica each."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+from mpi4py import MPI
+
+from tfdistr.collectives.interface import HEARING, Collectives, Traffic
+from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, Addition, InOrder
+from tfdistr.collectives.mpi.init_timeout import remove_own_names
+from tfdistr.collectives.mpi.two_levels import sums_of
+from tfdistr.collectives.sum_tree import SumTree
+from tfdistr.errors import PEER_MARK
+from tfdistr.rendezvous.lifelines import Lifelines
+from tfdistr.rendezvous.peer_failure import report_end, report_silence
+from tfdistr.utils.processes import process_state
+
+T = TypeVar("T")
+
+# Tensors of at least this many bytes are not copied into a pack with others.
+_LARGE = 1 << 18
+# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for
+# _NAP seconds, or for a part of the time that it has waited, at most for _LONG_NAP seconds. Only tests let
+# MPI send messages.
+_SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
+# Seconds between two looks for the message of a failed rank, and between two checks for halted ranks.
+_LISTEN, _LOOK = 0.05, 1.0
+_NO_LIMIT = float("inf")
+# MPI has no sums of these types.
+_HALF = (tf.float16, tf.bfloat16)
+_WIDER = {tf.bool: tf.int32}
+
+
+class MpiCollectives(Collectives):
+    """Collectives through mpi4py. Tensors leave the graph as NumPy arrays that share the tensors' memory.
+
+    Each collective is an operation with side effects. So TensorFlow keeps the order of the program, which is
+    the same on all ranks. During a collective, a rank looks for messages of failed ranks.
+
+    Args:
+        comm: The communicator of the ranks.
+        bytes_per_pack: Dense tensors are sent in packs of about this size.
+        heartbeat_timeout: Seconds that a rank of this machine may be stopped while this rank waits.
+        timeout: Seconds that a collective of tensors may take; None for no limit.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        bytes_per_pack: int,
+        heartbeat_timeout: float = 30.0,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(comm.Get_size(), comm.Get_rank(), bytes_per_pack)
+        self._comm = comm.Dup()
+        self._barriers = comm.Dup()
+        self._failures = comm.Dup()
+        self._failed = False
+        self._lifelines: Lifelines | None = None
+        self._end: Callable[[], object] = MPI.Finalize
+        self._heard: str | None = None
+        self._waiting = False
+        self._timeout = _NO_LIMIT if timeout is None else timeout
+        self._traffic, self._seconds = Traffic(0, 0), 0.0
+        self._sums = sums_of(self._comm, self._until)
+        self._comm.Barrier()
+        remove_own_names()
+        self._heartbeat_timeout = heartbeat_timeout
+        places = self._comm.allgather((socket.gethostname(), os.getpid()))
+        # Nobody else reports a rank of this host that is stopped.
+        self._neighbours = {
+            rank: place for rank, place in enumerate(places)
+            if rank != self.index and place[0] == places[self.index][0]
+        }  # fmt: skip
+        self._halted: dict[int, float] = {}
+        self._looked = 0.0
+
+    def watch(
+        self, lifelines: Lifelines, tasks: Mapping[str, str], end: Callable[[], object], *, heartbeats: bool
+    ) -> None:
+        """Fail as soon as the process of a peer ends without a goodbye; no launcher of MPI watches it.
+
+        Args:
+            lifelines: The connections to watch. From now on they belong to these collectives.
+            tasks: The addresses of the workers in order, by their names such as "worker 0".
+            end: Ends MPI.
+            heartbeats: Whether a peer without heartbeats is lost. Ranks of one host look for stopped ones.
+        """
+        self._lifelines, self._end = lifelines, end
+        names = list(tasks)
+
+        def on_failure(message: str) -> None:
+            self._heard = message
+
+        def of_loss(name: str) -> str:
+            return report_end(names.index(name), tasks[name])
+
+        def of_silence(name: str) -> str:
+            return report_silence(names.index(name), tasks[name])
+
+        limit = self._heartbeat_timeout if heartbeats else None
+        lifelines.watch(on_failure, of_loss, of_silence, limit)
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        kind = _WIDER.get(tensor.dtype, tensor.dtype)
+        add = functools.partial(self._sum, addition=OF_HALVES if kind in _HALF else PLAIN)
+        total = tf.numpy_function(self._counted(add), [_owned(tf.cast(tensor, kind))], kind)
+        return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
+
+    def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
+        kind = tensors[0].dtype
+        if dtype not in (None, kind) or kind in _HALF or kind in _WIDER:
+            return super()._sum_pack(tensors, dtype)
+
+        def add(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+            # Large arrays are sent in place, because copying them into one array takes longer.
+            totals = [self._sum(array) if array.nbytes >= _LARGE else array for array in arrays]
+            small = [i for i, array in enumerate(arrays) if array.nbytes < _LARGE]
+            if small:
+                total = self._sum(np.concatenate([arrays[i] for i in small]))
+                parts = np.split(total, np.cumsum([arrays[i].size for i in small])[:-1])
+                for i, part in zip(small, parts, strict=True):
+                    totals[i] = part
+            return totals
+
+        sums: Any = tf.numpy_function(
+            self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors)
+        )
+        return [sums] if len(tensors) == 1 else list(sums)
+
+    def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
+        def add(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            return self._sums.add(rows, InOrder(tree))
+
+        own = tf.reshape(_owned(values), tf.shape(values))
+        total = tf.numpy_function(self._counted(add), [own], values.dtype)
+        return tf.ensure_shape(total, values.shape[1:])
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._traffic
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds
+
+    @property
+    def share_a_host(self) -> bool:
+        return len(self._neighbours) == self.num_workers - 1
+
+    def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
+
+        def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._finish(self._comm.Ibarrier())  # to notice a rank that has failed before
+            return np.concatenate(self._comm.allgather(array), axis)
+
+        gathered = tf.numpy_function(self._counted(gather), [tensor], tensor.dtype)
+        sides = tensor.shape.as_list()
+        sides[axis] = None
+        return tf.ensure_shape(gathered, sides)
+
+    def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        def gather(array: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            given = np.empty(int(lengths.sum()), array.dtype)
+
+            def exchange(own: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+                self._finish(self._comm.Iallgatherv(own, [given, lengths]))
+                return given
+
+            return self._counted(exchange)(array)
+
+        return tf.ensure_shape(tf.numpy_function(gather, [tensor, lengths], tensor.dtype), [None])
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            self._finish(self._comm.Ibarrier())
+            return np.asarray(self._comm.bcast(array))
+
+        return tf.ensure_shape(
+            tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape
+        )
+
+    def exchange(self, text: str) -> list[str]:
+        self._finish(self._comm.Ibarrier(), _NO_LIMIT)
+        return list(self._comm.allgather(text))
+
+    def text_of_chief(self, text: str) -> str:
+        self._finish(self._comm.Ibarrier(), _NO_LIMIT)
+        return str(self._comm.bcast(text))
+
+    def barrier(self, name: str, timeout: float) -> None:
+        # Uses messages, because MPI's barriers have no names: an abandoned barrier would match the next one.
+        tag, end = zlib.crc32(name.encode()) & 0x7FFF, time.monotonic() + timeout
+        first = range(1, self.num_workers) if self.index == 0 else [0]
+        if self.index != 0:
+            self._barriers.Send(bytearray(1), 0, tag)
+        for peer in first:
+            request = self._barriers.Irecv(bytearray(1), peer, tag)
+            try:
+                self._finish(request, end - time.monotonic())
+            except tf.errors.DeadlineExceededError:
+                request.Cancel()
+                raise
+        if self.index == 0:
+            for peer in first:
+                self._barriers.Send(bytearray(1), peer, tag)
+
+    def report_failure(self, message: str) -> None:
+        if self._lifelines is not None:
+            self._lifelines.tell(message)
+            self._lifelines.say_goodbye()
+            return
+        self._failed = True
+        peers = (rank for rank in range(self.num_workers) if rank != self.index)
+        sent = [self._failures.isend(message, rank) for rank in peers]
+        end = time.monotonic() + 1.0
+        while not MPI.Request.Testall(sent) and time.monotonic() < end:
+            os.sched_yield()
+
+    def pass_on(self, message: str) -> None:
+        if self._lifelines is not None:  # else a message by MPI reaches every rank
+            self._lifelines.tell(message)
+
+    def heard_failure(self) -> str | None:
+        return self._lifelines.heard(HEARING) if self._lifelines is not None else None  # it is in the error
+
+    def behind(self) -> list[int]:
+        return [] if self._waiting else [self.index]
+
+    def moved_on(self) -> None:
+        pass  # behind() tells nobody
+
+    def abandon(self) -> None:
+        if self._lifelines is not None:
+            self._lifelines.say_goodbye()
+        elif self._failed:
+            time.sleep(1.0)  # the peers can print their errors
+            MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them for ever at the end
+
+    def close(self) -> None:
+        self._sums.free()
+        if self._lifelines is not None:
+            self._lifelines.say_goodbye()
+            self._end()
+
+    def _look_for_halted(self, now: float) -> None:
+        for rank, (host, pid) in self._neighbours.items():
+            if process_state(pid) not in ("T", "t"):
+                self._halted.pop(rank, None)
+            elif now - self._halted.setdefault(rank, now) > self._heartbeat_timeout:
+                self._failed = True  # a halted process cannot report it
+                what = f"its process {pid} on {host} was stopped (SIGSTOP, or a debugger) for "
+                message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
+                raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
+
+    def _counted(self, collective: Callable[..., T]) -> Callable[..., T]:
+        """Count the calls, the bytes and the seconds of a collective, which takes arrays."""
+
+        def counted(*arrays: np.ndarray[Any, Any]) -> T:
+            began = time.monotonic()
+            sent = sum(array.nbytes for array in arrays)
+            self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
+            result = collective(*arrays)
+            self._seconds += time.monotonic() - began
+            return result
+
+        return counted
+
+    def _sum(self, array: np.ndarray[Any, Any], addition: Addition = PLAIN) -> np.ndarray[Any, Any]:
+        """Replace ``array``, of one dimension, by the sum of the ranks' arrays."""
+        return self._sums.add(array[np.newaxis], addition)
+
+    def _finish(self, request: MPI.Request, timeout: float | None = None) -> None:
+        self._until(request.Test, timeout)
+
+    def _until(self, done: Callable[[], bool], timeout: float | None = None) -> None:
+        timeout = self._timeout if timeout is None else timeout
+        end = time.monotonic() + timeout
+        self._waiting = True
+        try:
+            self._wait(done, end, timeout)
+        finally:
+            self._waiting = False
+
+    def _wait(self, done: Callable[[], bool], end: float, timeout: float) -> None:
+        began = listened = time.monotonic()
+        while not done():
+            now = time.monotonic()
+            waited = now - began
+            if waited < _SPIN:
+                os.sched_yield()  # ranks may share a core
+            else:
+                time.sleep(min(max(_NAP, waited * _PART), _LONG_NAP))
+            if now - listened > _LISTEN:
+                listened = now
+                if self._heard is not None:
+                    raise tf.errors.AbortedError(None, None, self._heard)
+                if self._lifelines is None and self._failures.Iprobe():
+                    raise tf.errors.AbortedError(None, None, self._failures.recv())
+                if now - self._looked > _LOOK:
+                    self._looked = now
+                    self._look_for_halted(now)
+                if now > end:
+                    text = f"Not all ranks joined within {timeout:g} s."
+                    raise tf.errors.DeadlineExceededError(None, None, text)
+
+
+def _owned(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the numbers of ``tensor`` in one dimension, in memory that nobody else needs.
+
+    Sums that replace the gradients in their memory move the least memory. But two variables may share a
+    gradient, or the earlier layers may need it. This operation takes over the memory of its input if nobody
+    else refers to it; else it copies. TensorFlow does not see that it adds nothing.
+    """
+    flat = tf.reshape(tensor, [-1])
+    # TensorFlow never joins two of these operations. If it did, their results would also be joined.
+    nowhere = tf.raw_ops.Empty(shape=[0, 1], dtype=tf.int32)
+    return tf.raw_ops.ScatterNdNonAliasingAdd(input=flat, indices=nowhere, updates=tf.zeros([0], flat.dtype))

@@ -1,0 +1,194 @@
+"""A time limit for the start of a rank, because MPI and its launchers have none.
+
+If a rank never calls ``MPI_Init``, or ends before, the others wait in it for ever. They cannot even be
+interrupted, because mpi4py holds the interpreter's lock meanwhile. So a separate process watches each rank.
+It sees the ranks of its host in /proc. If one of them has ended, or if the time is over, it ends its own
+rank, and so the job. It runs until the rank has removed the names of its shared memory. If the rank ends
+before, the watching process removes the names; see mpi_names.py.
+
+    python mpi_init_timeout.py PARENT_PID SECONDS    (until its standard input ends)
+
+It reads a line with the name of the job, and a second line when the rank has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_LOOK = 1.0
+# A process that does not know which worker is missing waits: another may know and report first.
+_POLITE = 2.0
+
+_watchers: list[subprocess.Popen[bytes]] = []
+
+
+@contextlib.contextmanager
+def limit(start_timeout: float) -> Iterator[None]:
+    """End this rank if it is still in this context when another rank has ended, or when the time is over.
+
+    The error goes to standard error, and the rank is killed. Launchers end a job after such a kill.
+
+    Args:
+        start_timeout: The time limit in seconds.
+    """
+    from tfdistr.collectives.mpi.shared_names import job_name
+
+    command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
+    # A new session, because a signal that kills this process group must not kill the watcher.
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    _watchers.append(watcher)
+    _tell(watcher, job_name())
+    try:
+        yield
+    finally:
+        _tell(watcher, "started")
+
+
+def remove_own_names() -> None:
+    """Remove the names of the memory that this rank shares. All ranks must have mapped it."""
+    from tfdistr.collectives.mpi.shared_names import remove_names
+
+    remove_names(os.getpid())
+    while _watchers:
+        _watchers.pop().communicate()
+
+
+def _tell(watcher: subprocess.Popen[bytes], line: str) -> None:
+    assert watcher.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        watcher.stdin.write(f"{line}\n".encode())
+        watcher.stdin.flush()
+
+
+class _Rank:
+    """The state of the rank, from its messages.
+
+    Attributes:
+        job: The name of its job, if it knows one.
+        started: Whether the start is over.
+        ended: Whether it is gone, or does not need the watcher any more.
+        mapped: Names of the memory that it had mapped. They are needed if the job has no name.
+    """
+
+    def __init__(self, process: int, mapped_names: Callable[[int], set[Path]]) -> None:
+        self._process, self._mapped_names = process, mapped_names
+        self._said = b""
+        self.job, self.started, self.ended = "", False, False
+        self.mapped: set[Path] = set()
+
+    def listen(self, seconds: float) -> bool:
+        """Wait for a message, at most ``seconds``. Return whether the rank still has to start."""
+        if select.select([sys.stdin], [], [], seconds)[0]:
+            part = os.read(sys.stdin.fileno(), 1024)
+            self._said += part
+            self.ended = not part
+        # Its forked processes may keep its end of the pipe open.
+        self.ended = self.ended or os.getppid() != self._process
+        self.mapped |= self._mapped_names(self._process)
+        *lines, _ = self._said.decode().split("\n")
+        self.job, self.started = lines[0] if lines else "", len(lines) > 1
+        return not (self.started or self.ended)
+
+
+def main(parent: int, timeout: float) -> None:
+    """Watch the process ``parent``, which waits in MPI for at most ``timeout`` seconds."""
+    # Python cannot import tfdistr when this file is run by its path.
+    core = Path(__file__).parents[2]
+    names = runpy.run_path(str(core / "collectives/mpi/shared_names.py"))
+    ranks = runpy.run_path(str(core / "rendezvous/launcher_ranks.py"))
+    rank = _Rank(parent, names["mapped_names"])
+    _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
+    while not rank.ended:
+        rank.listen(_LOOK)
+    names["remove_names_of_job"](rank.job)
+    for path in rank.mapped:
+        path.unlink(missing_ok=True)
+
+
+def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
+    """Kill the rank if it does not start. ``told`` is what the launcher says of it (``launcher_of``)."""
+    name, rank, size, local = told
+    until = time.monotonic() + timeout
+    before: set[int] = set()
+    while waits.listen(_LOOK):
+        here, came = _ranks_here(parent, name, rank)
+        # Needs two looks: a rank may have ended because all ranks have started.
+        ended = set(range(size)) - here if local == size and here else set()
+        lost = sorted(ended & before)
+        before = ended
+        late = time.monotonic() > until
+        if not (lost or late):
+            continue
+        missing = [f"worker {other}, which has ended" for other in lost] or [
+            f"worker {other}, which is there, but has not come so far" for other in sorted(here - came)
+        ]
+        if not missing and not waits.listen(_POLITE):
+            return
+        what = " and ".join(missing) or "a worker that is not to be seen from here"
+        within = f" within {timeout:g} s, which is `start_timeout`" if late else ""
+        print(
+            f"ClusterStartError: Each worker must come to the start of MPI{within}.\n"
+            f"Received: worker {rank} on {socket.gethostname()} (process {parent}): waited for {what}\n"
+            "Fix: See what that worker has printed; have each rank call distributed_fit(), or make the "
+            "strategy.",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        if os.getppid() == parent:
+            os.kill(parent, signal.SIGKILL)
+        return
+
+
+def _ranks_here(parent: int, name: str, rank: int) -> tuple[set[int], set[int]]:
+    """Return the ranks of this job on this host, and the ranks among them that wait in MPI.
+
+    Both sets are empty if this cannot be seen: a container may have a separate process table for each rank.
+    """
+    launcher = _launcher(parent, name)
+    if _environment(parent).get(name.encode()) != str(rank).encode() or launcher <= 1:
+        return set(), set()
+    here, came = {rank}, {rank}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        other = _environment(int(folder.name)).get(name.encode(), b"")
+        if other.isdigit() and _launcher(int(folder.name), name) == launcher:
+            here.add(int(other))
+            with contextlib.suppress(OSError):
+                if __file__.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                    came.add(int(other))
+    return here, came
+
+
+def _launcher(process: int, name: str) -> int:
+    """Return the launcher process of a rank. There may be other processes between the two."""
+    while process > 1 and name.encode() in _environment(process):
+        process = _parent(process)
+    return process
+
+
+def _environment(process: int) -> dict[bytes, bytes]:
+    """Return the environment at the start of a process; empty if it is gone, or is another user's process."""
+    with contextlib.suppress(OSError):
+        entries = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+    return {}
+
+
+def _parent(process: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

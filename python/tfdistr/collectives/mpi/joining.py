@@ -1,0 +1,173 @@
+"""Processes that have met at the rendezvous become the ranks of one MPI, without a launcher of MPI.
+
+The leader serves PMI-1 (``PmiServer``) over the connections of the rendezvous. Each process hands the lines
+of its MPI on to the leader. ``MPI_Init`` blocks, so it runs on a separate thread, and is called without
+mpi4py, which would keep Python's lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from tfdistr.collectives.mpi.agreement import END, Agreement, Talks
+from tfdistr.collectives.mpi.library import MpiLibrary
+from tfdistr.collectives.mpi.peer_lines import PeerLines, readable
+from tfdistr.collectives.mpi.pmi import PmiError, PmiServer
+from tfdistr.rendezvous.protocol import printable
+from tfdistr.utils import at_exit
+
+_POLL = 0.1  # seconds
+# The lines of this exchange: a line of PMI, and that a rank needs no more of them.
+_PMI, _DONE = "mpi pmi ", "mpi done"
+# Between hosts, UCX's packets of 4 MB and more take longer over Ethernet than those of libfabric. On one
+# host, libfabric leaves files in /dev/shm if a rank is killed.
+_BETWEEN_HOSTS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+_ON_ONE_HOST = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "self,sm"}
+
+
+class Joining:
+    """This process on its way to become a rank. ``finish()`` follows when all ranks have communicated.
+
+    Args:
+        talks: The talks with the other workers.
+        agreement: What has come of them.
+        library: The MPI library.
+        timeout: Seconds to wait.
+    """
+
+    def __init__(self, talks: Talks, agreement: Agreement, library: MpiLibrary, timeout: float) -> None:
+        self._talks, self._rank, self._peers, self._timeout = talks, talks.rank, talks.peers, timeout
+        self._library, self._nodes = library, agreement.nodes
+        # Ranks make names of shared memory from the leader's name, so each start needs another.
+        self._server = PmiServer(f"tfdistr-{talks.door.answer}", agreement.nodes)
+        self._ours, self._of_mpi = socket.socketpair()
+        self._local, self._waking = PeerLines(self._ours), socket.socketpair()
+        self._failure: str | None = None
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name="tfdistr-pmi", daemon=True)
+
+    def start(self) -> Any:
+        """Start MPI together with the others, and return the communicator of all ranks.
+
+        Raises:
+            ClusterStartError: A worker was lost, or MPI did not start in time.
+        """
+        until = time.monotonic() + self._timeout
+        self._thread.start()
+        started: list[int] = []
+        with _environment(self._variables()):
+            calls = threading.Thread(target=lambda: started.append(self._library.initialize()), daemon=True)
+            calls.start()
+            while calls.is_alive() and self._failure is None and time.monotonic() < until:
+                calls.join(_POLL)
+        if not started or started[0] != 0:
+            why = self._failure or f"MPI has not started within {self._timeout:g} s"
+            raise self._talks.error(why if not started else f"MPI_Init has failed with the code {started[0]}")
+        return self._library.world()
+
+    def _variables(self) -> dict[str, str]:
+        """Return the environment variables for MPI."""
+        rank = {
+            "PMI_FD": str(self._of_mpi.fileno()), "PMI_RANK": str(self._rank),
+            "PMI_SIZE": str(len(self._nodes)),
+        }  # fmt: skip
+        if len(set(self._nodes)) == 1:
+            return rank | (_ON_ONE_HOST if sys.platform == "linux" else {})
+        port, interface = str(self._talks.door.port), self._talks.interface
+        ports = {"FI_TCP_PORT_LOW_RANGE": port, "FI_TCP_PORT_HIGH_RANGE": port}
+        return rank | _BETWEEN_HOSTS | ports | ({"FI_TCP_IFACE": interface} if interface else {})
+
+    def finish(self) -> None:
+        """Wait until no rank needs the leader any more. All ranks must have communicated with each other."""
+        self._finished = True
+        self._waking[1].send(b"!")
+        self._thread.join(self._timeout)
+        if self._failure is not None or self._thread.is_alive():
+            raise self._talks.error(self._failure or f"not all have communicated within {self._timeout:g} s")
+        # The library says goodbye when the process exits, and waits for an answer. Then nobody serves it, and
+        # Python has closed its sockets.
+        at_exit.register(partial(self._local.send, "cmd=finalize_ack"))
+        os.dup(self._ours.fileno())
+        self._of_mpi.detach()
+
+    def end(self) -> None:
+        """End MPI, when all ranks have come to their end. No rank needs the others for it."""
+        alone = PmiServer("", [0])
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    readable(self._local)
+                    if (line := self._local.read()) is not None:
+                        self._local.send(alone.answer(0, line)[0])
+
+        threading.Thread(target=answer, name="tfdistr-pmi", daemon=True).start()
+        self._library.finalize()
+
+    def _run(self) -> None:
+        try:
+            (self._serve if self._rank == 0 else self._pass_on)()
+        except PmiError as error:
+            self._failure = self._failure or str(error)
+        except (OSError, ValueError):  # the second, if this process has closed its connections
+            self._failure = self._failure or "worker 0 has ended"
+
+    def _pass_on(self) -> None:
+        """Hand on the lines between MPI and the leader, until this rank needs no more."""
+        leader = self._peers[0]
+        while not self._finished:
+            ready = readable(leader, self._local, self._waking[0])
+            if self._local in ready and (line := self._local.read()) is not None:
+                leader.send(_PMI + line)
+            if leader in ready and (line := leader.read()) is not None:
+                if not line.startswith(_PMI):
+                    raise PmiError(f"the leader says: {printable(line.removeprefix(END))}")
+                self._local.send(line.removeprefix(_PMI))
+        leader.send(_DONE)
+
+    def _serve(self) -> None:
+        """Answer the lines of all ranks, until all are done."""
+        left = dict(self._peers)
+        while left or not self._finished:
+            ready = readable(*left.values(), self._local, *([] if self._finished else [self._waking[0]]))
+            for rank, peer in [(0, self._local), *left.items()]:
+                if peer not in ready:
+                    continue
+                try:
+                    if (line := peer.read()) is None:
+                        continue
+                    if line == _DONE:
+                        del left[rank]
+                        continue
+                    if rank and not line.startswith(_PMI):
+                        raise PmiError(f"a line that is not one of the start: {printable(line)}")
+                    for to, answer in self._server.answer(rank, line.removeprefix(_PMI)).items():
+                        self._peers[to].send(_PMI + answer) if to else self._local.send(answer)
+                except (OSError, PmiError) as error:
+                    what = f"has sent {error}" if isinstance(error, PmiError) else "has ended"
+                    self._failure = f"worker {rank} {what}"
+                    for other in left.values():
+                        with contextlib.suppress(OSError):
+                            other.send(END + self._failure)
+                    raise
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that the user has not set, and remove those that only say which rank this is."""
+    given = {name: v for name, v in values.items() if name.startswith("PMI_") or name not in os.environ}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            del os.environ[name]
+

@@ -1,0 +1,117 @@
+"""Collectives through MPI: without a server of TensorFlow, without an open port, without TF_CONFIG.
+
+Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiCollectives``. For ranks without a
+launcher, see ``mpi_join``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from tfdistr.collectives.mpi.init_timeout import limit
+from tfdistr.collectives.mpi.node_meeting import meet
+from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.config import cluster_from_env
+from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
+from tfdistr.rendezvous.meeting import cluster_to_join
+from tfdistr.utils.processes import PARENT
+
+#: A program that prints the version text of the MPI library. The calling process need not load the library
+#: or start MPI.
+PRINT_LIBRARY = (
+    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+)
+
+
+def launched_by_mpi() -> bool:
+    """Return whether an MPI launcher started this process as one of several ranks, and mpi4py exists.
+
+    A plain ``srun`` is no MPI launcher: it starts tasks that are not ranks. ``srun --mpi=pmi2`` is one.
+    """
+    told = launcher_of()
+    by_slurm_alone = told is not None and told[0] == SLURM_RANK
+    return ranks() > 1 and not by_slurm_alone and importlib.util.find_spec("mpi4py") is not None
+
+
+def chooses_mpi(communication: str) -> bool:
+    """Return whether the collectives use MPI, whose launcher has started this process.
+
+    The argument, or else the launcher and TF_CONFIG decide. See ``mpi_join`` for MPI without a launcher.
+    """
+    if communication == "mpi":
+        return launched_by_mpi() or cluster_to_join() is None
+    return communication == "auto" and launched_by_mpi() and cluster_from_env() is None
+
+
+def world(start_timeout: float = 300.0) -> Any:
+    """Start MPI, and return the communicator of all ranks.
+
+    If not all ranks call this within ``start_timeout`` seconds, this rank is ended; see ``mpi_init_timeout``.
+
+    Raises:
+        ClusterStartError: mpi4py or an MPI library is missing, or the launcher of another MPI library
+            started this process.
+    """
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # first check the launcher of this process
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError if it finds no library
+        raise no_mpi(str(error).splitlines()[0]) from error
+    library = MPI.Get_library_version().splitlines()[0].strip(" \0")
+    if not MPI.Is_initialized():
+        if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
+            raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
+        watched = ranks() > 1 and PARENT not in os.environ  # if PARENT is set, a launcher of tfdistr watches
+        with limit(start_timeout) if watched else contextlib.nullcontext():
+            meet()
+            MPI.Init_thread()
+    size = MPI.COMM_WORLD.Get_size()
+    if size != ranks() > 1:
+        raise _other_mpi(f"{size} rank{'s' * (size > 1)} in the MPI of this process, which is {library}")
+    return MPI.COMM_WORLD
+
+
+def start_early() -> None:
+    """Start MPI now, if ``srun --mpi`` has started this rank.
+
+    MPICH 5 and the PMI 2 of Slurm 22.05 often fail to start MPI in a process that has imported Keras.
+    """
+    if launched_by_mpi() and SLURM_RANK in os.environ:
+        world()
+
+
+def no_mpi(received: str) -> ClusterStartError:
+    """Make the error for a missing mpi4py or MPI library."""
+    return ClusterStartError(
+        'communication="mpi" needs mpi4py and an MPI library.',
+        received=received,
+        fix="pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI.",
+    )
+
+
+def _other_mpi(received: str) -> ClusterStartError:
+    return ClusterStartError(
+        f"The {ranks()} processes that the launcher has started must be the ranks of one MPI.",
+        received=received,
+        fix="Use the mpiexec of that library (python -m mpi4py --mpi-lib names it); with srun, pass "
+        "--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication=\"ring\".",
+    )
+
+
+def finish() -> None:
+    """End MPI if it runs. All peers must have reached the same point.
+
+    For the launcher, a process that ends without this has failed.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.Finalize()

@@ -1,0 +1,1 @@
+"""The order of the examples, and the share of each worker."""

@@ -1,0 +1,237 @@
+"""The split of a dataset over the workers, and the reason for it.
+
+TensorFlow's default policy (AUTO) becomes FILE if a pipeline reads files. It fails if there are fewer files
+than workers, and its batches are not the batches of a single worker. Here the default splits every global
+batch by rows: the batches are exact with any number of files.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.errors import ArgumentError, DataShardError
+from tfdistr.utils.arguments import flag, one_of, whole
+from tfdistr.utils.describe import describe
+
+log = logging.getLogger("tfdistr")
+
+#: A share of a batch, or shares that follow each other: those of a worker's virtual workers.
+Own = int | range
+
+Policy = tf.data.experimental.AutoShardPolicy
+POLICIES = ("auto", "file", "data", "hint", "off")
+
+# Datasets that are already one worker's share. A set, because a dataset cannot hold a mark.
+_shares: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
+
+
+def auto_shard(
+    dataset: tf.data.Dataset, num_workers: int | None = None, policy: str = "auto", exact: bool = True
+) -> tf.data.Dataset:
+    """Choose how a dataset is split over the workers.
+
+    TensorFlow's policy AUTO fails for a data set that has fewer files than there are workers. This function
+    chooses a policy from the files that the pipeline reads.
+
+    Args:
+        dataset: A ``tf.data.Dataset``.
+        num_workers: Number of workers; by default the number of workers of the current strategy.
+        policy: "auto" chooses a policy; "file", "data", "hint" and "off" are TensorFlow's policies.
+        exact: With "auto", keep the global batches of a single worker (policy DATA), even if each worker
+            could read separate files. Policy FILE reads less, but its batches have other examples.
+
+    Returns:
+        The dataset with its auto-shard policy set. The choice and its reason are logged once.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+        DataShardError: The policy cannot work with this pipeline and number of workers.
+
+    Example:
+        >>> dataset = tfdistr.auto_shard(tf.data.TFRecordDataset("train.tfrecord"), num_workers=4)
+        >>> dataset.options().experimental_distribute.auto_shard_policy
+        <AutoShardPolicy.DATA: 2>
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ArgumentError(
+            "`dataset` must be a tf.data.Dataset.",
+            received=describe(dataset),
+            fix="Make one, for example with tf.data.Dataset.from_tensor_slices().",
+        )
+    one_of("policy", policy, POLICIES)
+    flag("exact", exact)
+    if num_workers is None:
+        strategy = tf.distribute.get_strategy()
+        num_workers = getattr(strategy, "num_workers", strategy.num_replicas_in_sync)
+    workers = whole("num_workers", num_workers)
+    if policy == "auto":
+        chosen, reason = choose_policy(tf_internals.source_files(dataset), workers, exact)
+        log.info("auto_shard: policy %s for %d workers: %s", chosen.name, workers, reason)
+    else:
+        chosen = Policy[policy.upper()]
+        if chosen is Policy.FILE:
+            check_files(tf_internals.source_files(dataset), workers)
+    return _with_policy(dataset, chosen)
+
+
+def choose_policy(files: int, workers: int, exact: bool = True) -> tuple[Any, str]:
+    """Return the policy for a pipeline that reads ``files`` files on ``workers`` workers, and the reason."""
+    if workers == 1:
+        return Policy.OFF, "one worker has all the data"
+    if files == 0:
+        return Policy.DATA, "the pipeline reads no files"
+    if files < workers:
+        return Policy.DATA, f"{_files(files)} cannot be shared out to {workers} workers"
+    if files % workers:
+        return Policy.DATA, f"{_files(files)} would be shared out unevenly to {workers} workers"
+    if exact:
+        return Policy.DATA, f"it keeps the batches of one worker; exact=False would share out {_files(files)}"
+    return Policy.FILE, f"each worker reads {_files(files // workers)} of its own"
+
+
+def check_files(files: int, workers: int) -> None:
+    """Raise ``DataShardError`` if policy FILE cannot give every worker a file."""
+    if files >= workers:
+        return
+    raise DataShardError(
+        "The auto-shard policy FILE needs at least one file for each worker.",
+        received=f"{_files(files)}, {workers} workers",
+        fix="Use tfdistr.auto_shard(dataset), or write the data to at least as many files as workers.",
+    )
+
+
+def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int) -> bool:
+    """Return whether the user set a policy other than AUTO or DATA, so that TensorFlow splits the dataset."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if num_workers == 1 or policy in (Policy.AUTO, Policy.DATA):
+        return False
+    if policy is Policy.FILE:
+        check_files(tf_internals.source_files(dataset), num_workers)
+    return True
+
+
+def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
+    """Take the rows of one worker from each batch of ``dataset``; see ``bounds``.
+
+    Every worker gets as many batches as the dataset has. If a batch has fewer rows than there are workers,
+    some workers get an empty batch. Rows stay in order: the workers' shares, one after the other, are the
+    global batch.
+
+    Raises:
+        DataShardError: The pipeline shuffles without a seed, so that each worker would have another
+            order, or an element is not a batch.
+    """
+    if _is_all(shares, own):
+        return dataset
+    check_order(dataset, shares)
+    scalars = [s for s in tf.nest.flatten(dataset.element_spec) if getattr(s, "shape", None) == ()]
+    if scalars:
+        raise DataShardError(
+            "A dataset that is split over several workers must be batched (with the global batch size).",
+            received=f"elements of {dataset.element_spec}",
+            fix="Call dataset.batch(batch_size) before fit().",
+        )
+
+    _, reason = choose_policy(tf_internals.source_files(dataset), shares)
+    sharers = "virtual workers" if isinstance(own, range) else "workers"
+    log.info("Each of %d %s takes its rows of every global batch: %s", shares, sharers, reason)
+    return mark_share(rows_of_worker(dataset, shares, own).prefetch(tf.data.AUTOTUNE))
+
+
+def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
+    """Raise ``DataShardError`` if the workers would see the elements in different orders."""
+    if num_workers > 1 and tf_internals.has_unseeded_shuffle(dataset):
+        raise DataShardError(
+            "A dataset that is split over several workers must be in the same order on all of them.",
+            received="a shuffle() without a seed, made before the strategy",
+            fix="Pass shuffle(..., seed=1), or make the dataset after the strategy.",
+        )
+
+
+def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
+    """Take the rows of one worker from each batch; see ``bounds``."""
+    if _is_all(shares, own):
+        return batches
+
+    def rows(*batch: Any) -> Any:
+        # map() passes the components of a tuple one by one, but other structures whole.
+        return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], shares, own)
+
+    return batches.map(rows)
+
+
+def take_rows(batch: Any, shares: int, own: Own) -> Any:
+    """Take the rows of one worker from every tensor of a nested ``batch``; see ``bounds``."""
+
+    def of_worker(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, end = bounds(rows, shares, own)
+        return first, end
+
+    return cut_rows(batch, of_worker)
+
+
+def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> Any:
+    """Cut rows out of every tensor (dense, ragged or sparse) of a nested ``batch``.
+
+    Args:
+        batch: The batch.
+        between: Returns the first row and the end for a number of rows.
+    """
+
+    def rows(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, tf.SparseTensor):
+            first, end = between(value.dense_shape[0])
+            start = tf.concat([[first], tf.zeros_like(value.dense_shape[1:])], 0)
+            return tf.sparse.slice(value, start, tf.concat([[end - first], value.dense_shape[1:]], 0))
+        count = value.nrows() if isinstance(value, tf.RaggedTensor) else tf.shape(value, tf.int64)[0]
+        first, end = between(count)
+        return value[first:end]
+
+    return tf.nest.map_structure(rows, batch)
+
+
+def _is_all(shares: int, own: Own) -> bool:
+    """Whether a worker has all shares."""
+    return shares == (len(own) if isinstance(own, range) else 1)
+
+
+def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
+    """Return the first row and the end of a share of a batch, or of shares that follow each other.
+
+    Args:
+        rows: Number of rows of the batch.
+        shares: Number of shares: a share for each worker, or for each virtual worker. They differ by at most
+            one row.
+        own: The number of the share, or the range of the shares.
+    """
+    first, end = (own.start, own.stop) if isinstance(own, range) else (own, own + 1)
+    return rows * first // shares, rows * end // shares
+
+
+def mark_share(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Mark a dataset as one worker's share. The strategy passes it to Keras unchanged."""
+    _shares.add(dataset)
+    return dataset
+
+
+def is_share(dataset: tf.data.Dataset) -> bool:
+    """Return whether ``mark_share`` marked a dataset, or a dataset from which it was made."""
+    return any(node in _shares for node in tf_internals.walk_pipeline(dataset))
+
+
+def _with_policy(dataset: tf.data.Dataset, policy: Any) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return dataset.with_options(options)
+
+
+def _files(count: int) -> str:
+    return f"{count} file" if count == 1 else f"{count} files"

@@ -1,0 +1,1 @@
+"""The way from the user's data to the batches of one worker."""

@@ -1,0 +1,173 @@
+"""Batches that Python or R code gives, and that the thread that trains reads one after the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.data.order.context import WorkerContext, reading_of
+from tfdistr.data.order.shard import take_rows
+from tfdistr.data.order.shuffle_order import Order
+from tfdistr.data.pipeline.batch_objects import GivenBatches, Pull, count_batches, is_py_dataset, pass_of
+from tfdistr.data.pipeline.index_batches import batch_type
+from tfdistr.data.source import as_arrays
+from tfdistr.errors import ArgumentError
+
+#: The first batches, whose shapes say which sides of the batches differ.
+_LOOKED_AT = 2
+
+
+class FedBatches:
+    """Batches in the place of a ``tf.data.Dataset``.
+
+    Args:
+        one_pass: Returns the batches of a pass by its number.
+        context: The worker, which takes its rows of each batch.
+        endless: Whether another pass follows each pass; else each iteration is a pass.
+        skipped: Number of batches that the first iteration leaves out.
+        first: Number of the first pass.
+
+    Attributes:
+        element_spec: The types of a batch.
+        example: The first batch.
+
+    Raises:
+        ArgumentError: There is no batch.
+    """
+
+    def __init__(
+        self, one_pass: Callable[[int], Iterator[Any]], context: WorkerContext, *, endless: bool,
+        skipped: int = 0, first: int = 0,
+    ) -> None:  # fmt: skip
+        self._one_pass, self._place, self._endless = one_pass, context.place, endless
+        self._next, self._skipped = first, skipped
+        self._current = self._pass()
+        self._looked_at = list(itertools.islice(self._current, _LOOKED_AT))
+        if not self._looked_at:
+            raise _no_batch()
+        self._begun = False
+        self.element_spec = tf.nest.map_structure(_spec, *self._looked_at)
+        self.example = self._tensors(self._looked_at[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._begun:
+            self._current = self._pass()
+        self._begun = True
+        while True:
+            looked_at, self._looked_at = self._looked_at, []
+            empty = True
+            for batch in itertools.chain(looked_at, self._current):
+                empty = False
+                if self._skipped:
+                    self._skipped -= 1
+                else:
+                    yield self._own(batch)
+            if empty:  # a generator stays at its end
+                raise _no_batch()
+            if not self._endless:
+                return
+            self._current = self._pass()
+
+    def count(self) -> int:
+        """The number of batches of a pass, which this reads."""
+        return len(self._looked_at) + sum(1 for _ in self._current)
+
+    def _pass(self) -> Iterator[Any]:
+        number = self._next
+        self._next += 1
+        return map(_as_batch, self._one_pass(number))
+
+    def _own(self, batch: Any) -> Any:
+        shares, own = self._place
+        tensors = self._tensors(batch)
+        return tensors if shares == 1 else take_rows(tensors, shares, own)
+
+    def _tensors(self, batch: Any) -> Any:
+        return tf.nest.map_structure(
+            lambda array, spec: tf.constant(array, spec.dtype), batch, self.element_spec
+        )
+
+
+def fed_batches(
+    call: Callable[[], Any], made: Any, context: WorkerContext, steps: int | None, name: str
+) -> tuple[FedBatches, int | None]:
+    """The batches of an object of Python, and the number of them in an epoch; None if it is not known.
+
+    Args:
+        call: Makes the object.
+        made: The object that a call has made: a ``PyDataset``, or an iterable of batches.
+        context: The worker.
+        steps: Steps of an epoch, if the user fixed them.
+        name: The name of the argument for the user.
+
+    Raises:
+        ArgumentError: The workers cannot know how many batches there are.
+    """
+    start = reading_of(context).start
+    if is_py_dataset(made):
+        size = count_batches(made, name)
+        order = Order(size, 1, context.seed, context.shuffle)
+        first, skipped = divmod(start, size)
+
+        def of_data(number: int) -> Iterator[Any]:
+            if number > first:
+                made.on_epoch_end()
+            made.on_epoch_begin()
+            wanted = tf.range(number * size, (number + 1) * size, dtype=tf.int64)
+            indices = np.concatenate([order.indices(step, 1, 0) for step in wanted])
+            batches = pass_of(made, indices[skipped:] if number == first else indices)
+            # As Keras does: only a dictionary reaches the step without a tuple.
+            return (batch if isinstance(batch, dict | tuple | list) else (batch,) for batch in batches)
+
+        for _ in range(first):  # as if these passes had been read
+            made.on_epoch_begin()
+            made.on_epoch_end()
+        return FedBatches(of_data, context, endless=True, first=first), steps or size
+    again = not isinstance(call, GivenBatches) and not isinstance(made, Pull)  # a new one for each pass
+    if steps is None and context.num_workers > 1:
+        if not again:
+            argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
+            raise ArgumentError(
+                f"`{argument}` must say how many batches make an epoch: several workers cannot know it.",
+                received=f"`{name}` gives batches one after the other, and {argument} is not set",
+                fix=f"Pass {argument}=100, for example.",
+            )
+        steps = FedBatches(lambda number: iter(call()), context, endless=False).count()
+    unread = [made]
+
+    def of_generator(number: int) -> Iterator[Any]:
+        return iter(made if not again else unread.pop() if unread else call())
+
+    return FedBatches(of_generator, context, endless=steps is not None, skipped=start), steps
+
+
+def _no_batch() -> ArgumentError:
+    return ArgumentError(
+        "A generator must give at least one batch for each pass over its data.",
+        received="a generator that is at its end",
+        fix="Let it give the batches of all epochs, or pass the function that makes it.",
+    )
+
+
+def _as_batch(batch: Any) -> Any:
+    """Return a batch as arrays in the structure in which it was given: ``x``, or a tuple of parts."""
+    if not isinstance(batch, tuple | list):
+        return _numpy(batch)
+    return tuple(_numpy(part) for part in batch if part is not None)
+
+
+def _numpy(value: Any) -> Any:
+    if tf.is_tensor(value):
+        return value.numpy()
+    return as_arrays(value, "x")
+
+
+def _spec(*arrays: np.ndarray[Any, Any]) -> tf.TensorSpec:
+    """The type of arrays, of which the first side and those that differ are not known."""
+    shapes = [array.shape[1:] for array in arrays]
+    sides = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
+    return tf.TensorSpec([None, *sides], tf.as_dtype(batch_type(arrays[0])))

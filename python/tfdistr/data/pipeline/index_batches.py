@@ -1,0 +1,174 @@
+"""Examples by index, and a worker's batches of them in NumPy arrays.
+
+A training loop that takes its batches from here needs no ``tf.data``. On one core, a ``tf.data`` pipeline
+took 1.1 ms a step longer than NumPy, which gathered the same rows on the thread of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.data.order.shard import Own
+from tfdistr.data.order.shuffle_order import Order
+from tfdistr.data.pipeline.random_access import Lookup
+from tfdistr.data.source import Arrays
+
+Array = np.ndarray[Any, Any]
+
+# Indices that are looked up together: a call of TensorFlow costs as much as some thousand indices.
+_LOOKED_UP = 8192
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """Examples by index.
+
+    Attributes:
+        examples: Number of examples.
+        batch: Returns the batch of an int64 vector of indices, in a graph.
+        take: Returns the same batch in NumPy arrays, for a NumPy vector; None if this is not possible.
+        parallel: Whether ``batch`` takes so long that several calls should run at the same time.
+        ahead: Whether ``take`` takes so long that a loop should not wait for it.
+        element_spec: The shapes and types of a batch; None if only ``batch`` tells them.
+    """
+
+    examples: int
+    batch: Callable[[tf.Tensor], Any]
+    take: Callable[[Array], Any] | None
+    parallel: bool = False
+    ahead: bool = False
+    element_spec: Any = None
+
+
+class Batches:
+    """A worker's batches in NumPy arrays. Any step is available directly.
+
+    Args:
+        take: Returns the arrays of an int64 vector of indices.
+        order: The order of the examples.
+        shares: Number of shares of a batch; see ``bounds``.
+        own: The share, or the shares, of this worker.
+        ahead: Whether a loop should not wait for them; see ``ReadAhead``.
+    """
+
+    def __init__(
+        self, take: Callable[[Array], Any], order: Order, shares: int, own: Own, *, ahead: bool = False
+    ) -> None:
+        self._take, self._order, self.ahead = take, order, ahead
+        self._shares, self._own = shares, own
+        # The indices of some steps, from step `_first` on.
+        self._first, self._indices = 0, np.empty((0, 0), np.int64)
+
+    def share(self, shares: int, own: Own) -> Batches:
+        """Return the batches of another worker."""
+        return Batches(self._take, self._order, shares, own, ahead=self.ahead)
+
+    @property
+    def never_empty(self) -> bool:
+        """Whether every share has rows of every batch."""
+        last = self._order.batches - 1
+        return min(self.rows(0), self.rows(last)) >= self._shares
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of a batch that a worker has, at most. All workers return the same number."""
+        example = self._take(np.zeros(1, np.int64))
+        size: int = sum(part.nbytes for part in tf.nest.flatten(example))
+        # Workers may have different numbers of virtual workers.
+        workers = 1 if isinstance(self._own, range) else self._shares
+        return -(-self.rows(0) // workers) * size
+
+    def rows(self, step: int) -> int:
+        """Return the number of rows of global batch ``step``, for all workers together."""
+        before = step % self._order.batches * self._order.batch_size
+        return min(self._order.batch_size, self._order.examples - before)
+
+    def rows_in_graph(self, step: tf.Tensor) -> tf.Tensor:
+        """Return the result of ``rows`` as a float32 scalar, for a scalar int64 tensor."""
+        return tf.cast(self._order.rows(step), tf.float32)
+
+    def batch(self, step: int) -> Any:
+        """Return this worker's rows of global batch ``step``, counted over all epochs. There may be none."""
+        return tf.nest.map_structure(lambda array: array[0], self.batches(step, 1))
+
+    def batches(self, step: int, count: int) -> Any:
+        """Return the batches from ``step`` on, stacked: arrays of shape ``(batches, rows, ...)``.
+
+        There are ``count`` batches. There are fewer at the end of a pass, and before its last batch if that
+        is short: a short batch is returned alone.
+        """
+        indices = self._indices_of(step, count)
+        rows = self._take(indices.reshape(-1))
+        return tf.nest.map_structure(lambda array: array.reshape(*indices.shape, *array.shape[1:]), rows)
+
+    def _indices_of(self, step: int, count: int) -> Array:
+        known = self._indices[max(step - self._first, 0) :] if step >= self._first else self._indices[:0]
+        if len(known) < min(count, self._order.alike(step)):
+            enough = max(count, _LOOKED_UP // self._order.batch_size)
+            self._first = step
+            self._indices = known = self._order.block(step, enough, self._shares, self._own)
+        return known[:count]
+
+
+def of_arrays(source: Arrays) -> Indexed:
+    """Make examples of arrays. Floating-point numbers get Keras's type."""
+    arrays = source.by_rows
+    types = [batch_type(array) for array in arrays]
+    specs = [
+        tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(kind))
+        for array, kind in zip(arrays, types, strict=True)
+    ]
+
+    def gather(indices: Array) -> list[Array]:
+        return [
+            array.take(indices, axis=0).astype(kind, copy=False)
+            for array, kind in zip(arrays, types, strict=True)
+        ]
+
+    def batch(indices: tf.Tensor) -> Any:
+        parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)
+        for part, spec in zip(parts, specs, strict=True):
+            part.set_shape(spec.shape)
+        return _unflatten(source.structure, iter(parts))
+
+    def take(indices: Array) -> Any:
+        return _unflatten(source.structure, iter(gather(indices)))
+
+    return Indexed(source.examples, batch, take, element_spec=_unflatten(source.structure, iter(specs)))
+
+
+def of_lookup(found: Lookup) -> Indexed:
+    """Make examples of a pipeline that can be looked up."""
+    if not found.together:
+        return Indexed(found.examples, found.batch, None, parallel=True)
+    look_up = tf.function(found.batch, input_signature=[tf.TensorSpec([None], tf.int64)])
+
+    def take(indices: Array) -> Any:
+        with tf.device("CPU:0"):
+            return tf.nest.map_structure(lambda part: part.numpy(), look_up(tf.constant(indices)))
+
+    return Indexed(found.examples, found.batch, take)
+
+
+def batch_type(array: Array) -> Any:
+    """The type of an array in a batch: Keras's type for numbers with a fraction."""
+    if np.issubdtype(array.dtype, np.floating):
+        return np.dtype(keras.config.floatx())  # as Keras does with arrays
+    return np.dtype(object) if array.dtype.kind in "USO" else array.dtype
+
+
+def _unflatten(structure: Any, values: Any) -> Any:
+    if structure is None:
+        return None
+    if isinstance(structure, dict):
+        parts = {key: _unflatten(structure[key], values) for key in sorted(structure)}
+        return {key: parts[key] for key in structure}
+    if isinstance(structure, tuple):
+        return tuple(_unflatten(part, values) for part in structure)
+    return next(values)

@@ -1,0 +1,365 @@
+"""The way from the data of the user to the batches of one worker.
+
+Every source gives one stream of batches over all epochs. ``Order`` says which examples are in each batch. If
+examples have an index (arrays, prepared data sets, pipelines of tensors), they are looked up: no worker reads
+examples of another worker, and the stream can begin at any step at once. Other examples can only be read in
+order: every worker reads them from the beginning of the pass of the first step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.data.datasets import Dataset
+from tfdistr.data.order.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
+from tfdistr.data.order.shard import check_order, distribute_batches, mark_share, rows_of_worker
+from tfdistr.data.pipeline import stream
+from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
+from tfdistr.data.pipeline.fed_batches import FedBatches, fed_batches
+from tfdistr.data.pipeline.file_examples import of_files
+from tfdistr.data.pipeline.host_cache import HostMemory
+from tfdistr.data.pipeline.index_batches import Batches, Indexed, of_arrays, of_lookup
+from tfdistr.data.pipeline.random_access import batched, is_ragged, lookup
+from tfdistr.data.readers.described import FileDataset
+from tfdistr.data.readers.tfds_records import of_prepared
+from tfdistr.data.source import Arrays, Source, gives_batches, make_source
+from tfdistr.errors import ArgumentError, DataShardError
+from tfdistr.utils.arguments import whole
+from tfdistr.utils.describe import describe
+
+log = logging.getLogger("tfdistr")
+
+#: Number of examples in the shuffle buffer for a stream of unknown or large size.
+SHUFFLE_BUFFER = 10_000
+#: The same for a data set of TensorFlow Datasets, whose stored order is already random.
+STORED_SHUFFLE_BUFFER = 1_000
+
+# Number of examples that `look` reads of a dataset of examples.
+_LOOKED_AT = 8
+
+# The nodes that may follow ctx.shard() without an end, and the nodes that may not follow it.
+_ENDLESS = frozenset({"Map", "ParallelMap", "FlatMap", "Interleave", "ParallelInterleave", "Prefetch",
+                      "Options", "Zip"})  # fmt: skip
+_NOT_ONE_TO_ONE = frozenset({"Filter", "Repeat", "Take", "Skip", "Batch", "ParallelBatch", "PaddedBatch"})
+
+
+@dataclass(frozen=True)
+class WorkerData:
+    """The batches of one worker, and the number of batches of an epoch.
+
+    Attributes:
+        made: This worker's rows of every global batch, or the function that makes the dataset of them.
+        steps: Batches in an epoch; None if the dataset ends by itself after an epoch.
+        arrays: The same batches by the number of their step, for a custom training loop. They cost less
+            time than ``dataset``. None if the data has no such form.
+        first: The number of the first step of ``dataset``, counted over all epochs.
+        known_spec: The shapes and types of a batch, if they are known before ``dataset`` is made.
+        given: Batches of the dataset that a function of the user has returned.
+    """
+
+    made: tf.data.Dataset | FedBatches | Callable[[], tf.data.Dataset]
+    steps: int | None
+    arrays: Batches | None = None
+    first: int = 0
+    known_spec: Any = None
+    given: tf.data.Dataset | None = None
+
+    @cached_property
+    def dataset(self) -> tf.data.Dataset | FedBatches:
+        """This worker's rows of every global batch. A loop that takes ``arrays`` does not need it."""
+        return self.made() if callable(self.made) else self.made
+
+    @property
+    def element_spec(self) -> Any:
+        """The shapes and types of a batch."""
+        return self.dataset.element_spec if self.known_spec is None else self.known_spec
+
+    @property
+    def fed(self) -> bool:
+        """Whether Python or R code gives the batches."""
+        return isinstance(self.made, FedBatches)
+
+    @property
+    def example(self) -> Any:
+        """The first batch."""
+        return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
+
+    def look(self) -> Any | None:
+        """Read some rows beside the training, whose order stays as it is; None if that is not possible."""
+        if self.arrays is not None:
+            return tf.nest.map_structure(tf.constant, self.arrays.batch(self.first))
+        return self.example if self.given is None else tf_internals.peek(self.given)
+
+
+def make_data(
+    source: Source,
+    context: WorkerContext,
+    steps: int | None = None,
+    start: int = 0,
+    *,
+    name: str = "x",
+    memory: HostMemory | None = None,
+    of_known_size: bool = False,
+) -> WorkerData:
+    """Make the batches of one worker.
+
+    Args:
+        source: The result of ``make_source``.
+        context: The worker, and the global batch size.
+        steps: Steps of an epoch, if the user fixed them. Then the data repeats as often as needed.
+        start: Number of the first step, counted from 0 over all epochs: the batches are the same as the
+            batches of a stream from 0, from this step on.
+        name: The name of ``source`` for the user.
+        memory: The memory for decoded examples; by default only this worker has it.
+        of_known_size: Whether to count the examples if the data does not tell their number.
+
+    Returns:
+        Batches in the structure that Keras's ``fit`` gives to a step; see ``pack_parts``.
+        ``steps`` is None only for a single worker whose data does not tell its number of examples.
+
+    Raises:
+        ArgumentError: The function did not return a dataset of examples (or of batches), or its dataset
+            never ends although ``steps`` is None.
+        DataShardError: The dataset cannot be split over the workers.
+    """
+    start = whole("start", start, minimum=0)
+    reshuffles = isinstance(source, GivenDataset) and source.reshuffles
+    reading = Reading(start, counts_readings=reshuffles, of_known_size=of_known_size)
+    context = replace(context, _reading=reading)
+    return replace(_make_data(source, context, steps, name, memory), first=start)
+
+
+def _make_data(
+    source: Source, context: WorkerContext, steps: int | None, name: str, memory: HostMemory | None
+) -> WorkerData:
+    if isinstance(source, Dataset):
+        if isinstance(source, FileDataset):
+            found = of_files(source, memory or HostMemory(), shuffle=context.shuffle)
+            return _by_index(found, context, steps, name=name)
+        if source.name == "digits" and source.fits_in_memory():
+            source = _examples_of(source)  # 130 kB: each worker may have a copy
+        elif prepared := of_prepared(source, memory or HostMemory()):
+            return _by_index(prepared, context, steps)
+        else:
+            described = source
+            source = lambda ctx: ctx.shard(described.dataset(), STORED_SHUFFLE_BUFFER)  # noqa: E731
+    if isinstance(source, Arrays):
+        return _by_index(of_arrays(source), context, steps)
+    if gives_batches(source):
+        context = replace(context, global_batch_size=None)
+    return _from_function(source, context, steps, name)
+
+
+def _examples_of(described: Dataset) -> Arrays:
+    examples = described.arrays()
+    source = make_source(*(examples if isinstance(examples, tuple) else (examples,)))
+    assert isinstance(source, Arrays)
+    return source
+
+
+def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
+    """Look up whole batches by their indices. Only the step decides which examples come next."""
+    order = order_of(context, found.examples, f"`{name}`")
+
+    def batch(step: tf.Tensor) -> Any:
+        return found.batch(own_indices(context, order, step))
+
+    if not found.parallel:  # otherwise the function of the user may need AutoGraph
+        batch = tf.autograph.experimental.do_not_convert(batch)
+
+    def batches() -> tf.data.Dataset:
+        numbers = tf.data.Dataset.counter(reading_of(context).start)
+        looked_up = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE if found.parallel else None)
+        return mark_share(looked_up.prefetch(tf.data.AUTOTUNE))
+
+    arrays = Batches(found.take, order, *context.place, ahead=found.ahead) if found.take else None
+    made = batches() if found.element_spec is None else batches
+    return WorkerData(made, steps or order.batches, arrays, known_spec=found.element_spec)
+
+
+def _from_function(
+    function: Callable[..., Any], context: WorkerContext, steps: int | None, name: str
+) -> WorkerData:
+    def call() -> Any:
+        return function(context) if _takes_context(function) else function()
+
+    dataset = call()
+    if is_py_dataset(dataset) or isinstance(dataset, Iterator | Pull):
+        again = function if isinstance(function, GivenBatches) else call
+        fed, batches = fed_batches(again, dataset, context, steps, name)
+        return WorkerData(fed, batches)
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ArgumentError(
+            f"The function `{name}` must return a tf.data.Dataset, a PyDataset or a generator of batches.",
+            received=f"a function that returned {describe(dataset)}",
+            fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
+        )
+    given = dataset if context.global_batch_size is None else dataset.batch(_LOOKED_AT)
+    return replace(_from_dataset(function, call, dataset, context, steps, name), given=given)
+
+
+def _from_dataset(
+    function: Callable[..., Any],
+    call: Callable[[], Any],
+    dataset: tf.data.Dataset,
+    context: WorkerContext,
+    steps: int | None,
+    name: str,
+) -> WorkerData:
+    if reading_of(context).order is not None:
+        return _from_share(function, dataset, context, steps, name)
+    if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
+        raise ArgumentError(
+            f"`{argument}` must say where an epoch of a dataset that never ends is over.",
+            received=f"a dataset of the function `{name}` that repeats for ever",
+            fix=f"Leave repeat() out, or pass {argument}.",
+        )
+    if context.global_batch_size is None:
+        return _from_batches(call, dataset, context, steps, name)
+    if by_index := lookup(dataset):
+        log.info("`%s`: each worker looks up its own examples by index", name)
+        return _by_index(of_lookup(by_index), context, steps, name=name)
+    return _from_examples(call, dataset, context, steps, name)
+
+
+def _from_batches(
+    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
+) -> WorkerData:
+    """Use the batches that the user made, and take the rows of this worker."""
+    size = _size(call, dataset, context, steps, name)
+    again = size is None or _counts_readings(dataset, context, name)
+    first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
+    own = distribute_batches(dataset, *context.place).prefetch(tf.data.AUTOTUNE)
+    if size is None and steps is None:
+        return WorkerData(mark_share(own), None)
+    batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
+    if again and reading_of(context).start:
+        batches = batches.skip(reading_of(context).start)
+    return WorkerData(mark_share(_not_ahead(batches)), steps or size)
+
+
+def _from_examples(
+    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
+) -> WorkerData:
+    """Read the examples in order, on every worker. Each worker keeps its rows of each batch."""
+    check_order(dataset, context.num_workers)
+    known = int(dataset.cardinality())
+    buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
+    size = context.global_batch_size
+    assert size is not None
+    examples = _size(call, dataset, context, steps, name)
+    order = order_of(context, examples, f"`{name}`") if examples else None
+    again = order is None or _counts_readings(dataset, context, name)
+    first, skipped = (0, 0) if again or order is None else divmod(reading_of(context).start, order.batches)
+    ragged = is_ragged(dataset)
+
+    def of_pass(number: tf.Tensor) -> tf.data.Dataset:
+        used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
+        used = used.skip(_only_in(first, number, skipped * size))
+        batches = batched(used, size, ragged, context.drop_remainder)
+        return rows_of_worker(batches, *context.place).prefetch(tf.data.AUTOTUNE)
+
+    endless = order is not None or steps is not None
+    batches = stream.passes(of_pass, first) if endless else stream.one_pass_each_time(of_pass)
+    if again and reading_of(context).start:
+        batches = batches.skip(reading_of(context).start)
+    if context.num_workers > 1:
+        log.info("`%s`: every worker reads all examples and keeps its rows of each batch; ctx.shard() before "
+                 "an expensive map lets it decode its own only", name)  # fmt: skip
+    return WorkerData(mark_share(_not_ahead(batches)), steps or (order.batches if order else None))
+
+
+def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Forbid TensorFlow to read ahead over the end of a pass. Each pass reads ahead by itself.
+
+    A shuffle of the user counts every pass that has begun, even if the iterator stops soon.
+    """
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return batches.with_options(options)
+
+
+def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
+    """Return the number of elements to skip in pass ``number``: ``skipped`` in the first pass, else 0."""
+    return tf.where(number == first, tf.constant(skipped, tf.int64), 0)
+
+
+def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str) -> bool:
+    """Return whether the order of a pass depends on how often the dataset was read before."""
+    counts = reading_of(context).counts_readings or tf_internals.reshuffles(dataset)
+    if counts and reading_of(context).start:
+        log.warning("`%s` has a shuffle() of its own, so it may go on in another order than without a break. "
+                    "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name)  # fmt: skip
+    return counts
+
+
+def _size(
+    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
+) -> int | None:
+    """Return the number of elements; None if it is not known and not needed, or there is no end."""
+    size = int(dataset.cardinality())
+    if size == tf.data.INFINITE_CARDINALITY:
+        return None
+    if size < 0:
+        reading = reading_of(context)
+        needed = context.num_workers > 1 or reading.start or reading.of_known_size
+        if steps is not None or not needed:
+            return None
+        log.info("`%s`: counting the elements once, so that all workers make the same number of steps; pass "
+                 "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
+                 name)  # fmt: skip
+        # Count a separate dataset, because its shuffle counts its readings separately.
+        size = stream.count(call())
+    return not_empty(size, f"`{name}`")
+
+
+def _from_share(
+    function: Callable[..., Any],
+    dataset: tf.data.Dataset,
+    context: WorkerContext,
+    steps: int | None,
+    name: str,
+) -> WorkerData:
+    """Make batches of the share that ``ctx.shard`` returned, after the further steps of the function."""
+    order = reading_of(context).order
+    assert order is not None
+    after = tf_internals.nodes_after(dataset, reading_of(context).shares)
+    if wrong := sorted(after & _NOT_ONE_TO_ONE):
+        raise DataShardError(
+            "After ctx.shard(), one example must stay one example.",
+            received=", ".join(wrong).lower(),
+            fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
+        )
+    place, start = context.place, reading_of(context).start
+    counts = _counts_readings(dataset, context, name)
+    if after <= _ENDLESS and not counts:
+        reading_of(context).passes = -1
+        batches = stream.in_batches(dataset, order, *place, start).prefetch(tf.data.AUTOTUNE)
+        return WorkerData(mark_share(batches), steps or order.batches)
+    # The later nodes need an end, such as a cache, or a shuffle counts its readings: so read pass by pass,
+    # each with the examples of the first pass.
+    if start:
+        dataset = function(replace(context, _reading=Reading()))
+    one_pass = stream.in_batches(dataset, order, *place, 0, order.batches)
+    one_pass = one_pass.prefetch(tf.data.AUTOTUNE)
+    batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)
+    return WorkerData(mark_share(_not_ahead(batches)), steps or order.batches)
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                  inspect.Parameter.VAR_POSITIONAL)  # fmt: skip
+    return any(p.kind in positional for p in parameters)

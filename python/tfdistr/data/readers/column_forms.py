@@ -1,0 +1,223 @@
+"""What a column of Arrow holds, and its values as an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfdistr.data.readers.blocks import Array
+from tfdistr.errors import ArgumentError
+
+_TEXT = np.dtype(object)
+
+#: Makes the error for a row, of which it is said what is wrong; None if a value is missing.
+Refuse = Callable[[int, str | None], ArgumentError]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the values of a column are, as far as the type of the column says.
+
+    Attributes:
+        kind: The type of the numbers; the type of objects for text and images.
+        sizes: Of lists, from the outside to the inside: their sizes; None where the type leaves them open.
+        is_image: Whether the values are images: a structure with the bytes of an image file.
+    """
+
+    kind: np.dtype[Any]
+    sizes: tuple[int | None, ...] = ()
+    is_image: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether each value is one number."""
+        return self.kind.kind in "biuf" and not self.sizes
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are text."""
+        return self.kind.hasobject and not self.is_image
+
+    @property
+    def words(self) -> str:
+        """The form in words, for errors."""
+        if self.is_image:
+            return "images"
+        lists = "".join("lists of " if size is None else f"lists of {size} " for size in self.sizes)
+        return lists + ("text" if self.is_text else self.kind.name)
+
+
+def form_of(column: Any, where: str) -> Form:
+    """Return the form of a column.
+
+    Args:
+        column: Its type, a ``pyarrow.DataType``.
+        where: What the column is to the user, for the error.
+
+    Raises:
+        ArgumentError: TensorFlow has no such type.
+    """
+    import pyarrow as pa
+
+    kind = type_of_values(column)
+    sizes: list[int | None] = []
+    while True:
+        if pa.types.is_fixed_size_list(kind):
+            sizes.append(kind.list_size)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            sizes.append(None)
+        else:
+            break
+        kind = type_of_values(kind.value_type)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return Form(np.dtype(kind.to_pandas_dtype()), tuple(sizes))
+    if not sizes and _is_text(kind):
+        return Form(_TEXT)
+    if not sizes and _is_image(kind):
+        return Form(_TEXT, is_image=True)
+    raise ArgumentError(
+        "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
+        received=f"{where}: {column}",
+        fix="Leave the column out, or convert it to one of these.",
+    )
+
+
+def type_of_values(kind: Any) -> Any:
+    """The type of the values of a column: of its categories, or what an extension of Arrow stores."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def values_of(column: Any) -> Any:
+    """The values of a column: one array, without categories and extensions of Arrow."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        categories = column.dictionary
+        if _is_view(categories.type):  # pyarrow 26 cannot look up such values
+            as_text = categories.type == pa.string_view()
+            categories = categories.cast(pa.large_string() if as_text else pa.large_binary())
+            column = pa.DictionaryArray.from_arrays(column.indices, categories)
+        column = column.cast(categories.type)
+    return column
+
+
+def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
+    """Return numbers, or lists of numbers, as one array.
+
+    Args:
+        column: A column as ``values_of`` returns it.
+        shape: The shape of an example.
+        refuse: Makes the error.
+
+    Raises:
+        ArgumentError: A value is missing, or a list has another size.
+    """
+    rows, in_row = len(column), 1
+    for size in shape:
+        _check_there(column, in_row, refuse)
+        lengths = _lengths(column)
+        if lengths is not None and (lengths != size).any():
+            place = int(np.flatnonzero(lengths != size)[0])
+            raise refuse(
+                place // in_row, f"a list of {lengths[place]}, where the first row has one of {size}"
+            )
+        column = values_of(column.flatten())
+        in_row *= size
+    _check_there(column, in_row, refuse)
+    array: Array = column.to_numpy(zero_copy_only=False)
+    return array.reshape(rows, *shape)
+
+
+def shape_of(form: Form, column: Any, refuse: Refuse) -> tuple[int, ...]:
+    """Return the shape of an example, where the first row says what the type leaves open.
+
+    Args:
+        form: The form of the column.
+        column: The first rows, as ``values_of`` returns them.
+        refuse: Makes the error.
+
+    Raises:
+        ArgumentError: The first list is missing.
+    """
+    shape = []
+    column = column[:1]
+    for size in form.sizes:
+        _check_there(column, 1, refuse)
+        shape.append(size if size is not None else int(_lengths(column)[0]) if len(column) else 0)
+        column = values_of(column.flatten())[:1]
+    return tuple(shape)
+
+
+def bytes_of(column: Any, refuse: Refuse) -> Array:
+    """Return text or images as an array of bytes.
+
+    Raises:
+        ArgumentError: A value is missing.
+    """
+    import pyarrow as pa
+
+    _check_there(column, 1, refuse)
+    if pa.types.is_struct(column.type):
+        column = column.field("bytes")
+        _check_there(column, 1, refuse)
+    large = not (pa.types.is_string(column.type) or pa.types.is_binary(column.type))
+    array: Array = column.cast(pa.large_binary() if large else pa.binary()).to_numpy(zero_copy_only=False)
+    return array.astype(object, copy=False)
+
+
+def uneven_lists(received: str) -> ArgumentError:
+    """Make the error for lists of several sizes."""
+    return ArgumentError(
+        "All lists of a column must have one size.",
+        received=received,
+        fix="Pad the lists to one size, or leave the column out.",
+    )
+
+
+def _lengths(column: Any) -> Any:
+    """The sizes of lists; None if the type has one size."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(column.type):
+        return None
+    return column.value_lengths().to_numpy(zero_copy_only=False)
+
+
+def _check_there(column: Any, in_row: int, refuse: Refuse) -> None:
+    if column.null_count:
+        raise refuse(int(np.flatnonzero(column.is_null())[0]) // in_row, None)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
+    return any(test(kind) for test in tests) or _is_view(kind)
+
+
+def _is_view(kind: Any) -> bool:
+    """Whether values are text or bytes in the form that polars has."""
+    import pyarrow as pa
+
+    return kind in (pa.string_view(), pa.binary_view())
+
+
+def _is_image(kind: Any) -> bool:
+    """Whether the values are images as Hugging Face's datasets have them."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind) or not {one.name for one in kind} <= {"bytes", "path"}:
+        return False
+    place = kind.get_field_index("bytes")
+    return place >= 0 and _is_text(kind[place].type)

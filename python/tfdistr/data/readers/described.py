@@ -1,0 +1,276 @@
+"""Descriptions of data sets in files: names and arguments, which each worker opens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdistr.data.datasets import Dataset
+from tfdistr.data.readers.blocks import Blocks, leaves_of
+from tfdistr.data.readers.csv import scan
+from tfdistr.data.readers.examples import example_options
+from tfdistr.data.readers.image_folder import find_folder
+from tfdistr.data.readers.images import image_options
+from tfdistr.data.readers.paths import find_files, sizes_of
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import flag
+from tfdistr.utils.describe import describe
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class FileDataset(Dataset):
+    """A data set in files of a format. ``load_dataset()`` makes one.
+
+    Attributes:
+        files: The absolute paths of the files, in the order of the examples.
+        sizes: Their sizes in bytes.
+        options: The arguments of the format.
+        examples: Number of examples.
+        of_source: What else must be the same when the files are opened.
+    """
+
+    files: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    examples: int = 0
+    of_source: str = ""
+
+    def open(self) -> Blocks:
+        """Open the files.
+
+        Raises:
+            ArgumentError: A file has changed, or is damaged.
+        """
+        source = FORMATS[self.name].open(self.files, self.sizes, self.options)
+        if source.identity != self.of_source:
+            raise ArgumentError(
+                "The files of a data set must stay as they are while they are read.",
+                received=f"{self.files[0]}, which has other files than before",
+                fix="Write other files beside them, and start again.",
+            )
+        return source
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes of a folder of images, in the order of their numbers."""
+        names: tuple[str, ...] = getattr(self.open(), "class_names", ())
+        return names
+
+    @property
+    def identity(self) -> str:
+        """What the same data is on all machines and in both languages."""
+        names = [os.path.basename(path) for path in self.files]
+        parts = [
+            names,
+            self.sizes,
+            self.of_source,
+            {name: _plain(value) for name, value in self.options.items()},
+        ]
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+        return f"the data set {self.name!r}, {self.examples} examples, {len(names)} files, {digest}"
+
+    def arrays(self) -> Any:
+        """Return all examples as NumPy arrays: ``(x, y)``, or ``x`` if there is no target.
+
+        Raises:
+            ArgumentError: A file has changed or is damaged, or a value is missing.
+        """
+        source = self.open()
+        read = [source.read(block) for block in range(len(source.ends))]
+        leaves = leaves_of(source.structure)
+        parts = [
+            np.concatenate([np.empty((0, *leaf.shape), leaf.kind), *(block[place] for block in read)])
+            for place, leaf in enumerate(leaves)
+        ]
+        made = pack(source.structure, iter(map(_as_text, parts)))
+        return made if len(made) > 1 else made[0]
+
+    def dataset(self) -> tf.data.Dataset:
+        """Return the examples, not batched, in the order of the files, as a ``tf.data.Dataset``."""
+        import tensorflow as tf
+
+        source = self.open()
+        specs = [tf.TensorSpec((None, *leaf.shape), leaf.kind) for leaf in leaves_of(source.structure)]
+        structure = source.structure if len(source.structure) > 1 else source.structure[0]
+
+        def blocks() -> Iterator[Any]:
+            for block in range(len(source.ends)):
+                for piece in source.pieces(block):
+                    yield pack(structure, iter(piece))
+
+        signature = pack(structure, iter(specs))
+        return tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
+
+    def fits_in_memory(self, opened: Blocks | None = None) -> bool:
+        """Return whether all decoded examples fit into ``IN_MEMORY_BYTES``; False if they have text."""
+        from tfdistr.data import datasets
+
+        leaves = leaves_of((opened or self.open()).structure)
+        if any(leaf.is_text for leaf in leaves):
+            return False
+        example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in leaves)
+        return self.examples * example <= datasets.IN_MEMORY_BYTES
+
+
+def pack(structure: Any, values: Iterator[Any]) -> Any:
+    """Put values in the places of the leaves of a structure."""
+    if isinstance(structure, Mapping):
+        parts = {key: pack(structure[key], values) for key in sorted(structure)}
+        return {key: parts[key] for key in structure}
+    if isinstance(structure, tuple):
+        return tuple(pack(part, values) for part in structure)
+    return next(values)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files.
+
+    Attributes:
+        module: The module that reads it, and its function that opens the files.
+        options: Checks the arguments of the format.
+        endings: The endings of the files of a folder.
+        find: Returns the absolute paths for the argument ``files``.
+        prepare: Reads the files when they are described, and returns more options.
+    """
+
+    module: tuple[str, str]
+    options: Callable[..., dict[str, Any]]
+    endings: tuple[str, ...] = ()
+    find: Callable[[Any], tuple[str, ...]] | None = None
+    prepare: Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]] | None = None
+
+    def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, Any]) -> Blocks:
+        """Open files, whose sizes are empty if they are not known."""
+        module, function = self.module
+        opened: Blocks = getattr(import_module(module), function)(files, sizes, options)
+        return opened
+
+
+def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDataset:
+    """Describe a data set in files; see ``load_dataset()``.
+
+    Raises:
+        ArgumentError: An argument is not valid, or the files are not.
+    """
+    kind = FORMATS[name]
+    options = kind.options(**arguments)
+    found = kind.find(files) if kind.find else find_files(files, kind.endings)
+    if kind.prepare:
+        options = kind.prepare(found, options)
+    source = kind.open(found, (), options)
+    if not len(source):
+        raise ArgumentError(
+            "`files` must hold at least one example.",
+            received=f"0 examples in {len(found)} files",
+            fix="Pass data to train on.",
+        )
+    source.check()
+    return FileDataset(
+        name, files=found, sizes=() if kind.find else sizes_of(found), options=options,
+        examples=len(source), of_source=source.identity,
+    )  # fmt: skip
+
+
+def table_options(
+    features: Any = None, target: Any = None, fill: Any = None, matrix: Any = None
+) -> dict[str, Any]:
+    """Check the arguments of the formats of tables."""
+    if fill is not None and not isinstance(fill, Mapping | bool | int | float | str):
+        raise ArgumentError(
+            "`fill` must be a value for all columns, or a dictionary with a value for each column.",
+            received=describe(fill),
+            fix='Pass fill={"age": 0}, for example.',
+        )
+    return {
+        "features": None if features is None else _names("features", features),
+        "target": target if target is None or isinstance(target, str) else _names("target", target),
+        "fill": fill,
+        "matrix": None if matrix is None else flag("matrix", matrix),
+    }
+
+
+def _image_table_options(image_size: Any = None, color_mode: Any = None, **arguments: Any) -> dict[str, Any]:
+    given = {"image_size": image_size, "color_mode": color_mode}
+    checked = image_options(**given)
+    return {
+        **table_options(**arguments),
+        **{name: checked[name] for name, value in given.items() if value is not None},
+    }
+
+
+def _names(argument: str, names: Any) -> tuple[str, ...]:
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one for one in listed):
+        raise ArgumentError(
+            f"`{argument}` must be the name of a column, or a list of names.",
+            received=describe(names),
+            fix=f'Pass {argument}=["height", "weight"], for example.',
+        )
+    twice = next((one for place, one in enumerate(listed) if one in listed[:place]), None)
+    if twice is not None:
+        raise ArgumentError(
+            f"`{argument}` must name each column once.",
+            received=f"{twice!r} more than once",
+            fix="Leave it out once.",
+        )
+    return tuple(listed)
+
+
+def _plain(value: Any) -> Any:
+    """A value as both languages have it: a whole number of R is a double."""
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _as_text(array: Any) -> Any:
+    if array.dtype != object:
+        return array
+    made = np.empty(len(array), object)
+    made[:] = [_decoded(value) for value in array]
+    return made
+
+
+def _decoded(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _csv_options(delimiter: Any = None, **arguments: Any) -> dict[str, Any]:
+    if delimiter is not None and not (isinstance(delimiter, str) and len(delimiter) == 1):
+        raise ArgumentError(
+            "`delimiter` must be the character between two values.",
+            received=repr(delimiter),
+            fix="Pass delimiter=';', for example.",
+        )
+    return {**table_options(**arguments), "delimiter": delimiter or ","}
+
+
+_HERE = "tfdistr.data.readers"
+
+#: The formats by name.
+FORMATS = {
+    "parquet": Format((f"{_HERE}.parquet", "open_parquet"), _image_table_options, (".parquet", ".pq")),
+    "csv": Format((f"{_HERE}.csv", "open_csv"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
+    "arrow": Format((f"{_HERE}.arrow", "open_arrow"), _image_table_options, (".arrow", ".feather")),
+    "image_folder": Format((f"{_HERE}.image_folder", "open_images"), image_options, find=find_folder),
+    "tfrecord": Format((f"{_HERE}.tfrecord", "open_tfrecord"), example_options, (".tfrecord", ".tfrecords")),
+    "arrayrecord": Format(
+        (f"{_HERE}.arrayrecord", "open_arrayrecord"), example_options, (".arrayrecord", ".array_record")
+    ),
+}

@@ -1,0 +1,158 @@
+"""Records that are serialized ``tf.train.Example``, in files that give a record by its number."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfdistr.data.readers.blocks import Array, Leaf, Single
+from tfdistr.data.readers.file_errors import said
+from tfdistr.data.readers.paths import File
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import whole
+from tfdistr.utils.describe import describe
+
+#: The types of a ``tf.train.Example``.
+TYPES = ("float32", "int64", "string")
+#: Number of examples that are decoded together, if all examples are.
+_TOGETHER = 64
+
+Features = dict[str, dict[str, Any]]
+
+
+class Examples(Single):
+    """The examples of files of records, in the order of the files.
+
+    Args:
+        files: The files.
+        counts: The number of records of each file.
+        features: The type, the shape and the default value of each feature.
+        target: The names of the features of ``y``.
+        alone: Whether ``y`` is one feature alone, and no dictionary.
+    """
+
+    def __init__(self, files: Sequence[File], counts: Sequence[int], features: Features, target: Any) -> None:
+        self._files, self._features = files, features
+        self._file_ends = np.cumsum(counts, dtype=np.int64)
+        targets = (target,) if isinstance(target, str) else target or ()
+        parts: list[Any] = [_structure([name for name in features if name not in targets], features)]
+        self._names = [sorted(name for name in features if name not in targets)]
+        if targets:
+            parts.append(_structure(list(targets), features, alone=isinstance(target, str)))
+            self._names.append(sorted(targets))
+        super().__init__(tuple(parts), int(self._file_ends[-1]), _TOGETHER)
+
+    @abstractmethod
+    def records(self, file: int, numbers: Sequence[int]) -> Sequence[bytes]:
+        """Return the records of a file with these numbers.
+
+        Raises:
+            ArgumentError: The file has changed or is damaged.
+        """
+
+    def check(self) -> None:
+        """Decode the first record of each file."""
+        for end, before in zip(self._file_ends, [0, *self._file_ends[:-1]], strict=True):
+            if end > before:
+                self.take(np.array([before]))
+
+    def take(self, indices: Array) -> list[Array]:
+        """Read and decode records."""
+        import tensorflow as tf
+
+        found = np.empty(len(indices), object)
+        of_file = np.searchsorted(self._file_ends, indices, side="right")
+        for file in np.unique(of_file).tolist():
+            self._files[file].check()
+            places = np.flatnonzero(of_file == file)
+            first = int(self._file_ends[file - 1]) if file else 0
+            found[places] = self.records(file, (indices[places] - first).tolist())
+        try:
+            parsed = self._parse(found)
+        except tf.errors.OpError:
+            for place in range(len(indices)):
+                self._check_one(int(indices[place]), found[place : place + 1])
+            raise
+        return [parsed[name] for names in self._names for name in names]
+
+    def _parse(self, records: Array) -> dict[str, Array]:
+        import tensorflow as tf
+
+        features = {
+            name: tf.io.FixedLenFeature(one["shape"], one["dtype"], one["default"])
+            for name, one in self._features.items()
+        }
+        with tf.device("CPU:0"):
+            parsed = tf.io.parse_example(tf.constant(records, tf.string), features)
+        return {name: value.numpy() for name, value in parsed.items()}
+
+    def _check_one(self, index: int, record: Array) -> None:
+        import tensorflow as tf
+
+        try:
+            self._parse(record)
+        except tf.errors.OpError as error:
+            file = int(np.searchsorted(self._file_ends, index, side="right"))
+            number = index - (int(self._file_ends[file - 1]) if file else 0)
+            raise ArgumentError(
+                "Each record must be a tf.train.Example that has the features of `features`.",
+                received=f"record {number} of {self._files[file].path}: {said(error)}",
+                fix="Correct the type, the shape or the name, or give the feature a default value.",
+            ) from error
+
+
+def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
+    """Check the arguments of files of examples. Returns them without objects of TensorFlow."""
+    if not isinstance(features, Mapping) or not features or not all(isinstance(n, str) for n in features):
+        raise ArgumentError(
+            "`features` must describe each feature of an example by its name.",
+            received=describe(features),
+            fix='For example features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}.',
+        )
+    plain = {name: _feature(name, value) for name, value in features.items()}
+    if target is None or isinstance(target, str):
+        targets: Any = target
+    elif isinstance(target, list | tuple):
+        targets = tuple(target)
+    else:
+        targets = (target,)
+    listed = [target] if isinstance(target, str) else targets or ()
+    wrong = next((one for one in listed if one not in plain), None)
+    if wrong is not None or len(set(listed)) == len(plain):
+        raise ArgumentError(
+            "`target` must name a feature, and leave one for `x`.",
+            received=f"{target!r}, of the features {', '.join(map(repr, plain))}",
+            fix="Correct the name, or describe another feature.",
+        )
+    return {"features": plain, "target": targets}
+
+
+def _feature(name: str, value: Any) -> dict[str, Any]:
+    """The plain form of a ``tf.io.FixedLenFeature``, of a dictionary, or of the name of a type."""
+    if hasattr(value, "dtype") and hasattr(value, "default_value") and hasattr(value, "shape"):
+        value = {"shape": list(value.shape), "dtype": value.dtype, "default": value.default_value}
+    given = {"dtype": value} if not isinstance(value, Mapping) else dict(value)
+    kind = getattr(given.get("dtype"), "name", given.get("dtype"))
+    shape = given.get("shape", ())
+    shape = shape if isinstance(shape, list | tuple) else (shape,)
+    if kind not in TYPES or given.keys() - {"dtype", "shape", "default"}:
+        raise ArgumentError(
+            "A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
+            received=f"{name!r}: {value!r}",
+            fix=f'Pass features={{{name!r}: {{"shape": [28, 28], "dtype": "float32"}}}}, for example.',
+        )
+    sides = [whole("shape", side) for side in shape]
+    return {"shape": sides, "dtype": kind, "default": given.get("default")}
+
+
+def _structure(names: list[str], features: Features, alone: bool = False) -> Any:
+    leaves = {name: _leaf(features[name]) for name in names}
+    return next(iter(leaves.values())) if alone or len(leaves) == 1 else leaves
+
+
+def _leaf(feature: Mapping[str, Any]) -> Leaf:
+    kind = object if feature["dtype"] == "string" else feature["dtype"]
+    return Leaf(np.dtype(kind), tuple(feature["shape"]))

@@ -1,0 +1,109 @@
+"""Resetting the state of a fork that it must not share with the fork server, before it runs its program."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfdistr.fork_server.environment import is_read_at_load
+from tfdistr.utils.processes import PARENT, end_with_parent
+
+
+def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> list[str]:
+    """Make this fork the process that the client has requested.
+
+    Args:
+        request: The request of the client; see ``Forked``.
+        files: The open files that came with the request: standard input, output and error, then the files
+            that ``request["files"]`` names.
+        server: The process id of the server.
+
+    Returns:
+        The program and its arguments.
+    """
+    os.setpgid(0, 0)
+    end_with_parent(signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+    _reset_signals()
+    for number, file in enumerate(files[:3]):
+        os.dup2(file, number)
+        os.close(file)
+    env = dict(request["env"])
+    for name, file in zip(request["files"], files[3:], strict=True):
+        os.set_inheritable(file, True)
+        env[name] = str(file)
+    if PARENT in env:  # the server is the parent now: it kills this process when the client is gone
+        env[PARENT] = str(server)
+    _set_environment(env)
+    os.chdir(request["folder"])
+    os.umask(request["umask"])
+    with contextlib.suppress(OSError):  # fewer cores than when the client looked
+        os.sched_setaffinity(0, request["cores"])
+    _reseed()
+    end_without_destructors()
+    argv = list(request["argv"])
+    _show(argv)
+    return argv
+
+
+def set_command_line_of_r(words: Sequence[str]) -> None:
+    """Have R's ``commandArgs()`` return ``words``, in a process in which R runs."""
+    line = [os.fsencode(word) for word in words]
+    ctypes.CDLL(None).R_set_command_line_arguments(len(line), (ctypes.c_char_p * len(line))(*line))
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _set_environment(env: Mapping[str, str]) -> None:
+    """Set the variables of ``env``; variables that libraries read while they are loaded are the same."""
+    first = (entry.partition(b"=")[0] for entry in Path("/proc/self/environ").read_bytes().split(b"\0"))
+    # Variables that R has set for its own process since its start stay.
+    for name in map(os.fsdecode, first):
+        if name not in env and not is_read_at_load(name):
+            os.environ.pop(name, None)
+    os.environ.update((name, value) for name, value in env.items() if not is_read_at_load(name))
+
+
+def _reseed() -> None:
+    """Give this fork its own random numbers: Python reseeds its module in a fork, NumPy does not."""
+    import tempfile
+
+    import numpy as np
+
+    np.random.seed()
+    tempfile.tempdir = None
+
+
+def end_without_destructors() -> None:
+    """Make exit() skip the functions that libraries have registered before this call.
+
+    Those functions wait for threads of the server, which a fork does not have, or abort without them. exit()
+    still calls the functions that the fork registers: MPI reports there that the rank has finished.
+    """
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    with contextlib.suppress(AttributeError):  # on_exit is in glibc
+        library.on_exit(library._exit, None)  # the last registered comes first
+
+
+def _show(argv: Sequence[str]) -> None:
+    """Show the program's own arguments in the process table, as far as there is room."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end
+    title = b"\0".join(map(os.fsencode, [sys.executable, *argv]))
+    if len(title) >= end - begin:
+        title = b"\0".join(map(os.fsencode, argv))
+    if begin:
+        ctypes.memmove(begin, title[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)

@@ -1,0 +1,224 @@
+"""What a trained model is used for: ``evaluate()`` and ``predict()`` of a result, here or on a cluster."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.data.order.steps import steps_per_epoch
+from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.membership import JOINED
+from tfdistr.jobs.on_cluster import fit_on_cluster
+from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
+from tfdistr.jobs.strategy_runners import KINDS
+from tfdistr.training.job import Job
+from tfdistr.training.job_arguments import make_job
+from tfdistr.training.model_values import map_inputs
+from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
+from tfdistr.utils.arguments import one_of, optional_path, optional_whole
+from tfdistr.utils.foreign import Named
+from tfdistr.utils.interrupts import import_tensorflow
+from tfdistr.utils.optional_imports import parquet
+
+if TYPE_CHECKING:
+    import keras
+
+    from tfdistr.jobs.result import FitResult
+    from tfdistr.training.model_state import ModelState
+
+_KIND = KINDS["multi_worker_mirrored"]
+
+
+def evaluate(
+    caller: Caller, result: FitResult, *, x: Any, y: Any, sample_weight: Any, cluster: Any, name: str = "x",
+    **numbers: Any,
+) -> dict[str, float]:  # fmt: skip
+    """Evaluate the model of a result; see ``FitResult.evaluate()``. The user calls ``x`` by ``name``."""
+    state = result.trained.state()
+    source = _source(result, state.inputs, x, y, sample_weight, name=name)
+    if isinstance(source, Arrays) and len(source.parts) == 1 and result.form.targets is not False:
+        raise ArgumentError(
+            "evaluate() compares outputs with targets, so it needs `y`.",
+            received=f"`{name}` without `y`",
+            fix="Pass `y`, or a function or data set whose examples are pairs (x, y).",
+        )
+    if cluster is None and _needs_worker(result):
+        cluster = local_cluster(1)
+    job, config = _job("evaluate", result, state, source, cluster, **numbers)
+    if cluster is not None:
+        return _on_cluster(job, caller, cluster).metrics
+    import_tensorflow()
+    return _KIND.fit_here(job, config, caller).metrics
+
+
+def _needs_worker(result: FitResult) -> bool:
+    """Return whether virtual workers need another process: TensorFlow runs here with several threads."""
+    if result.params.get("virtual_workers") is None or JOINED.settings:
+        return False
+    import_tensorflow()
+    from tfdistr.strategies.virtual.threads import may_use_one_thread
+
+    return not may_use_one_thread()
+
+
+def predict(
+    caller: Caller, result: FitResult, *, x: Any, cluster: Any, output: Any, output_format: Any,
+    name: str = "x", **numbers: Any,
+) -> Any:  # fmt: skip
+    """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
+    as_parquet = one_of("output_format", output_format, ("npy", "parquet")) == "parquet"
+    if as_parquet:
+        parquet('`output_format="parquet"`')
+    output = optional_path("output", output)
+    folder = None if output is None else _empty_folder(output)
+    if folder is None and as_parquet:
+        raise ArgumentError(
+            '`output_format="parquet"` is the format of files, so it needs `output`.',
+            received="no `output`",
+            fix='Pass output="predictions", for example.',
+        )
+    # The model of a joined cluster would predict on all of its workers.
+    here = cluster is None and not JOINED.settings
+    model = result.model if here else None
+    state = result.trained.state()
+    source = _source(result, state.inputs, x, name=name)
+    job, _ = _job("predict", result, state, source, cluster, joins=False, **numbers)
+    if cluster is not None:
+        run_dir = Path(str(_on_cluster(job, caller, cluster, keep=True).run_dir))
+        try:
+            return _collect(run_dir / FOLDER, folder, as_parquet)
+        finally:
+            remove_run_dir(run_dir)
+    from tfdistr.training.predict import write_predictions
+    from tfdistr.training.user_code import build_model
+
+    if model is None or _splits(model):
+        model = build_model(job)  # without a strategy
+    beside = folder.parent if folder is not None and folder.parent.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
+        context = job.context(training=False)
+        write_predictions(model, job.source, context, job.steps_per_epoch, Path(scratch))
+        return _collect(Path(scratch), folder, as_parquet)
+
+
+def _splits(model: keras.Model) -> bool:
+    """Whether the strategy of a model has several replicas, which would not predict a batch as one does."""
+    strategy = model.distribute_strategy
+    return strategy.num_replicas_in_sync > 1 or getattr(strategy, "virtual_workers", None) is not None
+
+
+def _empty_folder(output: Any) -> Path:
+    folder = Path(output).expanduser().absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArgumentError(
+            "`output` must be a new or empty folder, so that nothing is overwritten.",
+            received=str(folder),
+            fix="Name another folder, or remove this one.",
+        )
+    return folder
+
+
+def _source(
+    result: FitResult, inputs: Any, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
+) -> Source | Named:
+    """Check data for a model.
+
+    Raises:
+        ArgumentError: It has not the form of the data with which the model was trained.
+    """
+    if isinstance(x, Named):
+        return x
+    if result.form.columns is not None:
+        x = choose_columns(x, result.form.columns, name)
+    source = make_source(x, y, sample_weight, name=name)
+    if isinstance(source, Arrays) and inputs is not None:
+        _check_shapes(source, inputs, name)
+    return source
+
+
+def _check_shapes(source: Arrays, inputs: Any, name: str) -> None:
+    received = {path: list(array.shape[1:]) for path, array in leaves(source.parts[0])}
+    wanted = dict(leaves(map_inputs(inputs, lambda shape, _: list(shape[1:]))))
+    if received != wanted:
+        raise ArgumentError(
+            f"`{name}` must have the form of the inputs that the model was trained with.",
+            received=_shapes(received, name),
+            fix=f"Pass {_shapes(wanted, name)}.",
+        )
+
+
+def _shapes(shapes: dict[str, Any], name: str) -> str:
+    sides = {name + path: ", ".join(map(str, ["examples", *shape])) for path, shape in shapes.items()}
+    return "; ".join(f"{path}: [{shape}]" for path, shape in sides.items())
+
+
+def _job(
+    task: str, result: FitResult, state: ModelState, source: Source | Named, cluster: Any, *,
+    batch_size: Any, steps: Any, joins: bool = True,
+) -> tuple[Job, Any]:  # fmt: skip
+    wanted = optional_whole("steps", steps)
+    if isinstance(source, Arrays) and wanted is not None and batch_size is not None:
+        available = steps_per_epoch(source.examples, batch_size)
+        if wanted > available:
+            raise ArgumentError(
+                "`steps` must be at most the number of batches, as each example is used once.",
+                received=f"steps={wanted}, where {source.examples} examples make {available} batches",
+                fix="Leave `steps` out to use all examples.",
+            )
+    # In a cluster that this process has joined, each call is made as the first one was.
+    settings = JOINED.settings if cluster is None and joins else {}
+    if task == "evaluate":
+        settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
+    config, workers = (None, 1)
+    if joins or cluster is not None:
+        config, workers = _KIND.destination(cluster, settings.get("communication", "auto"))
+    recipe = result.trained.recipe_here if cluster is None else result.trained.recipe
+    job = make_job(
+        recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
+        seed=result.params["seed"], shuffle=False, task=task, state=state, **settings,
+    )  # fmt: skip
+    return job, config
+
+
+def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> FitResult:
+    run_dir = temporary_run_dir(cluster)
+    result = fit_on_cluster(job, _KIND, cluster, caller, run_dir)
+    if not keep:
+        remove_run_dir(run_dir)
+    return result
+
+
+def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
+    """The outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
+    found = files_of(written)
+    if folder is None:
+        return in_structure(written, [_joined(files) for files in found])
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if as_parquet:
+        return write_parquet(written, folder)
+    moved = []
+    for leaf, files in enumerate(found):
+        name = "predictions" if len(found) == 1 else f"predictions-{leaf}"
+        places = [folder / f"{name}-{number:05d}.npy" for number in range(len(files))]
+        for file, place in zip(files, places, strict=True):
+            shutil.move(file, place)
+        moved.append(places)
+    return in_structure(written, moved)
+
+
+def _joined(files: list[Path]) -> np.ndarray[Any, Any]:
+    """The arrays of several files, one after the other."""
+    parts = [np.load(file, mmap_mode="r") for file in files]
+    joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    at = 0
+    for part in parts:
+        joined[at : at + len(part)] = part
+        at += len(part)
+    return joined

@@ -1,0 +1,66 @@
+"""The trained model of a result: it is made when it is first used, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfdistr.training.given_model import of_caller
+from tfdistr.training.model_state import ModelState
+from tfdistr.utils.interrupts import import_tensorflow
+
+if TYPE_CHECKING:
+    import keras
+
+
+class Trained:
+    """A trained model.
+
+    Args:
+        recipe: Makes a model of its kind: what ``Job`` has as its model.
+        read: Reads its state.
+        build: Makes a model of its kind in this process, if ``recipe`` cannot.
+        inputs: The inputs with which a model is built, for ``made``; see ``Training``.
+        made: The model, if it is already here.
+
+    Attributes:
+        recipe: As above.
+    """
+
+    def __init__(
+        self,
+        recipe: Any,
+        read: Callable[[], ModelState],
+        build: Callable[[], keras.Model] | None = None,
+        *,
+        inputs: Any = None,
+        made: keras.Model | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self._read = read
+        self._build = build
+        self._inputs = inputs
+        self._made = made
+
+    @property
+    def model(self) -> keras.Model:
+        """The model. It is made at the first use; a model that the caller gave gets its state then."""
+        if self._made is None:
+            state = self._read()
+            import_tensorflow()
+            model = of_caller(self.recipe) or self.recipe_here()
+            self._made, self._inputs = state.give(model), state.inputs
+        return self._made
+
+    @property
+    def recipe_here(self) -> Any:
+        """What makes a model of its kind in this process."""
+        return self._build or self.recipe
+
+    def state(self) -> ModelState:
+        """The state of the model, as it is now."""
+        return self._read() if self._made is None else ModelState.of(self._made, self._inputs)
+
+    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Trained:
+        """The same state, for models that are made in another way."""
+        return Trained(recipe, self.state, build)

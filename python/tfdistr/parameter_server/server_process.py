@@ -1,0 +1,52 @@
+"""The process of a server that a launcher has started.
+
+    python -m tfdistr.parameter_server.server_process RUN_DIR INDEX
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tfdistr.checkpoint.folder import STOP, checkpoint_folder
+from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.clusters.cores import take_cores
+from tfdistr.rendezvous.config import cluster_from_env
+from tfdistr.servers.server import serve
+from tfdistr.supervision.reporting import process_of_job
+
+
+def offer_feed(worker: int) -> None:
+    """Let the chief's graphs read batches on this worker. This imports TensorFlow only now."""
+    from tfdistr.parameter_server import feed
+
+    feed.offer_feed(worker)
+
+
+def run_server(run_dir: str, index: int) -> int:
+    """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process.
+
+    If the job has checkpoints, SIGTERM tells the chief to save and to end the job.
+    """
+    kept = checkpoint_folder(Path(run_dir))
+    preemption = Preemption((kept / STOP).touch, active=kept.is_dir())
+    with process_of_job(run_dir, index) as process, preemption:
+        try:
+            take_cores()
+            config = cluster_from_env()
+            assert config is not None  # the launcher has set it
+            serve(config, on_ready=lambda: process.events.write("ready"), offer_more=offer_feed)
+            process.done()
+            return 0
+        except BaseException as error:
+            process.failed(error)
+            return 1
+
+
+if __name__ == "__main__":
+    status = run_server(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's server has threads that cannot be ended: leave without the interpreter's shutdown.
+    os._exit(status)

@@ -1,0 +1,80 @@
+"""R in this Python process, by rpy2. Its reticulate uses this Python: both sides have the same objects."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+from typing import Any
+
+from tfdistr.errors import ArgumentError
+from tfdistr.utils import at_exit
+
+_WHAT = (
+    "R functions run in this process where it trains without `cluster`, or makes a model that Keras alone "
+    "cannot make. It needs rpy2 for that."
+)
+# These variables are set in R alone: as variables of Python they would be for the workers, too. tfdistr tells
+# this Python that R is here when it is first used.
+_BEGIN = """
+Sys.setenv(R_HOME = {home})
+Sys.setenv(RETICULATE_PYTHON = {python})
+tfdistr:::core()
+"""
+
+
+def start() -> Any:
+    """Start R, and its package tfdistr, and return ``rpy2.robjects``.
+
+    Raises:
+        ArgumentError: rpy2 is not installed, or R or its package tfdistr cannot be used.
+    """
+    before = set(os.environ)
+    try:
+        import rpy2.rinterface as interface
+        import rpy2.robjects as objects
+    except ImportError as error:
+        raise ArgumentError(
+            _WHAT, received=f"{type(error).__name__}: {error}", fix="pip install 'tfdistr[r]'"
+        ) from error
+    except Exception as error:  # rpy2 raises many kinds where there is no R
+        raise _unusable(error) from error
+    # The end of an embedded R aborts or hangs once reticulate has been loaded.
+    atexit.unregister(interface.endr)
+    home = os.environ.get("R_HOME", "")  # rpy2 has set it
+    for name in set(os.environ) - before:
+        del os.environ[name]  # rpy2 has set it for this process; it is not for others
+    try:
+        at_exit.register(_End(objects))
+        python = os.path.abspath(sys.executable)  # R finds the modules of a static Python by its full path
+        quoted = {"python": python, "home": home}
+        values = {name: objects.StrVector([value]).r_repr() for name, value in quoted.items()}
+        objects.r(_BEGIN.format(**values))
+    except Exception as error:
+        raise _unusable(error) from error
+    return objects
+
+
+class _End:
+    """What R would do at its end: it removes its temporary folder.
+
+    And reticulate must end its thread, which else has R flush Python's output while Python ends.
+    """
+
+    def __init__(self, objects: Any) -> None:
+        self._objects, self._folder, self._owner = objects, str(objects.r("tempdir()")[0]), os.getpid()
+
+    def __call__(self) -> None:
+        if os.getpid() == self._owner:  # and not a fork of it
+            self._objects.r("try(reticulate:::py_finalize(), silent = TRUE)")  # Python itself lives on
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _unusable(error: Exception) -> ArgumentError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
+    return ArgumentError(
+        "R in this process needs an R that rpy2 can use, with the R package tfdistr.",
+        received=reason,
+        fix="See: python -m rpy2.situation, and R_LIBS for the libraries of R packages.",
+    )

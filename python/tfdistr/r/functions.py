@@ -1,0 +1,280 @@
+"""Functions of R files for Python: what is known of them without R in this process, and their calls."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from tfdistr._version import __version__
+from tfdistr.errors import ArgumentError
+from tfdistr.r.values import for_r
+from tfdistr.utils.function_files import (
+    FunctionOfFile,
+    check_name,
+    digest_of,
+    names_of,
+    not_a_function,
+    path_of,
+)
+from tfdistr.utils.interrupts import whole
+from tfdistr.utils.python310 import add_note
+
+#: R without the user's .Rprofile, which could use TensorFlow before a worker makes its strategy.
+_FLAGS = ("--no-save", "--no-restore", "--no-init-file")
+_MARK = "tfdistr: "
+# Prints the version of the R package, if it is installed, and what parsing says of the function.
+_DESCRIBE = f"""
+version <- tryCatch(as.character(utils::packageVersion("tfdistr")), error = function(condition) "")
+cat("{_MARK}version ", version, "\\n", sep = "")
+if (version == "{__version__}") tfdistr:::describe_function()
+"""
+_TIMEOUT = 120.0  # seconds; R takes one
+
+
+@dataclass(frozen=True)
+class RFunction(FunctionOfFile):
+    """A function of an R file; `r_function` makes it.
+
+    A process in which R runs calls the function there. Another process starts R by rpy2.
+
+    Args:
+        role: What the function is for: "model" and the like, "data", or "layer" (it gets a layer).
+    """
+
+    CALL: ClassVar[str] = "tfdistr.r_function"
+
+    role: str = field(default="model", repr=False)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function in the R of this process."""
+        function = self.load()
+        try:
+            return function(*arguments)
+        except Exception as error:
+            note = r_of_this_process().note(error)
+            if note:
+                add_note(error, note)
+            raise
+
+    def load(self) -> Callable[..., Any]:
+        """The function as R has it. R sources the file, if it has not done so before."""
+        if self.digest not in _sourced:
+            self.check_file()
+        function = r_of_this_process().function(self.file, self.name, self.role, self.digest)
+        _sourced.add(self.digest)
+        return function
+
+
+def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
+    """Name a function of an R file.
+
+    `distributed_fit` takes such a function as ``model``, ``x``, ``validation_data``, ``callbacks`` or
+    ``placement``. The workers of a job with such a function are R processes. Each of them sources the file
+    into an environment of its own, which comes before the global environment, and takes the function by its
+    name. It has the packages that the file attaches by ``library()``. The file must be at this path on all
+    machines of the cluster, and stay as it is. Relative paths in it are relative to the working directory.
+
+    This call parses the file, and does not run it. It needs R, and the R package tfdistr: R is
+    ``$R_HOME/bin/Rscript``, or else the ``Rscript`` on PATH. This process gets no R. It needs R only to train
+    without ``cluster``, or where a layer, loss or metric of ``fit.model`` is not one of Keras: R is then
+    started in this process by rpy2 (``pip install 'tfdistr[r]'``).
+
+    Args:
+        file: The path of the file.
+        name: The name of the function in the file.
+
+    Returns:
+        The function. It can be pickled, as its file and its name.
+
+    Raises:
+        ArgumentError: The file is not there, or R cannot parse it; it has no function of this name; R or the
+            R package is not installed.
+
+    Example:
+        >>> import pathlib
+        >>> code = '''
+        ... library(reticulate)
+        ... build <- function() {
+        ...   keras <- import("keras")
+        ...   model <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
+        ...   model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
+        ...   model
+        ... }'''
+        >>> _ = pathlib.Path("model.R").write_text(code)
+        >>> fit = tfdistr.distributed_fit(
+        ...     tfdistr.r_function("model.R", "build"), tfdistr.load_dataset("digits"),
+        ...     cluster=tfdistr.local_cluster(workers=2), epochs=10, seed=1)
+        >>> fit.metrics["accuracy"] > 0.5
+        True
+    """
+    path = path_of(file, "an R file", RFunction.CALL)
+    check_name(name, RFunction.CALL)
+    digest = digest_of(path)
+    said = _described(rscript(), str(path), name, digest)
+    if said.get("error"):
+        raise ArgumentError(
+            "`file` must be an R file that R can parse.",
+            received=said["error"],
+            fix="Correct this line.",
+        )
+    if said["kind"] == "none":
+        raise not_a_function(name, f"{path} {names_of(said['functions'].split())}")
+    if said["kind"] == "value":
+        raise not_a_function(name, f"{path} makes a value that is no function")
+    return RFunction(str(path), name, digest, tuple(said["required"].split()))
+
+
+def for_data(part: Any) -> Any:
+    """An R function as one that gives data; other parts of a job unchanged."""
+    return replace(part, role="data") if isinstance(part, RFunction) else part
+
+
+def for_layers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a strategy, with R functions as functions of layers."""
+    return {
+        name: replace(value, role="layer") if isinstance(value, RFunction) else value
+        for name, value in options.items()
+    }
+
+
+def r_worker_command() -> tuple[str, ...]:
+    """The program of an R worker; the run directory and the index of the worker follow."""
+    return (rscript(), *_FLAGS, "-e", "tfdistr:::worker_main()")
+
+
+def rscript() -> str:
+    """The program that runs R scripts.
+
+    Raises:
+        ArgumentError: There is no R.
+    """
+    home = os.environ.get("R_HOME", "")
+    program = os.path.join(home, "bin", "Rscript") if home else shutil.which("Rscript")
+    if program is None or not os.access(program, os.X_OK):
+        raise ArgumentError(
+            "Functions of R need R.",
+            received=f"no {program}, where R_HOME is {home}" if home else "no R_HOME, and no Rscript on PATH",
+            fix="Install R, or set the environment variable R_HOME to the folder that `R RHOME` prints.",
+        )
+    return program
+
+
+@functools.lru_cache(maxsize=64)
+def _described(program: str, file: str, name: str, digest: str) -> dict[str, str]:
+    """What R says of a function of a file, by keys; the hash of the file is for the cache.
+
+    Raises:
+        ArgumentError: R does not work, or does not have the R package of this version.
+    """
+    try:
+        ended = subprocess.run(
+            [program, *_FLAGS, "-e", _DESCRIBE, file, name],
+            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        failure = ended.stderr.strip().splitlines()[-1:] if ended.returncode else []
+    except (OSError, subprocess.TimeoutExpired) as error:
+        ended, failure = None, [str(error)]
+    lines = ended.stdout.splitlines() if ended else []
+    said = dict(line[len(_MARK) :].partition(" ")[::2] for line in lines if line.startswith(_MARK))
+    version = said.get("version")
+    if version == "":
+        raise ArgumentError(
+            "Functions of R need the R package tfdistr.",
+            received=f"none in the libraries of {program}",
+            fix="Install it in this R, or name its library in the environment variable R_LIBS.",
+        )
+    if version is not None and version != __version__:
+        raise ArgumentError(
+            f"The R package tfdistr must have the version of the Python package, {__version__}.",
+            received=f"{version}, in the libraries of {program}",
+            fix="Install the same version in both.",
+        )
+    if "kind" not in said and "error" not in said:
+        raise ArgumentError(
+            "Functions of R need an R that works.",
+            received=f"{program}: {(failure or ['it says nothing'])[0]}",
+            fix=f"See: {program} -e 'library(tfdistr)'",
+        )
+    return {key: unquote(value) for key, value in said.items()}
+
+
+# --- R in this process
+
+
+@dataclass(frozen=True)
+class RSide:
+    """The R of this process. The R package makes it, as soon as it uses this Python.
+
+    Args:
+        function: Called with a file, a name, a role and the hash of the file; returns the function for
+            Python.
+        seed: Called with a seed; sets the seed of R's random numbers.
+        error: Returns the class of an error of R, and R's calls; None for errors of Python.
+        embedded: Whether Python is the user's language.
+    """
+
+    function: Callable[[str, str, str, str], Callable[..., Any]]
+    seed: Callable[[int], Any]
+    error: Callable[[BaseException], tuple[str, str] | None]
+    embedded: bool = False
+
+    def note(self, error: BaseException) -> str | None:
+        """What a Python user should read beside an error of R; None where others show it."""
+        found = self.error(error) if self.embedded else None
+        return found and f"R error of class {found[0]}\n{found[1]}"
+
+
+_here: list[RSide] = []
+_sourced: set[str] = set()  # the hashes of files
+
+
+def use_r(function: Any, seed: Any, error: Any) -> None:
+    """Call R functions in the R that calls this; see `RSide`."""
+    _here[:] = [RSide(function, whole(seed), error)]
+
+
+def r_of_this_process() -> RSide:
+    """The R of this process. It is started if there is none.
+
+    Raises:
+        ArgumentError: There is none, and it cannot be started.
+    """
+    if not _here:
+        from tfdistr.r.embedded import start
+
+        start()
+        _here[:] = [replace(_here[0], embedded=True)]
+    return _here[0]
+
+
+def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
+    """Source the files of the R functions of a job, and set the seed of R's random numbers after that.
+
+    Args:
+        parts: The parts of the job. If none of them is an R function, nothing happens.
+        seed: The seed of the job.
+    """
+    functions = [part for part in parts if isinstance(part, RFunction)]
+    if functions:
+        side, seed = r_of_this_process(), for_r(seed)
+        side.seed(seed)  # a file may draw random numbers
+        for function in functions:
+            function.load()
+        side.seed(seed)
+
+
+def environment_of_r_worker(scratch: Path) -> dict[str, str]:
+    """The environment variables with which an R worker finds this Python, and a folder for R's files.
+
+    Args:
+        scratch: The folder. R leaves files there when it is killed.
+    """
+    return {"RETICULATE_PYTHON": os.path.abspath(sys.executable), "TMPDIR": str(scratch)}

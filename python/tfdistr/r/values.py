@@ -1,0 +1,75 @@
+"""Values that R and Python do not both have: what reticulate would change into another value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfdistr.errors import ArgumentError
+
+#: The whole numbers that a double holds exactly are those up to here.
+_LARGEST_DOUBLE = 2**53
+#: R's type integer has 32 bits, of which the smallest number stands for NA.
+_LARGEST_INTEGER = 2**31 - 1
+
+
+def for_r(value: Any) -> Any:
+    """Return a value that reticulate converts to the same value of R.
+
+    Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
+    and dictionaries are converted part by part. All other values stay as they are.
+
+    Args:
+        value: Any value of Python.
+
+    Raises:
+        ArgumentError: R has no such number.
+
+    Example:
+        >>> for_r({"seed": 2**32 - 1, "epochs": 2})
+        {'seed': 4294967295.0, 'epochs': 2}
+    """
+    if isinstance(value, Mapping):
+        return {key: for_r(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(for_r, value))
+    if isinstance(value, list):
+        return list(map(for_r, value))
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        _check_exact(int(value), int(value))
+        return int(value) if abs(int(value)) <= _LARGEST_INTEGER else float(value)
+    return value
+
+
+def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind in "iu" and array.size:
+        least, most = int(array.min()), int(array.max())
+        _check_exact(least, most)
+        # reticulate makes doubles of larger types itself.
+        return array.astype(np.float64) if array.dtype == np.int32 and least < -_LARGEST_INTEGER else array
+    if array.dtype.kind == "S" or (array.dtype == object and any(isinstance(v, bytes) for v in array.flat)):
+        return _text(array)
+    return array
+
+
+def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bytes as text; unchanged if some are no text."""
+    made = array.astype(object)
+    try:
+        made.reshape(-1)[:] = [v.decode() if isinstance(v, bytes) else v for v in made.flat]
+    except UnicodeDecodeError:
+        return array
+    return made
+
+
+def _check_exact(least: int, most: int) -> None:
+    if max(-least, most) > _LARGEST_DOUBLE:
+        raise ArgumentError(
+            "R must have every whole number of the result: it has those up to 2^53.",
+            received=str(least if -least > most else most),
+            fix="Read the result in Python, or let a model give smaller numbers or text.",
+        )

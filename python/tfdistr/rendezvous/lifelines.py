@@ -1,0 +1,231 @@
+"""Connections that stay open while workers train. They carry the message about the first failure.
+
+If a connection ends without a goodbye, a process is lost.
+
+TensorFlow tells at once only the workers that exchange data with the lost process directly. The other
+workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
+worker keeps one connection to the leader, and the leader tells the other workers. A process that is stopped
+keeps its connections, and so does one whose network is cut: only heartbeats find it. TensorFlow's servers
+send them; with MPI on several hosts, a process beside each worker does (see ``Heartbeat``).
+
+A worker that fails by an error tells it here as well. Else a slow worker, which hears of the failure after
+the end of the leader, would blame the leader: the messages of TensorFlow end with the process of the leader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+
+from tfdistr.rendezvous.heartbeat import Heartbeat
+
+# Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
+# firewalls from dropping the connection.
+_KEEPALIVE = 30
+# Heartbeats in the time after which a process counts as lost.
+_BEATS = 5
+_READ = 1 << 16
+# The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
+_GOODBYE, _FAILED = "goodbye", "failed "
+_LONGEST = 4000
+
+_all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
+
+
+class Lifelines:
+    """The lifelines of this process. The leader has one to each worker; the others have one to the leader.
+
+    Args:
+        connections: A connected socket for each task, by its name, such as "worker 1".
+    """
+
+    def __init__(self, connections: Mapping[str, socket.socket]) -> None:
+        self._connections = dict(connections)
+        self._unread = dict.fromkeys(self._connections, b"")
+        self._watched = self._over = False
+        self._patience: float | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._failure: str | None = None
+        self._decided = threading.Event()
+        self._closing = threading.Lock()
+        for connection in self._connections.values():
+            connection.setblocking(False)
+            with contextlib.suppress(OSError, AttributeError):  # not every system has both
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE)
+        _all.add(self)
+
+    @property
+    def connections(self) -> Mapping[str, socket.socket]:
+        """The sockets by the names of their tasks, for what is said before ``watch()``."""
+        return self._connections
+
+    def watch(
+        self,
+        on_failure: Callable[[str], object],
+        of_loss: Callable[[str], str],
+        of_silence: Callable[[str], str] | None = None,
+        heartbeat_timeout: float | None = None,
+    ) -> None:
+        """Call ``on_failure(message)`` on a separate thread, only for the first failure.
+
+        Args:
+            on_failure: Is called with the message.
+            of_loss: Returns the message about a lost task, from its name.
+            of_silence: Returns the message about a task without heartbeats, from its name.
+            heartbeat_timeout: Seconds without a heartbeat after which a task is lost; None if others look
+                for this.
+        """
+        self._watched, self._patience = True, heartbeat_timeout
+        if heartbeat_timeout is not None:
+            for connection in self._connections.values():
+                _give_up_after(connection, heartbeat_timeout)
+            self._heartbeat = Heartbeat(self._connections.values(), heartbeat_timeout / _BEATS)
+        arguments = (on_failure, of_loss, of_silence or of_loss)
+        threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
+
+    def tell(self, message: str) -> None:
+        """Tell the others of a failure that this process knows."""
+        if not self._over:
+            with self._closing:
+                self._send_failure(message)
+
+    def heard(self, seconds: float) -> str | None:
+        """Return the message about the first failure. Wait at most ``seconds`` for it."""
+        if self._watched:
+            self._decided.wait(seconds)
+        return self._failure
+
+    def say_goodbye(self) -> None:
+        """Tell the others that a later end of this process is not a loss."""
+        if self._over:
+            return
+        self._over = True
+        with self._closing:  # the thread closes all connections as soon as it wakes
+            self._stop_heartbeat()
+            for connection in self._connections.values():
+                _send(connection, _GOODBYE)
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # it also wakes the thread
+        if not self._watched:
+            self.close()
+
+    def close(self) -> None:
+        """Close the sockets in this process. Without a goodbye, the others consider this process lost."""
+        self._over = True
+        with self._closing:
+            self._stop_heartbeat()
+            self._close_sockets()
+
+    def _stop_heartbeat(self) -> None:
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.stop()
+
+    def _close_sockets(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def _watch(
+        self,
+        on_failure: Callable[[str], object],
+        of_loss: Callable[[str], str],
+        of_silence: Callable[[str], str],
+    ) -> None:
+        message = self._first_failure(of_loss, of_silence)
+        if message and not self._over:
+            self._send_failure(message)
+            self._failure = message
+            self._decided.set()
+            on_failure(message)  # later ends are a result of this failure
+        self._decided.set()
+        if self._over:
+            self.close()
+
+    def _send_failure(self, message: str) -> None:
+        for connection in self._connections.values():
+            _send(connection, _FAILED + json.dumps(message[:_LONGEST]))
+
+    def _first_failure(self, of_loss: Callable[[str], str], of_silence: Callable[[str], str]) -> str:
+        """Wait until a task fails, and return the message; "" if no task can fail any more."""
+        heard = dict.fromkeys(self._connections, time.monotonic())
+        with selectors.DefaultSelector() as selector:
+            for name, connection in self._connections.items():
+                selector.register(connection, selectors.EVENT_READ, name)
+            while selector.get_map() and not self._over:
+                # This thread may have waited for Python's lock. What has come meanwhile is read first.
+                now = time.monotonic()
+                for key, _ in selector.select(self._patience and self._patience / _BEATS):
+                    message, goes_on = self._hear(key.data, of_loss, of_silence)
+                    heard[key.data] = time.monotonic()
+                    if message:
+                        return message
+                    if not goes_on:
+                        selector.unregister(key.fileobj)
+                        heard.pop(key.data)
+                silent = [name for name, last in heard.items() if now - last > (self._patience or now)]
+                if silent:
+                    return of_silence(silent[0])
+        return ""
+
+    def _hear(
+        self, name: str, of_loss: Callable[[str], str], of_silence: Callable[[str], str]
+    ) -> tuple[str, bool]:
+        """Read the lines of a task.
+
+        Returns:
+            The message about a failure, or "", and whether more lines can come.
+        """
+        try:
+            read = self._connections[name].recv(_READ)
+        except BlockingIOError:
+            return "", True
+        except ConnectionError:  # for example, its machine has started again
+            return of_loss(name), False
+        except OSError:  # a cut network does not mean that the process is lost, if there are heartbeats
+            return (of_silence(name), False) if self._patience is not None else ("", False)
+        if not read:
+            return of_loss(name), False
+        *lines, rest = (self._unread[name] + read).split(b"\n")
+        self._unread[name] = rest[-_READ:]
+        for line in lines:
+            text = line.decode(errors="replace")
+            if text == _GOODBYE:
+                return "", False
+            if text.startswith(_FAILED):
+                with contextlib.suppress(ValueError, RecursionError):
+                    return str(json.loads(text.removeprefix(_FAILED)))[:_LONGEST], False
+        return "", True
+
+
+def _give_up_after(connection: socket.socket, seconds: float) -> None:
+    """Have the kernel end a connection whose other machine has not answered for so long."""
+    options = {
+        "TCP_KEEPIDLE": max(1, int(seconds / 3)), "TCP_KEEPINTVL": max(1, int(seconds / 6)), "TCP_KEEPCNT": 4,
+        "TCP_USER_TIMEOUT": int(1000 * seconds),
+    }  # fmt: skip
+    for name, value in options.items():
+        with contextlib.suppress(OSError, AttributeError):  # not every system has all of them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _send(connection: socket.socket, text: str) -> None:
+    with contextlib.suppress(OSError):  # a process that cannot receive it is gone itself
+        connection.send(f"{text}\n".encode())
+
+
+def _close_in_child() -> None:
+    # Otherwise a forked process would keep the connections open after the end of its parent.
+    for lifelines in list(_all):
+        lifelines._close_sockets()  # a thread that does not exist here may hold the lock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,95 @@
+"""The cluster of an Indexed Job of Kubernetes: a script in its pods joins without TF_CONFIG.
+
+The manifests of ``tfdistr kubernetes`` set the variables below. Kubernetes adds JOB_COMPLETION_INDEX, the
+index of the pod. The names of the pods have the form of HOSTS. The headless Service makes them known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tfdistr.errors import ClusterConfigError
+from tfdistr.rendezvous.config import ClusterConfig, Task
+from tfdistr.schemas.messages import show
+
+#: The names of the workers, with ``{index}`` in the place of the index.
+HOSTS = "TFDISTR_KUBERNETES_HOSTS"
+#: The number of workers.
+WORKERS = "TFDISTR_KUBERNETES_WORKERS"
+#: The port on which each worker listens, in its own pod.
+PORT = "TFDISTR_KUBERNETES_PORT"
+#: The folder of checkpoints of a ``distributed_fit()`` that names none.
+RUN_DIR = "TFDISTR_KUBERNETES_RUN_DIR"
+INDEX = "JOB_COMPLETION_INDEX"
+_PLACE = "{index}"
+_FIX = "Write the manifests with: tfdistr kubernetes write; or set TF_CONFIG."
+
+
+def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return the index of this worker and the number of workers; None in a process that is in no such pod.
+
+    Raises:
+        ClusterConfigError: The variables of the pod do not fit together.
+    """
+    if not environ.get(HOSTS):
+        return None
+    workers, index = _number(environ, WORKERS, least=1), _number(environ, INDEX)
+    if index >= workers:
+        raise ClusterConfigError(
+            f"The variable {INDEX} of a pod must be below {WORKERS}.",
+            received=f"index {index} of {workers} workers",
+            fix=_FIX,
+        )
+    return index, workers
+
+
+def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
+    """Derive the cluster of a Job of Kubernetes from the environment of one of its pods.
+
+    Args:
+        environ: The environment; by default the environment of this process.
+
+    Returns:
+        The cluster, with all pods of the Job as workers; None in a process that is in no such pod, or whose
+        Job has one pod.
+
+    Raises:
+        ClusterConfigError: Variables are missing, or do not fit together.
+
+    Example:
+        >>> kubernetes_cluster_from_env({}) is None
+        True
+    """
+    known = os.environ if environ is None else environ
+    place = place_in_job(known)
+    if place is None:
+        return None
+    index, workers = place
+    pattern, port = known[HOSTS], _number(known, PORT, least=1)
+    if _PLACE not in pattern and workers > 1:
+        raise ClusterConfigError(
+            f"The variable {HOSTS} must have {_PLACE} in the place of the index.",
+            received=show(pattern),
+            fix=f'Write it like "digits-{_PLACE}.digits".',
+        )
+    if workers == 1:
+        return None
+    addresses = tuple(f"{pattern.replace(_PLACE, str(each))}:{port}" for each in range(workers))
+    return ClusterConfig({"worker": addresses}, Task("worker", index))
+
+
+def run_dir_of_pod(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the folder of checkpoints that the manifests name; None if they name none."""
+    return environ.get(RUN_DIR) or None
+
+
+def _number(environ: Mapping[str, str], name: str, *, least: int = 0) -> int:
+    text = environ.get(name, "")
+    if not text.isdecimal() or int(text) < least:
+        raise ClusterConfigError(
+            f"The variable {name} of a pod must be a whole number of at least {least}.",
+            received=show(text) if text else "a pod without it",
+            fix=_FIX,
+        )
+    return int(text)

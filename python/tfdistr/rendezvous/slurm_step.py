@@ -1,0 +1,243 @@
+"""The cluster of a step of Slurm: ``srun python train.py`` joins without TF_CONFIG.
+
+Slurm tells each task where it is by environment variables (``man srun``, "OUTPUT ENVIRONMENT VARIABLES"). The
+workers are numbered in the order of the nodes, and on a node by SLURM_LOCALID. The rank of Slurm
+(SLURM_PROCID) has another order if ``--distribution`` is not "block": then the variables do not say on which
+node another rank is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tfdistr.errors import ClusterConfigError
+from tfdistr.rendezvous.config import ClusterConfig, Task
+from tfdistr.rendezvous.launcher_ranks import launcher_of
+from tfdistr.schemas.messages import show
+
+PORT = "TFDISTR_SLURM_PORT"
+"""The environment variable with the port of worker 0; worker ``i`` listens on this port plus ``i``."""
+# Below the ports that Linux uses for outgoing connections, and above the ports of most services.
+_PORTS = range(16_000, 31_000)
+_SCONTROL_TIMEOUT = 30.0
+_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_ADDRESS = re.compile(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", re.MULTILINE)
+
+
+def is_slurm_task(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a process is one of several tasks of a Slurm step, each of them a worker.
+
+    A task may also be a rank of MPI (``srun --mpi=pmi2``). It is no worker if ``mpiexec`` runs in the task:
+    its ranks are others.
+    """
+    told = launcher_of(environ)
+    slurm = launcher_of({name: value for name, value in environ.items() if name.startswith("SLURM_")})
+    if told is None or slurm is None or slurm[2] < 2:
+        return False
+    return told[1] == slurm[1] and told[2] in (0, slurm[2]) and told[0] != "OMPI_COMM_WORLD_RANK"
+
+
+def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return the index of this worker and the number of workers; None in a process that is no task.
+
+    Raises:
+        ClusterConfigError: The variables of Slurm do not fit together.
+    """
+    if not is_slurm_task(environ):
+        return None
+    counts = _tasks_of_nodes(environ)
+    node, local = _number(environ, "SLURM_NODEID"), _number(environ, "SLURM_LOCALID")
+    if node >= len(counts) or local >= counts[node]:
+        raise ClusterConfigError(
+            "The variables of a Slurm task must fit together: SLURM_NODEID and SLURM_LOCALID must be in "
+            "SLURM_STEP_TASKS_PER_NODE.",
+            received=f"node {node}, task {local} there, and the tasks {environ['SLURM_STEP_TASKS_PER_NODE']}",
+            fix="Start the script by srun itself, or set TF_CONFIG.",
+        )
+    return sum(counts[:node]) + local, sum(counts)
+
+
+def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
+    """Derive the cluster of a Slurm step from the environment of one of its tasks.
+
+    Args:
+        environ: The environment; by default the environment of this process.
+
+    Returns:
+        The cluster, with all tasks of the step as workers; None in a process that is no task of a step, or
+        whose step has one task.
+
+    Raises:
+        ClusterConfigError: The variables of Slurm are missing, or do not fit together.
+
+    Example:
+        >>> slurm_cluster_from_env({}) is None
+        True
+    """
+    known = os.environ if environ is None else environ
+    place = place_in_step(known)
+    if place is None:
+        return None
+    listed = _text(known, "SLURM_STEP_NODELIST")
+    nodes, counts = expand_hostlist(listed), _tasks_of_nodes(known)
+    if len(nodes) != len(counts):
+        raise ClusterConfigError(
+            "SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE must have as many nodes.",
+            received=f"{len(nodes)} nodes in {show(listed)}, {len(counts)} in "
+            f"{show(known['SLURM_STEP_TASKS_PER_NODE'])}",
+            fix="Start the script by srun itself, or set TF_CONFIG.",
+        )
+    addresses = node_addresses(listed)
+    hosts = [
+        addresses.get(node, node) for node, count in zip(nodes, counts, strict=True) for _ in range(count)
+    ]
+    first = _first_port(known, len(hosts))
+    workers = tuple(
+        f"[{host}]:{first + index}" if ":" in host else f"{host}:{first + index}"
+        for index, host in enumerate(hosts)
+    )
+    return ClusterConfig({"worker": workers}, Task("worker", place[0]))
+
+
+def expand_hostlist(text: str) -> list[str]:
+    """Return the names in a list of hosts as Slurm writes it, in its order.
+
+    Args:
+        text: The list, such as "n[1-2,07],login".
+
+    Raises:
+        ClusterConfigError: It is no such list.
+
+    Example:
+        >>> expand_hostlist("n[9-11],gpu[01-02]-ib")
+        ['n9', 'n10', 'n11', 'gpu01-ib', 'gpu02-ib']
+    """
+    names: list[str] = []
+    for part in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+|[,\[\]]", text):
+        if part == ",":
+            continue
+        pieces = [_expand_range(piece, text) for piece in re.split(r"(\[[^\]]*\])", part) if piece]
+        names += ["".join(chosen) for chosen in itertools.product(*pieces)]
+    if not names:
+        raise _no_hostlist(text)
+    return names
+
+
+def _expand_range(piece: str, text: str) -> list[str]:
+    if piece in ("[", "]"):
+        raise _no_hostlist(text)
+    if not piece.startswith("["):
+        return [piece]
+    found: list[str] = []
+    for numbers in piece[1:-1].split(","):
+        low, dash, high = numbers.partition("-")
+        high = high if dash else low
+        if not (low.isdecimal() and high.isdecimal()) or int(low) > int(high):
+            raise _no_hostlist(text)
+        # Slurm keeps leading zeros: the width is the width of the first number.
+        found += [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
+    return found
+
+
+def _no_hostlist(text: str) -> ClusterConfigError:
+    return ClusterConfigError(
+        "A list of Slurm's nodes must be written as Slurm writes it.",
+        received=show(text),
+        fix='Write it like "n[1-3],login".',
+    )
+
+
+def expand_counts(text: str) -> list[int]:
+    """Return the numbers in a list such as SLURM_TASKS_PER_NODE, one for each node.
+
+    Args:
+        text: The list, such as "2(x3),1".
+
+    Raises:
+        ClusterConfigError: It is no such list.
+
+    Example:
+        >>> expand_counts("2(x3),1")
+        [2, 2, 2, 1]
+    """
+    counts: list[int] = []
+    for part in text.split(","):
+        match = _COUNT.fullmatch(part.strip())
+        if match is None:
+            raise ClusterConfigError(
+                "The tasks of Slurm's nodes must be numbers, one for each node.",
+                received=show(text),
+                fix='Write them like "2(x3),1".',
+            )
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+@lru_cache(maxsize=8)
+def node_addresses(nodes: str) -> dict[str, str]:
+    """Ask Slurm for the addresses of nodes, by their names; empty where ``scontrol`` does not answer.
+
+    Args:
+        nodes: A list of nodes, as Slurm writes it.
+    """
+    try:
+        said = subprocess.run(
+            ["scontrol", "--oneliner", "show", "node", nodes],
+            capture_output=True, text=True, timeout=_SCONTROL_TIMEOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):  # in a container there may be none
+        return {}
+    return addresses_in(said.stdout)
+
+
+def addresses_in(text: str) -> dict[str, str]:
+    """Return the addresses in the output of ``scontrol --oneliner show node``, by the names of the nodes."""
+    return dict(_ADDRESS.findall(text))
+
+
+def _first_port(environ: Mapping[str, str], count: int) -> int:
+    """The port of worker 0, on which all tasks of the step agree."""
+    asked = environ.get(PORT)
+    if asked is not None:
+        if not asked.isdecimal() or not 0 < int(asked) <= 65_536 - count:
+            raise ClusterConfigError(
+                f"The environment variable {PORT} must be the port of the first of {count} workers.",
+                received=show(asked),
+                fix=f"Set it to a number from 1 to {65_536 - count}, or leave it out.",
+            )
+        return int(asked)
+    job, step = _number(environ, "SLURM_JOB_ID"), _number(environ, "SLURM_STEP_ID")
+    restarts = environ.get("SLURM_RESTART_COUNT", "0")
+    # Steps that run at the same time on a node must not meet: neighbours are far apart.
+    number = job * 1_009 + step * 131 + (int(restarts) if restarts.isdecimal() else 0) * 17
+    return _PORTS.start + number % max(1, len(_PORTS) - count)
+
+
+def _tasks_of_nodes(environ: Mapping[str, str]) -> list[int]:
+    return expand_counts(_text(environ, "SLURM_STEP_TASKS_PER_NODE"))
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = _text(environ, name)
+    if not text.isdecimal():
+        raise ClusterConfigError(
+            f"The environment variable {name} of a Slurm task must be a whole number.",
+            received=show(text),
+            fix="Start the script by srun itself, or set TF_CONFIG.",
+        )
+    return int(text)
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    if not environ.get(name):
+        raise ClusterConfigError(
+            f"A task of a Slurm step must have the environment variable {name}.",
+            received="a task without it",
+            fix="Start the script by srun itself, without --export=NONE, or set TF_CONFIG.",
+        )
+    return environ[name]

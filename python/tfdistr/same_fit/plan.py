@@ -1,0 +1,145 @@
+"""The trainings that are compared, and their arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs.result import FitResult
+from tfdistr.same_fit.difference import find_difference
+from tfdistr.same_fit.study import Experiment, Study
+from tfdistr.utils.arguments import whole
+from tfdistr.utils.describe import describe
+
+_TOLERANCE = 1e-6
+#: Arguments of all trainings, if the user gives no others.
+_DEFAULTS = {"verbose": 0, "seed": 1}
+_OWN = ("cluster", "strategy", "run_dir", "resume")
+_BY_WORKERS = ("per_worker_batch_size", "scale_learning_rate", "warmup_epochs")
+#: Arguments without a meaning for a training of one step.
+_LONG = (
+    "callbacks", "validation_data", "validation_steps", "validation_batch_size", "checkpoint_every",
+    "max_restarts", "min_workers",
+)  # fmt: skip
+
+
+@attrs.frozen
+class Plan:
+    """The trainings that are compared.
+
+    Attributes:
+        workers: The numbers of workers, in ascending order.
+        tolerance: The largest difference that is allowed.
+        arguments: The arguments of ``distributed_fit()`` beside the model, the data and the cluster.
+    """
+
+    workers: tuple[int, ...]
+    tolerance: float
+    arguments: dict[str, Any]
+
+    def study(self, fits: Sequence[FitResult], outputs: Sequence[Any]) -> Study | None:
+        """Compare the results.
+
+        Args:
+            fits: The result for each number of workers.
+            outputs: What the model of each result predicts for the same rows.
+
+        Returns:
+            What finds the reason of the first difference; None if the results are the same.
+        """
+        found = find_difference(fits, outputs, self.workers, self.tolerance)
+        if found is None:
+            return None
+        from tfdistr.same_fit.parts import find_parts
+
+        parts = find_parts(fits[0].model, fits[0].trained.state().inputs)
+        return Study(
+            found,
+            parts,
+            most=self.workers[-1],
+            virtual_workers=self.arguments.get("virtual_workers"),
+            sixteen_bits=self.arguments.get("gradient_dtype", "float32") != "float32",
+            callbacks=self.arguments.get("callbacks") is not None,
+        )
+
+    def arguments_of(self, experiment: Experiment) -> dict[str, Any]:
+        """The arguments of the training of one step for an experiment."""
+        kept = {name: value for name, value in self.arguments.items() if name not in _LONG}
+        return kept | self.changed_by(experiment)
+
+    def changed_by(self, experiment: Experiment) -> dict[str, Any]:
+        """The arguments that an experiment changes or adds."""
+        epoch = whole("initial_epoch", self.arguments.get("initial_epoch", 0), minimum=0) + 1
+        # No validation is in this epoch.
+        changed = {"epochs": epoch, "steps_per_epoch": 1, "validation_freq": [epoch + 1]}
+        virtual = experiment.virtual_workers
+        return changed if virtual is None else {**changed, "virtual_workers": virtual}
+
+
+def plan_same_fit(model: Any, workers: Any, tolerance: Any, arguments: Mapping[str, Any]) -> Plan:
+    """Check the arguments of a comparison, and plan it; see ``assert_same_fit()``.
+
+    Raises:
+        ArgumentError: An argument is not of the form that it takes.
+    """
+    if isinstance(model, FitResult):
+        raise ArgumentError(
+            "`model` must be a function that builds and compiles a model, or a compiled model.",
+            received=describe(model),
+            fix="Pass the function that has built the model, or the model of the fit: fit.model.",
+        )
+    _check_names(arguments)
+    virtual = arguments.get("virtual_workers") is not None
+    return Plan(_numbers(workers), _tolerance(tolerance, virtual=virtual), _DEFAULTS | dict(arguments))
+
+
+def _check_names(arguments: Iterable[str]) -> None:
+    own = [name for name in arguments if name in _OWN]
+    if own:
+        raise ArgumentError(
+            "A comparison of numbers of workers chooses the cluster, the strategy and the folder of each "
+            "training itself.",
+            received=", ".join(own),
+            fix="Leave it out.",
+        )
+    by_workers = [name for name in arguments if name in _BY_WORKERS]
+    if by_workers:
+        raise ArgumentError(
+            "Trainings that are compared must have the same global batch and the same learning rate on every "
+            "number of workers.",
+            received=", ".join(by_workers),
+            fix="Leave it out, and pass batch_size=64, for example.",
+        )
+
+
+def _numbers(workers: Any) -> tuple[int, ...]:
+    listed = workers if isinstance(workers, Iterable) and not isinstance(workers, str) else [workers]
+    numbers = tuple(sorted({whole("workers", number) for number in listed}))
+    if len(numbers) < 2:
+        raise ArgumentError(
+            "`workers` must have at least two different numbers of workers, to compare the results.",
+            received=f"workers={list(numbers)}",
+            fix="Pass workers=[1, 2], for example.",
+        )
+    return numbers
+
+
+def _tolerance(tolerance: Any, *, virtual: bool) -> float:
+    if tolerance is None:
+        return 0.0 if virtual else _TOLERANCE
+    try:
+        number = float(tolerance)
+        valid = not isinstance(tolerance, bool | str) and 0 <= number < math.inf
+    except (TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        raise ArgumentError(
+            "`tolerance` must be a number of at least 0.",
+            received=repr(tolerance),
+            fix="Pass tolerance=1e-6, or 0 for the same bits.",
+        )
+    return number

@@ -1,0 +1,1 @@
+"""Steps on shares of a global batch that add up to the step of one worker."""

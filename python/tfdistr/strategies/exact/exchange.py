@@ -1,0 +1,168 @@
+"""Exchange of values between replicas, within a step of Keras's ``fit``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.errors import ArgumentError
+
+_ATTRIBUTE = "tfdistr_step"
+
+
+class Weights(Protocol):
+    """The weights of the replicas; ``MeanOverExamples`` explains them."""
+
+    @property
+    def loss_is_weighted(self) -> bool: ...
+
+    def weight(self) -> tf.Tensor: ...
+
+
+class ReplicaStep:
+    """The step of one replica, among replicas whose rows make up a global batch.
+
+    Args:
+        weights: The weights of the replicas.
+        present: 0 if the replica has no rows but a row of zeros in their place, else 1; None for surely 1.
+        index: The number of the replica, in the order of the rows of the batch.
+        count: Number of replicas.
+    """
+
+    def __init__(self, weights: Weights, present: tf.Tensor | None, index: Any, count: int) -> None:
+        self._weights = weights
+        self._present = present
+        self._index, self._count = index, count
+        self._reduce: Callable[..., Any] | None = None
+        #: Whether the model has exchanged values.
+        self.has_communicated = False
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within the context, what the replica exchanges is exact. The replica's thread must call it."""
+        context = tf.distribute.get_replica_context()
+        self._reduce = context.all_reduce
+        with (
+            tf_internals.overridden(context, "all_reduce", self.all_reduce),
+            tf_internals.overridden(context, "all_gather", self.all_gather),
+            tf_internals.overridden(context, _ATTRIBUTE, self),
+        ):
+            try:
+                yield
+            except ValueError as error:  # Keras creates no variables where values are collected
+                check_no_strange_optimizer(error)
+                raise
+
+    def enclose(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """A function for the replica that calls ``fn`` within the step."""
+
+        def enclosed(*args: Any, **kwargs: Any) -> Any:
+            with self.entered():
+                return fn(*args, **kwargs)
+
+        return enclosed
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        """``tf.distribute.ReplicaContext.all_reduce``, whose gradient weighs the replicas by their rows.
+
+        The gradient of a sum over replicas is the sum of the replicas' gradients. If a step weighs its
+        gradients after they are taken, the sum needs the weights, and the replica's own weight is taken out
+        again, because it will come. A gradient that is a part of a loss, within another tape, is no sum that
+        the step weighs.
+
+        Raises:
+            ArgumentError: An optimizer that the model does not hold sums its gradients.
+        """
+        assert self._reduce is not None
+        check_no_strange_optimizer()
+        self.has_communicated = True
+        reduce, parts = self._reduce, tf.nest.flatten(value)
+        if not all(isinstance(part, tf.Tensor) and part.dtype.is_floating for part in parts):
+            return reduce(reduce_op, value, options)
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def reduced(*tensors: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
+            def gradient(*upstream: tf.Tensor) -> Any:
+                if self._weights.loss_is_weighted or tf_internals.tape_is_active():
+                    return self.all_reduce(reduce_op, list(upstream))
+                weight = self._weights.weight()
+                sums = self.all_reduce(reduce_op, [scale(part, weight) for part in upstream])
+                inverse = tf.math.divide_no_nan(tf.ones_like(weight), weight)
+                return [scale(total, inverse) for total in sums]
+
+            return reduce(reduce_op, list(tensors), options), gradient
+
+        return tf.nest.pack_sequence_as(value, reduced(*parts))
+
+    def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:
+        """``tf.distribute.ReplicaContext.all_gather``, without the row of zeros of an empty replica."""
+        return tf.nest.map_structure(lambda part: self.gather(part, int(axis)), value)
+
+    def gather(self, value: Any, axis: int = 0) -> tf.Tensor:
+        """Concatenate the replicas' tensors along ``axis``, in the order of the rows of the batch.
+
+        Each replica sums its rows, at their offset among zeros, with those of the others. So one mechanism
+        serves all backends, and its gradients have gradients.
+        """
+        kind = value.dtype
+        tensor = tf.cast(value, tf.int32) if kind == tf.bool else value
+        axis = axis % tensor.shape.rank
+        size = tf.shape(tensor, tf.int64)[axis]
+        own = size if self._present is None else size * tf.cast(self._present, tf.int64)
+        place = tf.one_hot(self._index, self._count, dtype=tf.int64)
+        sizes = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, place * own)
+        before = tf.reduce_sum(tf.where(tf.range(self._count) < self._index, sizes, 0))
+        after = tf.reduce_sum(sizes) - before - own
+        rows = tensor[(slice(None),) * axis + (slice(own),)]
+        edges = [[before, after] if side == axis else [0, 0] for side in range(tensor.shape.rank)]
+        padded = tf.pad(rows, tf.cast(edges, tf.int64))
+        shape = tensor.shape.as_list()
+        shape[axis] = None
+        total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, padded)
+        return tf.cast(tf.ensure_shape(total, shape), kind)
+
+
+def current_step() -> ReplicaStep | None:
+    """The step of the replica that runs on this thread; None outside of such a step."""
+    context = tf.distribute.get_replica_context()
+    return getattr(context, _ATTRIBUTE, None)
+
+
+def check_no_strange_optimizer(error: BaseException | None = None) -> None:
+    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised.
+
+    Raises:
+        ArgumentError: Its gradients would be summed without the workers' weights.
+    """
+    optimizer = tf_internals.optimizer_at_work(error)
+    if optimizer is not None:
+        raise ArgumentError(
+            "An optimizer that a step applies must be an attribute of the model or of one of its layers.",
+            received=f"an optimizer of the class {type(optimizer).__name__} that is no attribute of them",
+            fix="Make it in __init__() or compile(), and assign it: self.d_optimizer = ...",
+        ) from error
+
+
+class NoPeers:
+    """Takes the place of the peers of a replica that runs by itself: sums are its own values."""
+
+    loss_is_weighted = True
+
+    def weight(self) -> tf.Tensor:
+        """The part of the examples that the replica has: all of them."""
+        return tf.ones([], tf.float64)
+
+    def all_reduce(self, op: Any, tensors: Sequence[Any], dtype: Any = None) -> list[Any]:
+        """Return the replica's tensors."""
+        return list(tensors)
+
+
+def scale(value: Any, factor: tf.Tensor) -> Any:
+    """``value * factor``; it is 0 if the factor is 0, even if the value is NaN."""
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
+    return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))

@@ -1,0 +1,269 @@
+"""Handles replicas, values and datasets for workers that have one replica each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.collectives.comparison import check_variable
+from tfdistr.collectives.interface import Collectives, TensorFlowCollectives
+from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to_tensorflow
+from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.backup import watch_backups
+from tfdistr.strategies.build import let_keras_build
+from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
+from tfdistr.strategies.exact.nan_loss import LossWatch
+from tfdistr.strategies.join import training_jobs
+from tfdistr.strategies.xla import turn_off
+
+
+class OneReplica(tf_internals.MultiWorkerExtended):
+    """Runs the replica on the calling thread, and all exchange between workers through ``Collectives``.
+
+    TensorFlow handles a worker with several local replicas, and a worker without peers.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        resolver: Any,
+        options: Any,
+        collectives: Collectives | None = None,
+    ) -> None:
+        super().__init__(
+            strategy,
+            cluster_resolver=resolver,
+            communication_options=options,
+            devices=None if resolver else ("/device:CPU:0",),
+        )
+        #: Carries tensors to the peers; None if TensorFlow's own code runs.
+        self.collectives = collectives
+        self.shares_initial_values = collectives is not None
+        if collectives is not None:
+            self.join(collectives.num_workers, collectives.index)
+        elif self.one_replica and self.num_workers > 1:
+            self.collectives = TensorFlowCollectives(
+                training_jobs(resolver),
+                self.worker_index,
+                self.worker_devices[0],
+                options.implementation.name.lower(),
+                options.bytes_per_pack,
+                options.timeout_seconds,
+            )
+        if self.collectives is not None:
+            #: Finds the worker whose loss was the first that is not finite.
+            self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
+        #: The number of rows of a step's global batch, if known; see ``knowing_rows``.
+        self.known_rows: tf.Tensor | None = None
+        self.never_empty = False
+        #: The type in which the gradients of Keras's step travel; None for their own type.
+        self.gradient_dtype: tf.DType | None = None
+        #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
+        self.calls: Any = None
+        # Variables whose sums over the workers are known, by id; see ``knowing``.
+        self._known: dict[int, tf.Tensor] = {}
+        self._alone = False
+        #: The learning rates of new optimizers on this worker; the chief's rates replace them.
+        self.given_rates: list[str] = []
+        #: The virtual workers (``VirtualWorkers``); None without them.
+        self.virtual: Any = None
+        #: The virtual worker (``Share``) whose step is being traced.
+        self.share: Any = None
+        #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
+        self.replica_reductions = 0
+        #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
+        self.present: tf.Tensor | None = None
+
+    @property
+    def one_replica(self) -> bool:
+        """Whether this worker has one device."""
+        return len(self.worker_devices) == 1
+
+    @property
+    def place(self) -> tuple[int, Own]:
+        """The number of shares of a batch, and this worker's share or shares; see ``bounds``."""
+        return self.virtual.place if self.virtual else (self.num_workers, self.worker_index)
+
+    def is_common(self, value: Any) -> bool:
+        """Whether a value is a variable that all workers have alike: with virtual workers, all variables."""
+        return self.virtual is not None and isinstance(value, tf.Variable)
+
+    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on the calling thread, as the replica."""
+        if not self.one_replica:
+            return super().on_replicas(fn, args, kwargs)
+        args, kwargs = tf.nest.map_structure(self.local, (args or (), kwargs or {}))
+        # Without the device scope, gradients would be reduced one by one.
+        with self.replica_context(), tf.device(self.worker_devices[0]):
+            return fn(*args, **kwargs)
+
+    def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        """Reduce a value over the workers."""
+        if id(value) in self._known:
+            return self._known[id(value)]
+        if self._alone or self.is_common(value):
+            return self._own(value)
+        if self.collectives is None:
+            return super().on_reduce(op, value, destinations, options)
+        return self.collectives.all_reduce(op, [self._own(value)])[0]
+
+    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+        """Reduce several values of the replica over the workers."""
+        if not self.one_replica:
+            return super().on_batch_reduce(op, pairs, options)
+        values = [self._own(value) for value, _ in pairs]
+        if self.share is not None:
+            return list(self.share.all_reduce(op, values))
+        return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
+
+    def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
+        """Reduce a nested value of the replica over the workers."""
+        if self.share is not None:
+            return tf.nest.pack_sequence_as(value, self.share.all_reduce(op, tf.nest.flatten(value)))
+        if self.collectives is None:
+            return super().on_replica_reduce(op, value, options)
+        reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
+        return tf.nest.pack_sequence_as(value, reduced)
+
+    def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        """Concatenate the workers' values."""
+        self._need_all("gather values")
+        if self.collectives is None:
+            return super().on_gather(value, destinations, axis, options)
+        return self.collectives.all_gather(self._own(value), axis)
+
+    def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        """This worker's rows of every global batch, unless the user chose another sharding policy."""
+        self._need_all("train, evaluate or predict")
+        call = tf_internals.keras_call()
+        if call is not None:
+            let_keras_build(call.model)
+        if self.calls is not None:
+            self.calls.dataset_given(dataset)
+        elif call is not None:
+            if self.virtual is not None:
+                turn_off(call.model, "with virtual workers")
+            if call.method == "fit" and "epoch_iterator" not in call.variables:  # else it is for a validation
+                watch_backups(call)
+        if not self.one_replica or (
+            not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
+        ):
+            return super().on_dataset(dataset, options)
+        if not is_share(dataset):
+            dataset = distribute_batches(dataset, *self.place)
+        known = call is not None and has_known_shapes(dataset.element_spec)
+        return WithoutFirstLook(dataset) if known else dataset
+
+    @contextlib.contextmanager
+    def without_peers(self) -> Iterator[None]:
+        """Within the context, the replica's sums are its own values, and it sees no other replica."""
+        self.share, before = NoPeers(), self.share
+        self.replicas_to_tell = 1
+        shares, self.shares_initial_values = self.shares_initial_values, True
+        try:
+            with self.replica_context(), tf.device(self.worker_devices[0]):
+                yield
+        finally:
+            self.share, self.replicas_to_tell = before, None
+            self.shares_initial_values = shares
+
+    def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
+        """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""
+        if isinstance(self.share, NoPeers):
+            return value
+        if self.shares_initial_values and not tf.executing_eagerly():
+            check_no_strange_optimizer()
+        if self.collectives is not None and tf.executing_eagerly():
+            kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
+            check_variable(self.collectives, self.worker_index, name, kind)
+            if (name or "").endswith("learning_rate") and value.shape.rank == 0:
+                self.given_rates.append(f"{float(value):.7g}")
+        return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
+
+    def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
+        """The values of Keras variables, such as metrics, over all workers. All workers must call it.
+
+        Returns:
+            Values for ``knowing``.
+        """
+        assert self.collectives is not None
+        if self.virtual:
+            return {}
+        distributed = [v.value for v in variables if isinstance(v.value, tf.distribute.DistributedValues)]
+        sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM]
+        values = self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, list(map(self._own, sums)))
+        return {id(variable): value for variable, value in zip(sums, values, strict=True)}
+
+    @contextlib.contextmanager
+    def knowing(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """Within the context, variables that ``read_together`` read have these values: no peer is asked."""
+        self._known, before = values, self._known
+        try:
+            yield
+        finally:
+            self._known = before
+
+    @contextlib.contextmanager
+    def knowing_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
+        """Within the context, a step does not ask the peers for the number of rows of the global batch.
+
+        Args:
+            rows: The number of rows, a float32 scalar; None if it is not known.
+            never_empty: Whether every worker has at least one row.
+        """
+        self.known_rows, self.never_empty = rows, never_empty
+        try:
+            yield
+        finally:
+            self.known_rows, self.never_empty = None, False
+
+    @contextlib.contextmanager
+    def alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """``knowing``, for work that one worker does alone: other variables have this worker's values."""
+        self._alone, before = True, self._alone
+        try:
+            with self.knowing(values or self._known):
+                yield
+        finally:
+            self._alone = before
+
+    def share_from_chief(self, variables: Iterable[Any]) -> None:
+        """Give Keras variables the values of the chief. All workers must call it."""
+        assert self.collectives is not None
+        local = [self.local_variable(variable.value) for variable in variables]
+        chiefs = self.collectives.from_chief([variable.read_value() for variable in local])
+        for variable, value in zip(local, chiefs, strict=True):
+            variable.assign(value)
+
+    def _need_all(self, what: str) -> None:
+        if self._alone:
+            raise ArgumentError(
+                f"A callback that runs on the chief alone cannot {what}: that needs all workers.",
+                received="a call from a callback that writes or that chief_only() marked",
+                fix="Do it in a callback without the mark, which runs on every worker.",
+            )
+
+    def local(self, value: Any) -> Any:
+        """This worker's part of a distributed value; variables stay as they are."""
+        if isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable):
+            return self.strategy.experimental_local_results(value)[0]
+        return value
+
+    def local_variable(self, variable: Any) -> Any:
+        """This worker's part of a variable: to read the whole variable may need a collective."""
+        return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
+
+    def _own(self, value: Any) -> Any:
+        value = self.local_variable(value)
+        return tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
+
+    def _reduce_of_replica(self, collectives: Collectives, op: Any, values: list[Any]) -> list[Any]:
+        self.replica_reductions += 1
+        if self.present is not None:
+            values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]
+        return collectives.all_reduce(op, values)

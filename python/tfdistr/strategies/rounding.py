@@ -1,0 +1,62 @@
+"""A small computation that shows whether two processes round alike: their kernels, and their processors."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.collectives.interface import Collectives
+
+log = logging.getLogger("tfdistr")
+
+
+def compare_machines(collectives: Collectives) -> None:
+    """Warn of workers whose machine rounds in another way than most. All workers must call it."""
+    found = [text.split(" ", 1) for text in collectives.exchange(describe_kernels())]
+    (usual, _), *_ = Counter(bits for bits, _ in found).most_common(1)
+    for worker, (bits, name) in enumerate(found):
+        if bits != usual:
+            other = next(name for bits, name in found if bits == usual)
+            log.warning(
+                "Worker %d (%s) computes a test with other bits than most workers (%s). With virtual "
+                "workers, a result has the same bits only on machines with the same kind of processor, the "
+                "same TensorFlow, and the same value of TF_ENABLE_ONEDNN_OPTS.",
+                worker,
+                name,
+                other,
+            )
+
+
+def describe_kernels() -> str:
+    """The digest of the computation in this process, and the name of the processor."""
+    return f"{digest()} {processor()}"
+
+
+def digest() -> str:
+    """Return the digest of a fixed computation with the usual kernels in this process."""
+    random = np.random.default_rng(0)
+    images = tf.constant(random.normal(size=(4, 16, 16, 3)), tf.float32)
+    filters = tf.constant(random.normal(size=(3, 3, 3, 8)), tf.float32)
+    weights = tf.constant(random.normal(size=(1568, 64)), tf.float32)
+    with tf.device("CPU:0"), tf.GradientTape() as tape:
+        tape.watch([filters, weights])
+        hidden = tf.reshape(tf.nn.relu(tf.nn.conv2d(images, filters, 1, "VALID")), [4, -1])
+        loss = tf.reduce_logsumexp(tf.tanh(hidden @ weights / 40))
+    values = [loss, *tape.gradient(loss, [filters, weights])]
+    return hashlib.sha256(b"".join(value.numpy().tobytes() for value in values)).hexdigest()[:16]
+
+
+def processor() -> str:
+    """The name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

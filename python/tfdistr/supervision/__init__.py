@@ -1,0 +1,1 @@
+"""Supervision of workers: their events, the root cause of a failure, and the end of all of them."""

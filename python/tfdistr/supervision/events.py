@@ -1,0 +1,263 @@
+"""The events that a worker reports to its launcher: JSON lines in a file of the run directory.
+
+The file is ``RUN_DIR/workers/<index>/events.jsonl``. A file works alike for workers in Python and in R, needs
+no connection, outlives both processes, and can be read afterwards. Each line is an object with "event" (the
+kind), "time" (seconds since 1970, UTC), "clock" and the fields of that kind:
+
+=============  ==============================================================================
+started        pid, host
+ready          (none): the worker has joined its cluster
+train_begin    epochs: int; steps and examples of an epoch: int, or null if the number is not known
+epoch_begin    epoch: int, counted from 0 as in Keras
+batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
+epoch_end      epoch; metrics; seconds
+worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed. Only the
+               chief of parameter servers writes this event
+checkpoint     epoch, step: the position of the training; seconds: the duration of the save
+unsaved        (none): the job cannot have checkpoints, so a preemption saves nothing
+warning        message: what the user should know; of_user: true if code of the user has warned; category:
+               "batch_loss" for a BatchLossWarning
+note           message: how far something is
+done           seconds
+stopped        message, fix: the job was told to end, and has saved a checkpoint
+failed         error_type, message, traceback (text or null), language ("python" or "r"),
+               peer: true if the error only says that another worker is gone
+=============  ==============================================================================
+
+"time" is for people, because each host sets its own clock. "clock" orders the events of several hosts. It has
+the name and the seconds of the monotonic clock that all processes of a host share. The reader leaves it out.
+
+The launcher adds events for the display of the job: ``log`` (worker, line), ``restart`` (worker, reason) if
+all workers are started again because of that worker, and ``replaced`` (worker, reason) if another process
+replaces that worker.
+
+``schemas/event.schema.json`` describes the same.
+
+If the disk is full, the training continues without events of its progress and without warnings; the user is
+told once. The other events use space that the writer has reserved.
+
+JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf". In ``metrics``
+the reader converts them to floats again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from tfdistr.supervision.host_clocks import HostClocks
+from tfdistr.utils.as_json import as_json
+from tfdistr.utils.disk import REFUSES
+from tfdistr.utils.log_tail import Tail
+
+#: Characters of a text in an event. A message of the user may have any length.
+LONGEST = 10_000
+#: Events that are left out when the disk is full: nobody waits for them.
+_MAY_MISS = ("epoch_begin", "batch", "epoch_end", "warning", "note")
+_RESERVED = 2**17  # bytes: some messages and tracebacks of the greatest length
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
+    """The path of the file with the events of worker `index`."""
+    return Path(run_dir) / "workers" / str(index) / "events.jsonl"
+
+
+def cut(text: str) -> str:
+    """Return a text of at most about ``LONGEST`` characters: the begin and the end of a longer one."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    left_out = f"\n[... {len(text) - 2 * half:,} characters are only in the log of this worker ...]\n"
+    return text[:half] + left_out + text[-half:]
+
+
+def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
+    """The line of an event, with the clocks of this host."""
+    clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
+    event = {"event": kind, "time": time.time(), "clock": clock, **fields}
+    return json.dumps(event, allow_nan=False).encode() + b"\n"
+
+
+@functools.cache
+def _clock_of_host() -> str:
+    """Return the name of the monotonic clock of this process: it counts from the start of the system."""
+    found = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # only Linux has them; containers of one machine share both
+        found = [Path("/proc/sys/kernel/random/boot_id").read_text()[:8], os.readlink("/proc/self/ns/time")]
+    return " ".join(found)
+
+
+class EventWriter:
+    """Writes the events of one worker.
+
+    Args:
+        run_dir: The directory of the run; folders in it are made as needed.
+        index: The index of this worker, from 0.
+
+    Example:
+        >>> writer = EventWriter(run_dir, 0)
+        >>> writer.write("epoch_end", epoch=0, metrics={"loss": 0.25}, seconds=1.5)
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], index: int) -> None:
+        path = events_path(run_dir, int(index))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._run_dir = run_dir
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._torn = self._told = False
+        self._reserve = _Reserve(path.parent)
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append one event.
+
+        Args:
+            kind: Its kind, as in the table above.
+            **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
+                a value without a form in JSON becomes text. Long texts are cut.
+        """
+        texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
+        line = _line(kind, as_json({**fields, **texts}))
+        if self._append(line):
+            return
+        self.tell_full()
+        if kind not in _MAY_MISS:
+            self._append_from_reserve(line)
+
+    def tell_full(self) -> None:
+        """Warn the user, once, that the disk is full."""
+        if self._told:
+            return
+        self._told = True
+        message = (
+            f"The disk of {self._run_dir} refuses what the workers write: it is full or read-only. The "
+            "training continues without these lines of logs and events. Make room, or its checkpoints and "
+            "its result may not be written."
+        )
+        self._append_from_reserve(_line("warning", {"message": message}))
+
+    def _append(self, line: bytes) -> bool:
+        """Append a line; return whether all of it is written."""
+        # One call: the line stays whole if others append, and is there if this process is killed next.
+        line = b"\n" * self._torn + line
+        try:
+            self._torn = os.write(self._file, line) < len(line)
+        except OSError as error:
+            if error.errno not in REFUSES:
+                raise
+            return False
+        return not self._torn
+
+    def _append_from_reserve(self, line: bytes) -> None:
+        self._reserve.free()
+        self._append(line)  # if even that fails, the launcher sees how this process ends
+        self._reserve.fill()
+
+    def close(self) -> None:
+        """Close the file. Not needed at the end of a process: every event is written at once."""
+        os.close(self._file)
+        self._reserve.close()
+
+
+class _Reserve:
+    """Space on a disk, which a process frees when the disk is full. It ends with the process.
+
+    Args:
+        folder: A folder on the disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - as long as the writer
+        self.fill()
+
+    def fill(self) -> None:
+        """Take the space, or as much of it as there is."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.write(os.urandom(_RESERVED))  # zeros may take no space
+
+    def free(self) -> None:
+        """Leave the space to others."""
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+
+    def close(self) -> None:
+        """Leave the space for good."""
+        if self._file is not None:
+            self._file.close()
+
+
+class EventReader:
+    """Reads the events of all workers of a run, while they run or afterwards.
+
+    Args:
+        run_dir: The directory of the run.
+        workers: The number of its workers.
+
+    Example:
+        >>> [event["event"] for event in EventReader(run_dir, workers=1).poll()]
+        ['epoch_end']
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], workers: int) -> None:
+        self._tails = [Tail(events_path(run_dir, index)) for index in range(workers)]
+        self._clocks = HostClocks()
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Read the events that came since the last call, in the order in which they happened.
+
+        The order does not depend on how the hosts have set their clocks. Events of one host are in their
+        exact order. The order of events of two hosts is as exact as the shortest delay of a host's events.
+
+        Returns:
+            One dictionary an event: "worker" (its index), "event", "time" and the fields.
+        """
+        now = time.monotonic()
+        read: list[tuple[str, float, dict[str, Any]]] = []
+        for index, tail in enumerate(self._tails):
+            for event in map(_read, tail.lines()):
+                if event is not None:
+                    name, seconds = _clock(event.pop("clock", None), index, now)
+                    self._clocks.observe(name, seconds, now)
+                    read.append((name, seconds, {"worker": index, **event}))
+        read.sort(key=lambda one: self._clocks.here(one[0], one[1]))
+        return [event for _, _, event in read]
+
+
+def _clock(given: Any, worker: int, now: float) -> tuple[str, float]:
+    """Return the name and the seconds of the clock of an event; the arrival, if it has none."""
+    try:
+        return str(given["name"]), float(given["seconds"])
+    except (TypeError, KeyError, ValueError):
+        return f"worker {worker}", now
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None  # half a line, from a worker whose disk was full
+    if not isinstance(event, dict) or "event" not in event or "time" not in event:
+        return None
+    if "metrics" in event:
+        event["metrics"] = _numbers(event["metrics"])
+    return event
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if value in _NOT_FINITE else value

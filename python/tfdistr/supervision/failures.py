@@ -1,0 +1,167 @@
+"""The failures of workers, their root cause, and its error."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from tfdistr.clusters.worker_process import Worker
+from tfdistr.errors import WorkerFailedError
+from tfdistr.rendezvous.protocol import PORT_IN_USE
+from tfdistr.utils.disk import RESUME, is_full
+from tfdistr.utils.log_tail import last_lines
+
+_LOG_LINES = 20
+#: Signals for an error of the worker itself, or from outside: never because another worker failed.
+_FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+
+
+class Cause(IntEnum):
+    """The kind of a failure. A lower kind is more likely the root cause, from which the others followed."""
+
+    OWN = 0  # an error of the worker itself, or a signal that the failure of a peer does not cause
+    EXIT = 1  # the worker ended without a report
+    PEER = 2  # the worker reported that another worker is gone
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A worker's failure.
+
+    Args:
+        worker: The index of the worker.
+        order: The number of failures that the launcher knew before. The clocks of hosts may be hours apart.
+        cause: The kind of the failure.
+        event: The report of the worker, if there is one (see `tfdistr.supervision.events`, "failed").
+        exit_code: The exit status, or minus the signal that ended the worker; None while it runs.
+        silence: Seconds without a sign of life, if the worker failed by silence.
+    """
+
+    worker: int
+    order: int
+    cause: Cause
+    event: Mapping[str, Any] | None = None
+    exit_code: int | None = None
+    silence: float | None = None
+
+    @classmethod
+    def reported(cls, event: Mapping[str, Any], order: int, exit_code: int | None) -> Failure:
+        """The failure that a worker reported."""
+        cause = Cause.PEER if event.get("peer") else Cause.OWN
+        return cls(event["worker"], order, cause, event, exit_code)
+
+    @classmethod
+    def exited(cls, worker: int, order: int, exit_code: int) -> Failure:
+        """The failure of a worker that ended without a report."""
+        cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
+        return cls(worker, order, cause, exit_code=exit_code)
+
+    @classmethod
+    def paused(cls, worker: int, order: int) -> Failure:
+        """The failure of a worker that a signal has stopped (SIGSTOP), so that its peers lost it."""
+        return cls(worker, order, Cause.OWN)
+
+    @classmethod
+    def silent(cls, worker: int, order: int, seconds: float) -> Failure:
+        """The failure of a worker that gives no sign of life."""
+        return cls(worker, order, Cause.OWN, silence=seconds)
+
+    @property
+    def port_in_use(self) -> bool:
+        """Whether another process took the port of the worker before the worker listened there."""
+        event = self.event or {}
+        return PORT_IN_USE in str(event.get("message", ""))
+
+
+def root_cause(failures: Iterable[Failure]) -> Failure:
+    """The failure from which the others followed: the first to be known of the likeliest kind."""
+    return min(failures, key=lambda failure: (failure.cause, failure.order))
+
+
+def worker_failed_error(
+    failure: Failure, process: Worker, *, title: str, done: bool, attempts: int = 1
+) -> WorkerFailedError:
+    """The error for a failed worker, with its traceback, or else the end of its output.
+
+    Args:
+        failure: The failure.
+        process: The worker's process.
+        title: The name of the worker in the message, such as "Worker 1 of 3".
+        done: Whether the worker had reported that its work is done.
+        attempts: How often the workers were started, if a port was in use each time.
+    """
+    event = failure.event or {}
+    traceback = str(event.get("traceback") or "").strip("\n") or None
+    if event:
+        said, fix = _reported(event, traceback)
+    elif failure.silence is not None:
+        said = f"gave no sign of life for {failure.silence:.0f} s: its machine or network has failed."
+        fix = "See whether the host runs and can be reached, or pass a larger `heartbeat_timeout`."
+    else:
+        said, fix = _unexplained(failure.exit_code, done)
+        if is_full(process.log):  # then neither a report nor the log may have the reason
+            fix = f"The disk of {process.log.parent.parent} is full, which may be the reason. {RESUME}"
+    if failure.port_in_use:
+        fix = f"Free some ports: the workers were started {attempts} times, each time on others."
+    parts = [f"{title} on {process.host} {said}"]
+    if traceback:
+        parts.append(traceback)
+    else:
+        lines = last_lines(process.log, _LOG_LINES)
+        parts.append("\n".join(["Its last output:", *(f"  {line}" for line in lines)]) if lines else "")
+    parts.append(f"Its log: {process.log}")
+    return WorkerFailedError(
+        "\n\n".join(filter(None, parts)),
+        worker=failure.worker,
+        host=process.host,
+        pid=process.pid,
+        exit_code=failure.exit_code,
+        traceback=traceback,
+        log=str(process.log),
+        fix=fix,
+    )
+
+
+def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str | None]:
+    message = str(event.get("message", "")).strip()
+    if traceback and message in traceback:
+        message = message.partition("\n")[0]  # the traceback has the whole message
+    what = ": ".join(filter(None, (str(event.get("error_type", "")), message)))
+    if event.get("peer"):
+        return f"lost another worker, and no worker reported an error of its own: {what}", None
+    return f"failed: {what}", None
+
+
+def what_ended(exit_code: int | None) -> str:
+    """The text for the end of a process that reported no error."""
+    return _unexplained(exit_code, done=False)[0]
+
+
+def _unexplained(exit_code: int | None, done: bool) -> tuple[str, str | None]:
+    if exit_code is None:
+        return (
+            "was stopped (SIGSTOP, or a debugger), so that the others lost it.",
+            "Let every worker run while the job does.",
+        )
+    if exit_code == 0:
+        return (
+            "ended before its work was done, with exit status 0.",
+            "Remove what ends the process (os._exit, sys.exit, quit) from the functions that you passed.",
+        )
+    after = " after its work was done, while it ended" if done else ""
+    if exit_code > 0:
+        return f"failed{after}: it ended with exit status {exit_code} and without saying why.", None
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    if name == "SIGKILL":
+        return (
+            f"was killed by SIGKILL{after} (often: out of memory).",
+            "Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) says "
+            "whether memory was the reason.",
+        )
+    return f"was killed by {name}{after}.", None

@@ -1,0 +1,109 @@
+"""The start and the end of the process of a worker or a server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfdistr.clusters.worker_process import scratch_path
+from tfdistr.network.loopback import restore_preload
+from tfdistr.supervision.events import EventWriter
+from tfdistr.supervision.worker_log import continue_without_log
+from tfdistr.utils.processes import die_with_parent
+from tfdistr.utils.warn import WARNINGS
+
+log = logging.getLogger("tfdistr")
+
+#: Returns the class of an error and its call stack in another language; None for errors of Python.
+Foreign = Callable[[BaseException], tuple[str, str] | None]
+
+
+class ProcessOfJob:
+    """This process, as its launcher sees it.
+
+    Args:
+        events: Receives the events of the process.
+    """
+
+    def __init__(self, events: EventWriter) -> None:
+        self.events = events
+        self._began = time.monotonic()
+
+    def done(self) -> None:
+        """Report that the work is done."""
+        self.events.write("done", seconds=time.monotonic() - self._began)
+
+    def failed(self, error: BaseException, *, peer: bool = False, foreign: Foreign | None = None) -> None:
+        """Report that the process has failed.
+
+        Args:
+            error: The error.
+            peer: Whether the error only says that another process has failed.
+            foreign: Recognizes errors of another language.
+        """
+        text = "".join(traceback.format_exception(error))
+        name, language = type(error).__name__, "python"
+        elsewhere = foreign(error) if foreign else None
+        if elsewhere is not None:
+            (name, calls), language = elsewhere, "r"
+            text = f"{text}\n{calls}"
+        self.events.write(
+            "failed", error_type=name, message=str(error), traceback=text, language=language, peer=peer
+        )
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[ProcessOfJob]:
+    """Run process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no file.
+
+    With ``logs``, the process writes tfdistr's log into its output.
+    """
+    die_with_parent()
+    restore_preload()
+    events = EventWriter(run_dir, index)
+    continue_without_log(events)
+    if logs:
+        _log_to(events)
+    events.write("started", pid=os.getpid(), host=socket.gethostname())
+    process = ProcessOfJob(events)
+    # TensorFlow writes temporary files, which only the interpreter's shutdown would remove.
+    scratch = scratch_path(run_dir, index)
+    shutil.rmtree(scratch, ignore_errors=True)  # left by an earlier process with this index
+    scratch.mkdir(mode=0o700)
+    tempfile.tempdir = str(scratch)
+    try:
+        yield process
+    finally:
+        tempfile.tempdir = None
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _log_to(events: EventWriter) -> None:
+    """Write tfdistr's log into this worker's log; send all warnings to the launcher, which warns, too."""
+    log.setLevel(logging.INFO)
+    written = logging.StreamHandler()
+    written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))
+    log.addHandler(written)
+    WARNINGS.tell = lambda message, category=None: events.write(
+        "warning", message=message, **({"category": category} if category else {})
+    )
+    WARNINGS.note = lambda message: events.write("note", message=message)
+    WARNINGS.tell_of_user = lambda message: events.write("warning", message=message, of_user=True)
+    show = warnings.showwarning
+
+    def show_and_send(message: Warning | str, *place: Any, **more: Any) -> None:
+        show(message, *place, **more)
+        WARNINGS.tell_of_user(str(message))
+
+    warnings.showwarning = show_and_send

@@ -1,0 +1,379 @@
+"""Running the workers of a job to their end, and ending all of them when one fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
+from tfdistr.errors import (
+    STOPPED_STATUS,
+    ClusterStartError,
+    JobStoppedError,
+    TfdistrError,
+    WorkerFailedError,
+    how_to_go_on,
+)
+from tfdistr.supervision.events import EventReader, events_path
+from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
+from tfdistr.utils.disk import writing
+from tfdistr.utils.log_tail import Tail
+
+POLL = 0.05
+"""Seconds between two looks at the workers, where they are few."""
+FEW = 64
+"""With more workers there is more time between two looks, so that the launcher leaves them its core."""
+PATIENCE = 3.0
+"""Seconds to wait for the root cause when a failure may have followed from another failure.
+
+On a machine with much load a worker needs a second or two to write what has failed.
+"""
+EXIT_TIMEOUT = 120.0
+"""Seconds that the processes may take to end once every worker is done; then they are ended."""
+GRACE_OF_PEERS = 1.0
+"""Seconds that the others have to end by themselves after a failure: most wait for the lost worker."""
+HALT_TIMEOUT = 30.0
+"""Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
+REPLACEMENTS = 10
+"""How often one worker may be replaced: a worker that dies again and again makes no progress."""
+SERVER_GRACE = 15.0
+"""Seconds that servers may take to end once their chief has ended well; then they are ended."""
+
+_TO_START = 0.5  # seconds that the system may need from the first start to the last
+
+OnEvent = Callable[[dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """The status of a worker at the end of a job.
+
+    Args:
+        index: Its index, from 0.
+        host: The machine on which it ran.
+        pid: Its process id there; 0 if it had not started yet.
+        status: "done", "failed", or "stopped" because another worker failed.
+        seconds: How long its process ran.
+        log: Path of the file with its output.
+        exit_code: Its exit status, or minus the signal that ended it.
+    """
+
+    index: int
+    host: str
+    pid: int
+    status: str
+    seconds: float
+    log: str
+    exit_code: int | None
+
+
+def run_workers(
+    cluster: Cluster,
+    command: Sequence[str],
+    run_dir: str | os.PathLike[str],
+    on_event: OnEvent | None = None,
+    port_retries: int = 5,
+    *,
+    heartbeat_timeout: float | None = None,
+) -> list[WorkerStatus]:
+    """Run one job: start the workers, wait for all of them, leave none behind.
+
+    Args:
+        cluster: The cluster to start.
+        command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
+        run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
+        on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
+        port_retries: How often to start again if another program has taken the port of a worker; the logs
+            of each attempt are kept as ``worker-<index>.log.<attempt>``.
+        heartbeat_timeout: Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it;
+            by default `HALT_TIMEOUT`.
+
+    Returns:
+        One status for each worker, when every process has ended with exit status 0 after its event "done".
+
+    Raises:
+        WorkerFailedError: If a worker failed. The error is about the root cause, with the traceback of that
+            worker or the end of its output. Its attribute `workers` has the status of all workers.
+        ClusterStartError: If a worker could not be started, or was not ready in time.
+        JobStoppedError: If the workers were told to end, and have saved a checkpoint.
+
+    Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
+
+    Example:
+        >>> run_workers(local_cluster(2), [sys.executable, "worker.py"], run_dir)
+    """
+    notify: OnEvent = on_event or (lambda event: None)
+    attempt = 1
+    while True:
+        halt = HALT_TIMEOUT if heartbeat_timeout is None else heartbeat_timeout
+        generation = _Generation(cluster, command, Path(run_dir), notify, halt)
+        root = generation.run()
+        if root is None and generation.stopped is not None:
+            raise generation.stopped
+        if root is None:
+            return generation.statuses()
+        if not root.port_in_use or attempt > port_retries:
+            raise generation.error(root, attempt)
+        for index in range(cluster.workers):
+            log = log_path(run_dir, index)
+            log.replace(f"{log}.{attempt}")
+        notify({"worker": root.worker, "event": "restart", "time": time.time(), "reason": "port in use"})
+        attempt += 1
+
+
+def pause_between_looks(workers: int) -> float:
+    """Return the seconds between two looks at so many workers."""
+    return POLL * max(1.0, workers / FEW)
+
+
+class _Generation:
+    """Workers that were started together, once."""
+
+    def __init__(
+        self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent, halt_timeout: float
+    ) -> None:
+        self._halt_timeout = halt_timeout
+        indices = range(cluster.workers)
+        self._roles = cluster.roles
+        self._start_again = cluster.start_again
+        self._replaced: dict[int, int] = {}
+        self._run_dir = run_dir
+        for index in indices:
+            events_path(run_dir, index).unlink(missing_ok=True)
+        self._start = partial(cluster.start, command, run_dir)
+        self._timeout = cluster.start_timeout
+        self._notify = notify
+        self._events = EventReader(run_dir, cluster.workers)
+        self._outputs = {i: Tail(log_path(run_dir, i)) for i in indices if cluster.follow}
+        self._ready: set[int] = set()
+        self._were_ready: set[int] = set()
+        self._done: set[int] = set()
+        #: The error if the workers were told to end, and have saved a checkpoint.
+        self.stopped: JobStoppedError | None = None
+        self._failures: dict[int, Failure] = {}
+        self._processes: list[Worker] = []
+        self._halted: dict[int, float] = {}
+        self._started = self._changed = time.monotonic()
+
+    def run(self) -> Failure | None:
+        """Start the workers, and watch until all have ended well or one has failed; return the root cause."""
+        try:
+            with writing(log_path(self._run_dir, 0).parent, "The logs of the workers", only_refusals=True):
+                self._processes = list(self._start())
+            while self._watch():
+                time.sleep(pause_between_looks(len(self._processes)))
+        finally:
+            try:
+                stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
+            finally:  # workers that were killed have left it
+                for index in range(len(self._roles)):
+                    shutil.rmtree(scratch_path(self._run_dir, index), ignore_errors=True)
+        self._follow(final=True)
+        return root_cause(self._failures.values()) if self._failures else None
+
+    def _watch(self) -> bool:
+        """Check all workers once. Return whether to go on."""
+        # First the processes: the output of a process that has ended is then complete.
+        running = [process for process in self._processes if process.poll() is None]
+        for event in self._events.poll():
+            self._take(event)
+        self._follow()
+        self._show_news()
+        for process in self._processes:
+            code = process.exit_code
+            well = STOPPED_STATUS if self.stopped else 0
+            if code is not None and not (code == well and process.index in self._done):
+                self._ended(process, code)
+        self._look_for_halted(running)
+        waited = time.monotonic() - self._changed
+        if self._failures:
+            return self._await_root_cause(waited)
+        if self._leader_left() and waited > SERVER_GRACE:
+            return False
+        if len(self._done) == len(self._processes):
+            return bool(running) and waited < EXIT_TIMEOUT
+        if time.monotonic() - self._started > self._timeout:
+            self._check_ready()
+        return True
+
+    def _take(self, event: dict[str, Any]) -> None:
+        worker, kind = event["worker"], event["event"]
+        if kind == "failed" and not self._is_dismissed(worker):
+            self._fail(Failure.reported(event, self._order, self._processes[worker].exit_code))
+        elif kind in ("done", "stopped"):
+            if kind == "stopped":
+                self.stopped = JobStoppedError(event["message"], fix=how_to_go_on(self._run_dir))
+            self._done.add(worker)
+            self._changed = self._changed if self._failures else time.monotonic()
+        if kind != "started":
+            self._ready.add(worker)
+            self._were_ready.add(worker)
+        self._notify(event)
+
+    def _ended(self, process: Worker, code: int) -> None:
+        """Record a process that ended before it was done, or with another exit status than expected."""
+        index = process.index
+        if self._is_dismissed(index):
+            return
+        if (
+            self._roles[index].replaceable
+            and index in self._were_ready
+            and not self._failures
+            and self._replaced.get(index, 0) < REPLACEMENTS
+        ):
+            self._replace(process, code)
+        else:
+            self._fail(Failure.exited(index, self._order, code))
+
+    def _replace(self, process: Worker, code: int) -> None:
+        """Start another process in the place of a process that died."""
+        index = process.index
+        self._replaced[index] = number = self._replaced.get(index, 0) + 1
+        self._follow(final=True)
+        process.log.replace(f"{process.log}.{number}")
+        if index in self._outputs:
+            self._outputs[index] = Tail(process.log)
+        self._ready.discard(index)
+        reason = f"{self._roles[index].title} {what_ended(code)}".rstrip(".")
+        fields = {"worker": index, "time": time.time()}
+        self._notify({**fields, "event": "replaced", "reason": reason})
+        self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
+        self._processes[index] = self._start_again(index, self._run_dir)
+
+    def _is_dismissed(self, index: int) -> bool:
+        """Whether a server has no work left, so that its exit status does not matter."""
+        leaders = {leader for leader, role in enumerate(self._roles) if role.leads}
+        # The launcher may see the end of a leader after the end of a server that has reacted to it.
+        return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
+
+    def _leader_left(self) -> bool:
+        """Whether a process that leads has ended well."""
+        well = STOPPED_STATUS if self.stopped else 0
+        return any(
+            role.leads and index in self._done and self._processes[index].exit_code == well
+            for index, role in enumerate(self._roles)
+        )
+
+    @property
+    def _order(self) -> int:
+        """The number of failures that are known."""
+        return len(self._failures)
+
+    def _fail(self, failure: Failure) -> None:
+        if not self._failures:
+            self._changed = time.monotonic()
+        known = self._failures.get(failure.worker, failure)
+        if known.cause is Cause.EXIT and failure.event:
+            # The report of a worker says more than its exit status, which may come first from another host.
+            known, failure = replace(failure, order=known.order), known
+        self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
+
+    def _await_root_cause(self, waited: float) -> bool:
+        root = root_cause(self._failures.values())
+        if root.cause is Cause.PEER and (lost := self._longest_silent()) is not None:
+            # Its own report, if there is one, says only that it has lost the others.
+            self._failures[lost.index] = Failure.silent(lost.index, self._order, lost.silent_for)
+            return False
+        found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
+        # The worker may write to its log until it has ended.
+        if found and (root.exit_code is not None or root.silence is not None):
+            return False
+        if waited < PATIENCE:
+            return True
+        for process in self._processes:
+            if root.cause is Cause.PEER and process.is_stopped:
+                self._fail(Failure.paused(process.index, self._order))
+        return False
+
+    def _longest_silent(self) -> Worker | None:
+        """The process with the longest silence, if one has missed signs of life."""
+        process = max(self._processes, key=lambda process: process.silent_for)
+        return process if process.silent_for > 2 * SIGN_OF_LIFE else None
+
+    def _look_for_halted(self, running: Sequence[Worker]) -> None:
+        """Record a halted or silent worker: the others may wait for ever, because MPI does not tell them."""
+        for process in running:
+            if process.silent_for > max(self._halt_timeout, 2 * SIGN_OF_LIFE):
+                self._fail(Failure.silent(process.index, self._order, process.silent_for))
+            since = self._halted.setdefault(process.index, time.monotonic())
+            if not process.is_stopped or len(self._processes) == 1:
+                del self._halted[process.index]
+            elif time.monotonic() - since > self._halt_timeout:
+                self._fail(Failure.paused(process.index, self._order))
+
+    def _check_ready(self) -> None:
+        waited_for = [p for p in self._processes if p.index not in self._ready]
+        # Workers that the system started a moment later are late, too.
+        late = [p for p in waited_for if p.seconds > self._timeout - _TO_START]
+        if any(p.seconds > self._timeout for p in late) and not self._leader_left():
+            error = ClusterStartError(
+                f"Every worker must be ready within {self._timeout:g} s of its start.",
+                received=f"{len(late)} of {len(self._processes)} workers were not: "
+                + "; ".join(f"{self._roles[process.index].task} (log: {process.log})" for process in late),
+                fix="See in the log what it waits for, or pass a larger `start_timeout`.",
+            )
+            raise _without(error, late, self._processes)
+
+    def _show_news(self) -> None:
+        """Show what the launcher of the workers says of itself, such as the state of its queue."""
+        for process in self._processes:
+            for line in process.news() if isinstance(process, Announcing) else ():
+                self._notify({"worker": None, "event": "log", "time": time.time(), "line": line})
+
+    def _follow(self, final: bool = False) -> None:
+        for worker, output in self._outputs.items():
+            for line in output.lines(final=final):
+                self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
+
+    def statuses(self) -> list[WorkerStatus]:
+        """The status of each worker."""
+        return [
+            WorkerStatus(
+                index=process.index,
+                host=process.host,
+                pid=process.pid,
+                status=self._status(process.index),
+                seconds=process.seconds,
+                log=str(process.log),
+                exit_code=process.exit_code,
+            )
+            for process in self._processes
+        ]
+
+    def _status(self, index: int) -> str:
+        if index in self._failures:
+            return "failed"
+        return "done" if index in self._done or self._leader_left() else "stopped"
+
+    def error(self, root: Failure, attempts: int) -> Exception:
+        """The error for the root cause."""
+        process = self._processes[root.worker]
+        if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
+            if isinstance(launch_error, WorkerFailedError):
+                launch_error.workers = self.statuses()
+            return _without(launch_error, [p for p in self._processes if not p.pid], self._processes)
+        error = worker_failed_error(
+            root,
+            process,
+            title=self._roles[root.worker].title,
+            done=root.worker in self._done,
+            attempts=attempts,
+        )
+        error.workers = self.statuses()
+        return error
+
+
+def _without(error: TfdistrError, absent: Sequence[Worker], workers: Sequence[Worker]) -> TfdistrError:
+    """The error, which names the first absent worker if only some of the workers are absent."""
+    known = getattr(error, "host", None) is not None
+    if isinstance(error, ClusterStartError) and not known and 0 < len(absent) < len(workers):
+        error.worker, error.host = absent[0].index, absent[0].host
+    return error

@@ -1,0 +1,188 @@
+"""The only place that uses private names of TensorFlow and Keras.
+
+Tested with the versions of `tfdistr.supported`, by `make versions`. Each function says which private name it
+needs and why no public name is enough. If the versions differ, it looks for what is there, and says which
+version has what. When a new version breaks a private name, change these files.
+"""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tfdistr.supported import check as _check
+
+# Before the private names, which another version may not have.
+_check({"TensorFlow": tf.__version__, "Keras": keras.__version__})
+
+from tfdistr.errors import TfdistrError
+from tfdistr.tf_internals.coordination import (
+    abort_collectives,
+    configure_coordination,
+    context_initialized,
+    delete_key,
+    failed_tasks,
+    get_key,
+    report_error,
+    set_key,
+    take_back_sigterm,
+    wait_at_barrier,
+)
+from tfdistr.tf_internals.keras_lookups import row_lookups
+from tfdistr.tf_internals.keras_loop import (
+    KerasCall,
+    all_layers,
+    build,
+    build_instead,
+    call_on_this_thread,
+    changes_of_keras_loop,
+    existing_seed_generator,
+    given_metrics,
+    global_seed_generator,
+    initial_epoch,
+    keras_builds_model,
+    keras_call,
+    keras_is_symbolic,
+    layers_with_generators,
+    metrics_or_logs,
+    no_new_seed_generator,
+    overrides,
+    pass_epochs,
+    seed_generators,
+    trace_without_effect,
+)
+from tfdistr.tf_internals.keras_optimizers import (
+    Apply,
+    adds_rows,
+    apply_sums,
+    optimizer_at_work,
+    optimizer_hooks,
+    optimizers_of,
+    trained_variables,
+)
+from tfdistr.tf_internals.keras_own import (
+    own_parts,
+    silent_batch_statistics,
+    undisturbed_random_numbers,
+    variables_of,
+)
+from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
+from tfdistr.tf_internals.keras_updates import fewer_passes
+from tfdistr.tf_internals.kernels import onednn_is_on
+from tfdistr.tf_internals.loops import loop_of
+from tfdistr.tf_internals.pipelines import (
+    dense_slices,
+    deserialized_dataset,
+    global_seed,
+    has_unseeded_shuffle,
+    makes_batches,
+    map_function,
+    node_inputs,
+    node_name,
+    nodes_after,
+    peek,
+    python_ops,
+    reshuffles,
+    serialized_dataset,
+    source_files,
+    walk_pipeline,
+)
+from tfdistr.tf_internals.r_functions import function_of_r
+from tfdistr.tf_internals.records import random_record_reader
+from tfdistr.tf_internals.serialization import compile_arguments, serialized, whole_configs
+from tfdistr.tf_internals.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
+from tfdistr.tf_internals.strategy import (
+    MirroredExtended,
+    MultiWorkerExtended,
+    OneDeviceExtended,
+    tape_is_active,
+)
+from tfdistr.tf_internals.tensorboard import TRACE_IN_PROCESS, flush_events
+from tfdistr.tf_internals.variables import device_of, make_again
+
+__all__ = [
+    "BETWEEN_SEEDS",
+    "TRACE_IN_PROCESS",
+    "Apply",
+    "KerasCall",
+    "MirroredExtended",
+    "MultiWorkerExtended",
+    "OneDeviceExtended",
+    "ShareScope",
+    "abort_collectives",
+    "adds_rows",
+    "all_layers",
+    "apply_sums",
+    "build",
+    "build_instead",
+    "call_on_this_thread",
+    "changes_of_keras_loop",
+    "compile_arguments",
+    "configure_coordination",
+    "context_initialized",
+    "delete_key",
+    "dense_slices",
+    "deserialized_dataset",
+    "device_of",
+    "existing_seed_generator",
+    "failed_tasks",
+    "fewer_passes",
+    "flush_events",
+    "function_of_r",
+    "get_key",
+    "given_metrics",
+    "global_seed",
+    "global_seed_generator",
+    "has_unseeded_shuffle",
+    "initial_epoch",
+    "is_seed",
+    "keras_builds_model",
+    "keras_call",
+    "keras_is_symbolic",
+    "keras_prediction",
+    "keras_step",
+    "layers_with_generators",
+    "logs_are_metrics",
+    "loop_of",
+    "loss_shares",
+    "make_again",
+    "makes_batches",
+    "map_function",
+    "metrics_or_logs",
+    "no_new_seed_generator",
+    "node_inputs",
+    "node_name",
+    "nodes_after",
+    "onednn_is_on",
+    "optimizer_at_work",
+    "optimizer_hooks",
+    "optimizers_of",
+    "overridden",
+    "overrides",
+    "own_parts",
+    "pass_epochs",
+    "peek",
+    "python_ops",
+    "random_record_reader",
+    "report_error",
+    "reshuffles",
+    "row_lookups",
+    "seed_generators",
+    "serialized",
+    "serialized_dataset",
+    "set_key",
+    "silent_batch_statistics",
+    "source_files",
+    "take_back_sigterm",
+    "tape_is_active",
+    "trace_without_effect",
+    "trained_variables",
+    "undisturbed_random_numbers",
+    "variables_of",
+    "wait_at_barrier",
+    "walk_pipeline",
+    "whole_configs",
+]
+
+# AutoGraph replaces an error by an error of another class, unless the error's class forbids it.
+TfdistrError.ag_pass_through = True  # type: ignore[attr-defined]

@@ -1,0 +1,38 @@
+"""TensorFlow's way to run a loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tensorflow.python.ops import control_flow_util_v2
+
+from tfdistr.tf_internals.keras_step import overridden
+
+# The oneDNN pass replaces these only after their forward operations (TensorFlow's mkl_layout_pass.cc).
+_DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}
+
+
+@contextlib.contextmanager
+def loop_of(step: Any) -> Iterator[None]:
+    """Within the context, a ``tf.while_loop`` that calls ``step`` keeps it a function, if that is faster.
+
+    Otherwise TensorFlow puts the steps of a loop into the graph around it, which then has a cycle. A pass
+    of TensorFlow replaces operations by operations of oneDNN. It walks through a graph with a cycle in an
+    arbitrary order. If it reaches the gradient of a pooling before the pooling, it does not replace the
+    gradient, which then takes many times as long. This happens in some runs, and then for the whole run. A
+    function has no cycle, but its call takes time, too.
+
+    (``tf.while_loop`` reads ``_DISABLE_LOWER_USING_SWITCH_MERGE`` and has no argument for it.)
+
+    Args:
+        step: A ``ConcreteFunction``.
+    """
+    graph = step.graph.as_graph_def()
+    nodes = [graph.node, *(function.node_def for function in graph.library.function)]
+    with contextlib.ExitStack() as stack:
+        if _DEPEND_ON_ORDER & {node.op for some in nodes for node in some}:
+            flag = "_DISABLE_LOWER_USING_SWITCH_MERGE"
+            stack.enter_context(overridden(control_flow_util_v2, flag, True))
+        yield

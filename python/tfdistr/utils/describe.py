@@ -1,0 +1,48 @@
+"""What kind of value was received, in words."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+@dataclass(frozen=True)
+class ValueOfR:
+    """A value of R that Python does not have, such as NA, in the place of an argument.
+
+    It is of no type that an argument may have. So each check refuses it, with its own rule.
+
+    Args:
+        words: What the value is, for the error.
+    """
+
+    words: str
+
+    def __repr__(self) -> str:
+        return self.words
+
+
+def describe(value: Any) -> str:
+    """Say what a value is, for the error that it is of the wrong kind.
+
+    Example:
+        >>> print(describe(4.0), describe("a"), describe([1, 2]), describe(print), sep="; ")
+        a number (4.0); a text ('a'); a list of length 2; a function
+    """
+    if value is None or isinstance(value, bool | ValueOfR):
+        return str(value)
+    if isinstance(value, int | float | complex):
+        return f"a number ({value!r})"
+    if isinstance(value, str):
+        return f"a text ({value if len(value) <= 40 else value[:37] + '...'!r})"
+    if isinstance(value, list | tuple | dict):
+        return f"a {'dictionary' if isinstance(value, dict) else 'list'} of length {len(value)}"
+    if isinstance(value, _FUNCTIONS):
+        return "a function"
+    if isinstance(value, type):
+        return f"the class {value.__module__}.{value.__qualname__}"
+    module = "" if type(value).__module__ == "builtins" else f"{type(value).__module__}."
+    return f"an object of class {module}{type(value).__name__}"

@@ -1,0 +1,99 @@
+"""Packages that only some functions need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdistr.errors import ArgumentError, VersionError
+from tfdistr.utils.versions import version_of
+
+
+def _missing(what: str, package: str, fix: str) -> ArgumentError:
+    return ArgumentError(f"{what} needs {package}.", received=f"no {package}", fix=fix)
+
+
+def data_frame(rows: Any, columns: list[str]) -> Any:
+    """Make a pandas data frame.
+
+    Raises:
+        ArgumentError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise _missing("to_frame()", "pandas", "pip install 'tfdistr[frame]'") from error
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def tensorflow_datasets() -> Any:
+    """Import TensorFlow Datasets.
+
+    Raises:
+        VersionError: It could not load all of itself, and has only logged why. tensorflow-metadata 1.21 needs
+            protobuf 6, which TensorFlow 2.18 and 2.19 do not allow, and does not tell pip.
+    """
+    import tensorflow_datasets
+
+    if not hasattr(tensorflow_datasets, "core"):
+        found = ", ".join(f"{name} {version_of(name)}" for name in ("tensorflow-metadata", "protobuf"))
+        raise VersionError(
+            "TensorFlow Datasets needs a tensorflow-metadata that works with the protobuf of TensorFlow.",
+            received=found,
+            fix="pip install 'tensorflow-metadata<1.21'",
+        )
+    return tensorflow_datasets
+
+
+def figure(width: float, height: float) -> Any:
+    """Make an empty figure of matplotlib. The size is in inches.
+
+    Raises:
+        ArgumentError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise _missing("plot()", "matplotlib", "pip install 'tfdistr[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def parquet(what: str) -> tuple[Any, Any]:
+    """Import pyarrow and its module for parquet files. The user calls what needs them by ``what``.
+
+    Raises:
+        ArgumentError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise _missing(what, "pyarrow", "pip install 'tfdistr[parquet]'") from error
+    return pyarrow, pyarrow.parquet
+
+
+def array_record(what: str) -> Any:
+    """Import the module of array_record that reads files. The user calls what needs it by ``what``.
+
+    Raises:
+        ArgumentError: array_record is not installed.
+    """
+    try:
+        from array_record.python import array_record_module
+    except ImportError as error:
+        raise _missing(what, "array_record", "pip install array_record") from error
+    return array_record_module
+
+
+def csv_and_compute(what: str) -> tuple[Any, Any, Any]:
+    """Import pyarrow and its modules for text files and for functions of columns.
+
+    Args:
+        what: What needs them, for the error.
+
+    Raises:
+        ArgumentError: pyarrow is not installed.
+    """
+    pyarrow, _ = parquet(what)
+    from pyarrow import compute, csv
+
+    return pyarrow, csv, compute

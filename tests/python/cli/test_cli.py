@@ -1,0 +1,96 @@
+"""The command `tfdistr`: what it says, and how it reads the addresses of a cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfdistr.cli.main import run, server_config
+from tfdistr.errors import ArgumentError, ClusterConfigError
+
+JOBS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+NO_HOSTS: dict[str, str | None] = {"chief": None, "worker": None, "ps": None}
+
+
+def test_the_command_and_the_module_are_one():
+    installed = Path(sys.executable).with_name("tfdistr")
+    said = [
+        subprocess.run([*command, "server", "--help"], capture_output=True, text=True, timeout=60)
+        for command in ([str(installed)], [sys.executable, "-m", "tfdistr"])
+    ]
+    assert [process.returncode for process in said] == [0, 0]
+    assert said[0].stdout == said[1].stdout
+    assert "--ps_hosts" in said[0].stdout
+
+
+@pytest.mark.parametrize(
+    "document", [JOBS, {"cluster": JOBS}, {"cluster": JOBS, "task": {"type": "chief", "index": 0}}]
+)
+def test_a_cluster_in_a_file(document, tmp_path):
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps(document))
+    config = server_config("ps", 0, str(file), NO_HOSTS)
+    assert config.jobs == {job: tuple(addresses) for job, addresses in JOBS.items()}
+    assert str(config.task) == "ps 0"
+
+
+def test_a_task_in_a_file(tmp_path):
+    file = tmp_path / "tf_config.json"
+    file.write_text(json.dumps({"cluster": JOBS, "task": {"type": "worker", "index": 1}}))
+    assert server_config(None, None, str(file), NO_HOSTS).address == "c:1"
+
+
+def test_addresses_as_in_scripts_of_tensorflow_1():
+    config = server_config("worker", 1, None, {"chief": "a:1", "worker": "b:1,c:1", "ps": "d:1"})
+    assert config.address == "c:1"
+    assert config.jobs["ps"] == ("d:1",)
+
+
+def test_a_cluster_in_tf_config(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": JOBS, "task": {"type": "ps", "index": 0}}))
+    assert server_config(None, None, None, NO_HOSTS).address == "d:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["--type", "ps", "--index", "0"], "A server must know the addresses of the cluster."),
+        (["--cluster", "x", "--ps_hosts", "a:1"], "Give the cluster as a file or as addresses, not as both."),
+        (["--cluster", "/nowhere"], "`--cluster` must name a file that can be read."),
+        (["--ps_hosts", "a:1"], "A server must know which task of the cluster it is."),
+        (["--type=ps", "--index=1", "--ps_hosts=a:1", "--worker_hosts=b:1"], "`task.index` must"),
+        (["--type=ps", "--index=0", "--ps_hosts=a:1", "--worker_hosts=b:1"], "A cluster with parameter"),
+        (["--type", "ps", "--index", "0", "--ps_hosts", "a"], "`cluster.ps[0]` must"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(arguments, rule, capsys, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert run(["server", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(rule), said
+    assert "\nFix: " in said
+
+
+def test_seconds_must_be_positive(capsys):
+    hosts = ["--ps_hosts=a:1", "--worker_hosts=b:1", "--chief_host=c:1", "--type=ps", "--index=0"]
+    assert run(["server", *hosts, "--chief_timeout=0"]) == 2
+    assert capsys.readouterr().err.startswith("`chief_timeout` must be a number of seconds above 0.")
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "3"])
+def test_files_that_hold_no_cluster(text, tmp_path):
+    file = tmp_path / "cluster.json"
+    file.write_text(text)
+    with pytest.raises(ClusterConfigError):
+        server_config("ps", 0, str(file), NO_HOSTS)
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    file = tmp_path / "cluster.json"
+    file.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(ArgumentError, match="must name a file that can be read"):
+        server_config("ps", 0, str(file), NO_HOSTS)

@@ -1,0 +1,308 @@
+"""The options of a script: workers and hosts, files with hosts, files with options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from tfdistr.cli.commands import add_env, ask
+from tfdistr.cli.config_file import OPTIONS, read_config, write_config
+from tfdistr.cli.main import run
+from tfdistr.cli.script_options import Script, Workers
+from tfdistr.clusters.local.cluster import LocalCluster
+from tfdistr.clusters.slurm.cluster import SlurmCluster
+from tfdistr.clusters.ssh.cluster import SshCluster
+from tfdistr.errors import ArgumentError
+
+
+def cluster(**options):
+    return Workers(**options).cluster(follow=True, warm=False)
+
+
+def test_workers_here():
+    made = cluster(workers=2, cores_per_worker=1, env={"A": "1"}, start_timeout=9)
+    assert isinstance(made, LocalCluster)
+    assert (made.workers, made.cores_per_worker, made.env, made.start_timeout) == (2, 1, {"A": "1"}, 9.0)
+    assert (made.follow, made.warm) == (True, False)
+    assert cluster().workers == 2
+    assert cluster(workers=3).workers == 3
+
+
+@pytest.mark.parametrize(("workers", "each"), [(None, 1), (2, 1), (6, 3)])
+def test_workers_on_hosts(workers, each):
+    made = cluster(workers=workers, hosts=["a", "b"], ssh="ssh -p 22")
+    assert isinstance(made, SshCluster)
+    assert (made.hosts, made.workers_per_host, made.ssh) == (("a", "b"), each, "ssh -p 22")
+
+
+@pytest.fixture
+def allocation(monkeypatch):
+    for name, value in {"ID": "7", "NODELIST": "n[9-11]", "NUM_NODES": "3", "CPUS_PER_NODE": "4(x3)"}.items():
+        monkeypatch.setenv(f"SLURM_JOB_{name}", value)
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "1(x3)")
+
+
+@pytest.mark.parametrize(
+    ("workers", "counts"), [(None, (1, 1, 1)), (2, (1, 1)), (3, (1, 1, 1)), (6, (2, 2, 2))]
+)
+def test_workers_in_an_allocation(allocation, workers, counts):
+    made = cluster(workers=workers, env={"A": "1"})
+    assert isinstance(made, SlurmCluster)
+    assert (made.counts, made.env, made.follow) == (counts, {"A": "1"}, True)
+
+
+def test_hosts_and_numbers_in_an_allocation(allocation):
+    assert isinstance(cluster(hosts=["a", "b"]), SshCluster)
+    with pytest.raises(ArgumentError) as caught:
+        cluster(workers=4)
+    assert caught.value.message == (
+        "`workers` must be a multiple of the number of nodes of Slurm's allocation."
+    )
+    assert (caught.value.received, caught.value.fix) == (
+        "4 workers, and 3 nodes", "Pass 3 or 6 workers."
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "each"),
+    [
+        ("a\nb\n", ("a", "b"), 1),
+        ("# of the lab\n\na slots=2  # big\nb slots = 2\n", ("a", "b"), 2),
+        ("a:4\n[fe80::1]:4", ("a", "fe80::1"), 4),
+    ],
+)
+def test_a_hostfile(tmp_path, text, hosts, each):
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    made = cluster(hostfile=str(file))
+    assert isinstance(made, SshCluster)
+    assert (made.hosts, made.workers_per_host) == (hosts, each)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "received", "fix"),
+    [
+        (
+            "a\na\n",
+            "Each line of a hostfile must have one host, which no other line has.",
+            "line 2 of {file}: a",
+            "Write it like: node-1 slots=2",
+        ),
+        (
+            "a two words\n",
+            "Each line of a hostfile must have one host, which no other line has.",
+            "line 1 of {file}: a two words",
+            "Write it like: node-1 slots=2",
+        ),
+        (
+            "a slots=2\nb\n",
+            "A hostfile must have at least one host, and the same number of workers for all.",
+            "a: 2, b: no number",
+            "Write a host on each line, each with the same slots=, or without it.",
+        ),
+        (
+            "a slots=0\nb slots=0\n",
+            "A hostfile must have at least one host, and the same number of workers for all.",
+            "a: 0, b: 0",
+            "Write a host on each line, each with the same slots=, or without it.",
+        ),
+        (
+            "# nobody\n",
+            "A hostfile must have at least one host, and the same number of workers for all.",
+            "{file} without a host",
+            "Write a host on each line, each with the same slots=, or without it.",
+        ),
+    ],
+)
+def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    with pytest.raises(ArgumentError) as caught:
+        cluster(hostfile=str(file))
+    error = caught.value
+    assert (error.message, error.received, error.fix) == (message, received.format(file=file), fix)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "received", "fix"),
+    [
+        (
+            {"hosts": ["a", "b"], "workers": 3},
+            "All hosts must have the same number of workers.",
+            "3 workers on 2 hosts",
+            "Pass workers=2, for example.",
+        ),
+        (
+            {"hosts": ["a"], "hostfile": "hosts"},
+            "Give the hosts as a list or as a file, not as both.",
+            "hosts=['a'] and hostfile='hosts'",
+            "Leave one of them out.",
+        ),
+        (
+            {"hosts": ["a", "b"], "workers": "gpus"},
+            "On several hosts, the number of workers must be a number.",
+            "workers='gpus'",
+            "Pass workers=2: one on each host.",
+        ),
+        (
+            {"hostfile": "no-such-file"},
+            "`hostfile` must name a file that can be read.",
+            "no-such-file: No such file or directory",
+            "Write a host on each line: node-1 slots=2",
+        ),
+        ({"hostfile": 5}, "`hostfile` must be a path.", "5", 'Pass hostfile="results", for example.'),
+    ],
+)
+def test_workers_that_are_refused(options, message, received, fix):
+    with pytest.raises(ArgumentError) as caught:
+        cluster(**options)
+    error = caught.value
+    assert (error.message, error.received, error.fix) == (message, received, fix)
+
+
+def test_slots_and_another_number_of_workers(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("a slots=2\nb slots=2\n")
+    assert cluster(hostfile=str(file), workers=4).workers == 4
+    with pytest.raises(ArgumentError) as caught:
+        cluster(hostfile=str(file), workers=2)
+    assert caught.value.received == "2 workers on 2 hosts, with 2 workers each"
+    assert caught.value.fix == "Pass workers=4, for example."
+
+
+@pytest.mark.parametrize("arguments", ["--epochs 2", [1], 5])
+def test_arguments_that_are_no_list_of_text(tmp_path, arguments):
+    script = tmp_path / "a.py"
+    script.touch()
+    with pytest.raises(ArgumentError) as caught:
+        Script(script=str(script), arguments=arguments)
+    assert caught.value.message == "`arguments` must be a list of text: the arguments of the script."
+    assert caught.value.received == repr(arguments)
+
+
+ALL = {
+    "script": "train.py", "arguments": ["--name", 'a "quoted" word', "ü\\n"], "workers": 4,
+    "hosts": ["a", "b"], "cores_per_worker": 1, "communication": "mpi", "start_timeout": 12.5,
+    "ssh": "ssh -p 2", "run_dir": "run", "log_dir": "logs", "max_restarts": 2,
+    "env": {"A": "1", "B.c": "x y"},
+}  # fmt: skip
+
+
+def test_a_file_of_options_is_read_as_it_was_written(tmp_path):
+    file = tmp_path / "job.toml"
+    write_config(str(file), ALL)
+    assert read_config(str(file)) == ALL
+    assert file.stat().st_mode & 0o077 == 0
+    assert set(ALL) < set(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "received", "fix"),
+    [
+        (
+            "workers = ",
+            "The file of `--config` must be TOML.",
+            "{file}: Invalid value",
+            "Write it like: workers = 4",
+        ),
+        (
+            "wrokers = 4",
+            f"The options of a file are {', '.join(OPTIONS)}.",
+            "wrokers in {file}",
+            "Correct the name, or remove it.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_of_options_that_is_refused(tmp_path, text, message, received, fix):
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    with pytest.raises(ArgumentError) as caught:
+        read_config(str(file))
+    error = caught.value
+    assert (error.message, error.fix) == (message, fix)
+    assert str(error.received).startswith(received.format(file=file))
+
+
+def test_no_such_file_of_options():
+    with pytest.raises(ArgumentError) as caught:
+        read_config("no-such-file")
+    error = caught.value
+    assert error.message == "`--config` must name a file that can be read."
+    assert error.received == "no-such-file: No such file or directory"
+    assert error.fix == "Write one with: tfdistr config --output job.toml"
+
+
+def test_config_writes_what_its_flags_say_and_run_reads_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import os, sys, tfdistr\n"
+        "print(tfdistr.num_workers(), os.environ['A'], os.environ['B'], sys.argv[1:])"
+    )
+    words = ["-n", "1", "--env", "A=1", "--env", "B=2"]
+    assert run(["config", "--output", "my.toml", *words, "train.py", "--x"]) == 0
+    assert capfd.readouterr().out == "Written: my.toml. Run it with: tfdistr run --config my.toml\n"
+    assert read_config("my.toml") == {
+        "script": "train.py", "arguments": ["--x"], "workers": 1, "env": {"A": "1", "B": "2"}
+    }  # fmt: skip
+    # Flags win over the file.
+    assert run(["run", "--config", "my.toml", "--env", "B=3"]) == 0
+    assert "[worker 0] 1 1 3 ['--x']" in capfd.readouterr().out
+    assert run(["run", "--config", "my.toml", "train.py", "--y"]) == 0
+    assert "[worker 0] 1 1 2 ['--y']" in capfd.readouterr().out
+
+    assert run(["config", "--output", "my.toml"]) == 2
+    assert capfd.readouterr().err == (
+        "`--output` must name a new file.\nReceived: my.toml: it exists\nFix: Name another file.\n"
+    )
+
+
+def test_what_config_asks_for():
+    answers = iter(["train.py --epochs 2", "a, b", "4"])
+    asked = ask({"communication": "mpi"}, lambda words: next(answers))
+    assert asked == {
+        "communication": "mpi", "script": "train.py", "arguments": ["--epochs", "2"], "hosts": ["a", "b"],
+        "workers": 4,
+    }  # fmt: skip
+    assert ask({"script": "a.py", "hosts": ["a"], "workers": 1}, pytest.fail) == {
+        "script": "a.py", "hosts": ["a"], "workers": 1
+    }  # fmt: skip
+    assert ask({}, lambda words: "") == {}
+
+
+@pytest.fixture
+def parsed():
+    """The variables for the workers that flags give."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_env(parser)
+    return lambda *words: parser.parse_args(words).env
+
+
+def test_variables_from_the_environment_and_from_a_file(parsed, monkeypatch, tmp_path):
+    monkeypatch.setenv("SECRET", "a=b")
+    (tmp_path / "env").write_text("# of the team\nA=1\n\n TOKEN=x=y \n")
+    words = ["--env", "A=0", "--env-file", str(tmp_path / "env"), "--env", "SECRET", "--env", "B="]
+    assert parsed(*words) == {"A": "1", "TOKEN": "x=y ", "SECRET": "a=b", "B": ""}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--env", "=1"], "--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1"),
+        (["--env", "NOT_SET"], "--env NOT_SET takes the value of this environment, which has no NOT_SET"),
+        (["--env-file", "absent"], "--env_file: absent cannot be read (No such file or directory)"),
+        (["--env-file", "latin"], "--env_file: latin cannot be read (no UTF-8)"),
+        (["--env-file", "bad"], "--env_file: line 2 of bad has another form than NAME=VALUE"),
+    ],
+)
+def test_variables_that_cannot_be_taken(parsed, words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("latin").write_bytes(b"A=\xe4\n")
+    Path("bad").write_text("A=1\na secret\n")
+    with pytest.raises(SystemExit) as ended:
+        parsed(*words)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "a secret" not in error

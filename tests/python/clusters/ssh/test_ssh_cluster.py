@@ -1,0 +1,299 @@
+"""Workers that ssh starts on several hosts: network namespaces here, each with an ssh server of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hosts
+import pytest
+from launched import assert_output_comes, wait_for, when_ready
+from paths import WORKERS
+from ssh_job import Job
+
+import tfdistr
+from tfdistr.clusters.ssh.cluster import ssh_cluster
+from tfdistr.errors import ClusterStartError, JobMismatchError
+from tfdistr.supervision.events import EventReader
+from tfdistr.supervision.supervisor import run_workers
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_workers_on_two_hosts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"HOME": "/nowhere", "OF_THE_CALLER": "yes", "TF_CONFIG": "not json"}.items():
+        monkeypatch.setenv(name, value)
+    statuses = job.run("environment", each=2, env={"TOKEN": "a b'\n\u20ac", "LONG": "x" * 100_000})
+    a, b = job.net.address("a"), job.net.address("b")
+    assert [(status.index, status.host, status.status, status.exit_code) for status in statuses] == [
+        (0, a, "done", 0), (1, a, "done", 0), (2, b, "done", 0), (3, b, "done", 0),
+    ]  # fmt: skip
+    started = {event["worker"]: event["pid"] for event in job.events if event["event"] == "started"}
+    assert started == {status.index: status.pid for status in statuses}
+    values = {event["worker"]: event["values"] for event in job.events if event["event"] == "environment"}
+    for index in range(4):
+        got = values[index]
+        assert (got["TOKEN"], len(got["LONG"]), got["OF_THE_CALLER"]) == ("a b'\n\u20ac", 100_000, "yes")
+        assert got["HOME"] != "/nowhere"
+        config = tfdistr.ClusterConfig.from_json(got["TF_CONFIG"])
+        assert config.worker_index == index
+        assert [address.rpartition(":")[0] for address in config.jobs["worker"]] == [a, a, b, b]
+    folders = {event["folder"] for event in job.events if event["event"] == "environment"}
+    assert folders == {os.getcwd()}
+
+
+def test_output_comes_through_the_connection(job: Job) -> None:
+    assert_output_comes(job)
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_on_another_host(job: Job) -> None:
+    error = job.fail("lose_peer,fail_late")
+    b = job.net.address("b")
+    assert str(error).startswith(f"Worker 1 of 2 on {b} failed: ValueError: bad loss\n\nTraceback")
+    assert (error.host, error.exit_code) == (b, 1)
+    assert [status.status for status in error.workers] == ["failed", "failed"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
+    error = job.fail("wait,wait,kill,ignore_sigterm", each=2)
+    assert str(error).startswith(f"Worker 2 of 4 on {job.net.address('b')} was killed by SIGKILL")
+    assert "Its last output:\n  reading the data" in str(error)
+    assert [status.status for status in error.workers] == ["stopped", "stopped", "failed", "stopped"]
+
+
+@pytest.mark.slow
+def test_halted_workers_and_their_children_are_ended(job: Job) -> None:
+    assert job.fail("fail_late,wait_with_grandchild,halt,halt", each=2).worker == 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_without_saying_why(job: Job) -> None:
+    error = job.fail("wait,exit_3")
+    assert error.exit_code == 3
+    assert "failed: it ended with exit status 3 and without saying why." in str(error)
+    assert "  there is no package called 'tfdistr'" in str(error)
+
+
+@pytest.mark.slow
+def test_more_workers_of_a_host_than_sshd_lets_log_in_at_once(job: Job) -> None:
+    assert [status.status for status in job.run("finish", "a", each=18)] == ["done"] * 18
+
+
+LISTEN = """
+import socket, sys
+server = socket.create_server(('::', int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def listening(net: hosts.Hosts, name: str, port: int) -> Iterator[None]:
+    """A process on a host has a port."""
+    command = ["ip", "netns", "exec", net.namespace(name), sys.executable, "-c", LISTEN, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"\n"
+        yield
+        process.stdin.close()
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = tfdistr.clusters.ssh.cluster.ask, []
+
+    with contextlib.ExitStack() as held:
+
+        def ask(*arguments: Any, **options: Any) -> Any:
+            answers = real(*arguments, **options)
+            asked.append(answers[1].facts["ports"][0])
+            if len(asked) == 1:
+                held.enter_context(listening(job.net, "b", asked[0]))
+            return answers
+
+        monkeypatch.setattr("tfdistr.clusters.ssh.cluster.ask", ask)
+        job.run("listen,listen")
+    assert len(set(asked)) == len(asked) == 2
+    assert [event["reason"] for event in job.events if event["event"] == "restart"] == ["port in use"]
+    assert (job.run_dir / "logs" / "worker-1.log.1").exists()
+
+
+# --- Hosts and connections that are lost
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
+    times: dict[str, float] = {}
+
+    def lose() -> None:
+        job.net.cut("b")
+        time.sleep(3)
+        job.net.mend("b")
+        time.sleep(8)  # longer than the launcher waits: it has heard of b again
+        times["lost"] = time.monotonic()
+        job.net.cut("b")
+
+    try:
+        error = job.fail("wait", look=when_ready(2, lose), heartbeat_timeout=6)
+        assert 4 < time.monotonic() - times["lost"] < 40
+        # The guard there hears nothing of its launcher, and ends its worker.
+        assert wait_for(lambda: not job.net.processes(), 40)
+    finally:
+        job.net.mend("b")
+    message = str(error)
+    b = re.escape(job.net.address("b"))
+    assert re.match(rf"Worker 1 of 2 on {b} gave no sign of life for \d+ s: its machine or network ", message)
+    assert message.endswith("host runs and can be reached, or pass a larger `heartbeat_timeout`.")
+    assert (error.worker, error.host) == (1, job.net.address("b"))
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_is_named_though_its_peers_report_the_loss_first(job: Job) -> None:
+    def lose() -> None:
+        job.net.cut("b")
+
+    try:
+        error = job.fail("lose_peer_after_5_s,wait", look=when_ready(2, lose), heartbeat_timeout=30)
+    finally:
+        job.net.end_all("b")
+        job.net.mend("b")
+    assert (error.worker, error.host) == (1, job.net.address("b"))
+    assert "gave no sign of life for" in str(error)
+
+
+@pytest.mark.slow
+def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
+    error = job.fail("wait", look=when_ready(2, lambda: job.net.end_all("b")))
+    b = job.net.address("b")
+    assert re.match(
+        rf"Worker 1 on {re.escape(b)} was lost: its ssh ended with status \d+ before the worker did\.\n\n"
+        r"Its last output:\n  .*\n\nIts log: ", str(error), re.DOTALL,
+    )  # fmt: skip
+    assert str(error).endswith("whether the system, or somebody else, ended processes there.")
+    assert (error.worker, error.host) == (1, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: signal.Signals) -> None:
+    job.run_dir.mkdir(mode=0o700)
+    worker = [sys.executable, str(WORKERS / "worker.py"), "wait,halt"]
+    addresses = ",".join(map(job.net.address, "ab"))
+    carrier = f"ssh:{job.net.ssh}:{addresses}"
+    parent = [sys.executable, str(WORKERS / "parent.py"), carrier, "1", str(job.run_dir)]
+    process = subprocess.Popen([*parent, *worker], stderr=subprocess.DEVNULL)
+    try:
+        ready, reader = set(), EventReader(job.run_dir, 2)
+
+        def all_ready() -> bool:
+            ready.update(event["worker"] for event in reader.poll() if event["event"] == "ready")
+            return len(ready) == 2
+
+        assert wait_for(all_ready, 60)
+        assert len(job.net.processes()) >= 4
+        process.send_signal(number)
+        assert process.wait(15) == -number
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- Hosts that are not as they must be
+
+
+def test_hosts_that_cannot_be_reached_are_named(job: Job) -> None:
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("finish", "ad")
+    d = job.net.address("d")
+    assert str(caught.value).startswith(
+        "Each host must let this user in by ssh without a password, and have the Python of this machine.\n"
+        f"Received: {d}: "
+    )
+    assert str(caught.value).endswith(f"The same Python must be at this path on that host: {sys.executable}.")
+    assert (caught.value.worker, caught.value.host) == (1, d)
+
+
+@pytest.mark.slow
+def test_no_such_host_and_one_that_refuses(job: Job) -> None:
+    job.run_dir.mkdir(mode=0o700)
+    known = {"ssh": f"{job.net.ssh} -oUser=nobody-at-all", "warm": False}
+    for host, said, options in (
+        ("no-such-host.invalid", "Could not resolve hostname no-such-host.invalid", {"ssh": job.net.ssh}),
+        (job.net.address("a"), "Permission denied", known),
+        (hosts.NET + ".13", "No route to host", {"ssh": job.net.ssh}),
+    ):
+        with pytest.raises(ClusterStartError) as caught:
+            run_workers(ssh_cluster([host], **options), ["worker"], job.run_dir)
+        assert caught.value.received.startswith(f"{host}: ")
+        assert said in caught.value.received
+        assert caught.value.fix == f"Let this user in without a password: ssh {host} true."
+
+
+@pytest.mark.slow
+def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
+    job.run_dir = job.net.own / "run"
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("finish", "ac")
+    assert caught.value.received == f"{job.run_dir}, which is not there on {job.net.address('c')} (worker 1)"
+
+
+@pytest.mark.slow
+def test_a_program_that_a_host_has_not(job: Job) -> None:
+    job.run_dir.mkdir(mode=0o700)
+    with pytest.raises(ClusterStartError) as caught:
+        run_workers(job.cluster("a"), [str(job.run_dir / "none")], job.run_dir)
+    a = job.net.address("a")
+    assert caught.value.message.startswith(f"Worker 0 could not be started on {a}: [Errno 2] No such file")
+    assert (caught.value.worker, caught.value.host) == (0, a)
+
+
+@pytest.mark.slow
+def test_versions_that_differ_are_named_before_a_worker_starts(job: Job, tmp_path: Path) -> None:
+    # A host whose Python has another Keras: it comes first in PYTHONPATH there, and not here.
+    other = tmp_path / "other" / "keras-3.0.0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 3.0.0\n")
+    with pytest.raises(JobMismatchError) as caught:
+        job.run("finish", "a", env={"PYTHONPATH": str(other.parent)})
+    assert caught.value.received.endswith(f" on this machine, 3.0.0 on {job.net.address('a')}")
+    assert caught.value.received.startswith("version of Keras: 3.")
+    assert not (job.run_dir / "logs").exists()
+
+
+# --- Tunnels
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("apart")
+def test_workers_that_reach_each_other_through_ssh_only(job: Job) -> None:
+    job.run("meet_peers", each=2, tunnels=True)
+    met = [event for event in job.events if event["event"] == "met"]
+    assert [event["listens"] for event in met] == ["127.0.0.1"] * 4
+    (tasks,) = {tuple(event["tasks"]) for event in met}
+    assert [address.rpartition(":")[0] for address in tasks] == ["127.0.0.1"] * 4
+
+
+@pytest.mark.slow
+def test_a_host_that_makes_no_tunnels(job: Job) -> None:
+    with listening(job.net, "b", 40_000), pytest.raises(ClusterStartError) as caught:
+        job.run("finish", "b", tunnels=True, ssh=f"{job.net.ssh} -R 40000:127.0.0.1:1")
+    b = job.net.address("b")
+    assert caught.value.message == "ssh must start each worker on its host."
+    assert caught.value.received.splitlines() == [
+        f"ssh ended with status 255 without worker 0 on {b}. Its last lines:",
+        "  Error: remote port forwarding failed for listen port 40000",
+    ]
+    assert caught.value.fix == (
+        f"Each host must let you in by ssh without a password, and have this Python and tfdistr: "
+        f"{sys.executable}."
+    )
+    assert (caught.value.worker, caught.value.host) == (0, b)

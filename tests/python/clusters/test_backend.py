@@ -1,0 +1,171 @@
+"""What carries the collectives of a cluster that is to be started, and why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr.clusters import backend, gpus
+from tfdistr.clusters.backend import choose_backend
+from tfdistr.clusters.gpus import visible_gpus
+from tfdistr.clusters.local.cluster import describe_local_cluster as local_cluster
+from tfdistr.errors import ArgumentError, ClusterStartError
+
+pytestmark = pytest.mark.timeout(120)
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def chosen(workers: int, communication: str, **env: str) -> str:
+    return str(choose_backend(local_cluster(workers, env=NO_GPU | env), communication))
+
+
+def test_what_is_chosen() -> None:
+    assert chosen(2, "auto") == (
+        "communication: left to the workers, because they find out what they have when they meet"
+    )
+    assert chosen(2, "mpi") == "communication: mpi, because the caller asked for it"
+    assert chosen(2, "ring") == "communication: ring, because the caller asked for it"
+    assert chosen(2, "nccl") == "communication: nccl, because the caller asked for it"
+    alone = "communication: left to the workers, because one worker has none to talk to"
+    assert chosen(1, "auto") == chosen(1, "mpi") == alone
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which NVIDIA's driver lists its GPUs; there are none yet."""
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "gpus")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    return tmp_path / "gpus"
+
+
+def test_a_gpu_that_the_workers_see(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not visible_gpus({})
+    (gpu / "0000:01:00.0").mkdir(parents=True)
+    assert visible_gpus({})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0"}) == ("0",)
+    assert not visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert not visible_gpus({})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "1"})  # the cluster's word counts
+
+
+def test_a_gpu_that_only_nvidia_smi_shows(gpu: Path) -> None:
+    program = gpu.with_name("nvidia-smi")
+    program.write_text("#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'; echo 'GPU 1: a card (UUID: GPU-2)'\n")
+    program.chmod(0o700)
+    assert visible_gpus({}) == ("0", "1")
+
+
+def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
+    cluster = local_cluster("gpus", env={"OTHER": "1"})
+    assert cluster.workers == 3
+    seen = [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(3)]
+    assert seen == ["0", "1", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
+    cluster = local_cluster("gpus")
+    assert [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(2)] == ["2", "GPU-7"]
+    few = local_cluster("gpus", env={"CUDA_VISIBLE_DEVICES": "1"})
+    assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
+
+
+def test_workers_that_share_a_gpu_take_its_memory_as_they_need_it(
+    gpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "TF_FORCE_GPU_ALLOW_GROWTH"
+    monkeypatch.delenv(name, raising=False)
+    assert name not in local_cluster(2).environment(0)
+    (gpu / "0000:01:00.0").mkdir(parents=True)
+    assert [local_cluster(2).environment(index)[name] for index in range(2)] == ["true"] * 2
+    assert local_cluster(2, env={name: "false"}).environment(0)[name] == "false"
+    for alone in (local_cluster(1), local_cluster("gpus"), local_cluster(2, env=NO_GPU)):
+        assert name not in alone.environment(0)
+    monkeypatch.setenv(name, "false")
+    assert name not in local_cluster(2).environment(0)
+
+
+def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
+    (gpu / "0000:01:00.0").mkdir(parents=True)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=local_cluster(2), communication="nccl")
+    assert str(caught.value).splitlines() == [
+        'communication="nccl" needs a GPU for each worker.',
+        "Received: 2 workers, which all see GPU 0",
+        'Fix: Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
+    ]
+    for each in (local_cluster("gpus"), local_cluster(2, env=NO_GPU), local_cluster(1)):
+        assert choose_backend(each, "nccl").communication == "nccl"
+
+
+def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        local_cluster("gpus")
+    assert str(caught.value).splitlines() == [
+        '`workers="gpus"` starts a worker for each GPU of NVIDIA.',
+        "Received: no GPU that processes here see (by nvidia-smi and CUDA_VISIBLE_DEVICES)",
+        "Fix: Pass the number of workers, such as workers=2, to train on the CPU.",
+    ]
+
+
+# --- MPI that is not there
+
+INSTALL = "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI."
+
+
+def refused() -> list[str]:
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.distributed_fit(
+            lambda: None, np.ones((2, 1)), cluster=local_cluster(2, env=NO_GPU), communication="mpi",
+            run_dir="/nowhere/to/be/made",
+        )  # fmt: skip
+    return str(caught.value).splitlines()
+
+
+@pytest.fixture
+def fresh() -> Any:
+    """What was found out about this Python's MPI is forgotten, before and after."""
+    backend._library.cache_clear()
+    yield
+    backend._library.cache_clear()
+
+
+def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert refused() == [
+        'communication="mpi" needs mpi4py and an MPI library.', "Received: no mpi4py", INSTALL
+    ]  # fmt: skip
+    assert chosen(2, "auto").startswith("communication: left to the workers")
+
+
+def test_no_library(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere/libmpi.so")
+    rule, received, fix = refused()
+    assert (rule, fix) == ('communication="mpi" needs mpi4py and an MPI library.', INSTALL)
+    assert received.startswith("Received: mpi4py, but no library: /nowhere/libmpi.so: cannot open shared")
+
+
+def test_another_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_library", lambda python: ("Open MPI v5.0.8", None))
+    assert refused() == [
+        'communication="mpi" needs mpi4py and an MPI library.',
+        "Received: Open MPI v5.0.8; only MPICH starts without its launcher",
+        INSTALL,
+    ]
+
+
+def test_the_choice_does_not_start_mpi() -> None:
+    code = (
+        "import sys; from tfdistr.clusters.backend import choose_backend; "
+        "from tfdistr.clusters.local.cluster import LocalCluster; choose_backend(LocalCluster(2), 'mpi'); "
+        "sys.exit('mpi4py' in sys.modules or 'tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,349 @@
+"""ray_cluster(): its arguments, and what a launcher makes of what Ray says. No Ray is needed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfdistr
+from tfdistr.clusters.rank_guard import MARK
+from tfdistr.clusters.ray import cluster as ray_cluster_module
+from tfdistr.clusters.ray import driver
+from tfdistr.clusters.ray.cluster import ray_cluster
+from tfdistr.clusters.ray.driver import room
+from tfdistr.clusters.ssh import guard as ssh_guard
+from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
+from tfdistr.jobs.run_dir import temporary_run_dir
+from tfdistr.supervision.supervisor import run_workers
+
+pytestmark = pytest.mark.timeout(60)
+PLACED = {
+    "node": "f7",
+    "address": "10.0.0.1",
+    "host": "a",
+    "python": sys.executable,
+    "core": "/x",
+    "sees": True,
+}
+
+
+def test_the_defaults() -> None:
+    cluster = ray_cluster()
+    assert (cluster.num_workers, cluster.workers, cluster.resources_per_worker) == (2, 2, {"CPU": 1})
+    assert (cluster.address, cluster.placement_strategy, cluster.runtime_env) == (None, "SPREAD", None)
+    assert (cluster.env, cluster.follow, cluster.start_timeout) == ({}, False, 300.0)
+    assert ray_cluster(start_timeout=5).start_timeout == 5.0
+    assert ray_cluster(2.0, {"CPU": 2.0, "GPU": 0.5}).resources_per_worker == {"CPU": 2, "GPU": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            {"num_workers": 0},
+            ["`num_workers` must be a whole number of at least 1.", "Received: 0",
+             "Fix: Pass num_workers=1, for example."],
+        ),
+        (
+            {"resources_per_worker": ["CPU"]},
+            ["`resources_per_worker` must map names of resources of Ray to amounts.", 'Received: ["CPU"]',
+             'Fix: Pass resources_per_worker={"CPU": 2}, for example, or {"CPU": 1, "GPU": 1}.'],
+        ),
+        (
+            {"resources_per_worker": {1: 1}},
+            ["Each name in `resources_per_worker` must be the name of a resource of Ray.", "Received: 1",
+             'Fix: Write it like "CPU", "GPU", "memory", or as your nodes name it.'],
+        ),
+        (
+            {"resources_per_worker": {"CPU": 1.5}},
+            ["`resources_per_worker` must give CPU a whole number, or a part of 1.", "Received: 1.5",
+             'Fix: Pass resources_per_worker={"CPU": 1}, for example.'],
+        ),
+        (
+            {"resources_per_worker": {"CPU": 0}},
+            ["`resources_per_worker` must have an amount above 0: Ray finds no place for a worker that needs "
+             "nothing.", 'Received: {"CPU": 0}', 'Fix: Pass resources_per_worker={"CPU": 1}, for example.'],
+        ),
+        (
+            {"address": "http://a"},
+            ['`address` must be the address of a Ray cluster, "auto" or "local".', 'Received: "http://a"',
+             'Fix: Pass address="10.0.0.1:6379", for example; "auto" is the Ray of this machine.'],
+        ),
+        (
+            {"placement_strategy": "spread"},
+            ["`placement_strategy` must be one of 'SPREAD', 'PACK', 'STRICT_SPREAD', 'STRICT_PACK'.",
+             "Received: 'spread'", "Fix: Use placement_strategy='SPREAD'."],
+        ),
+        (
+            {"runtime_env": "pip"},
+            ["`runtime_env` must be a runtime environment of Ray, of texts, numbers, lists and mappings.",
+             'Received: "pip"', 'Fix: Pass runtime_env={"pip": ["pandas"]}, for example.'],
+        ),
+        (
+            {"runtime_env": {"py_modules": [json]}},
+            ["`runtime_env` must be a runtime environment of Ray, of texts, numbers, lists and mappings.",
+             "Received: Object of type module is not JSON serializable",
+             'Fix: Pass runtime_env={"pip": ["pandas"]}, for example.'],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(arguments: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ray_cluster(**arguments)
+    assert str(caught.value).splitlines() == said
+
+
+@pytest.mark.parametrize(
+    "address", ["local", "auto", "10.0.0.1:6379", "ray://head.example:10001", "[fe80::1]:1"]
+)
+def test_addresses(address: str) -> None:
+    assert ray_cluster(address=address).address == address
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster_module, "find_spec", lambda name: None)
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.distributed_fit(len, [[1.0]], [1.0], cluster=ray_cluster())
+    assert str(caught.value).splitlines() == [
+        "ray_cluster() needs the Python package ray.",
+        f"Received: none in {sys.prefix}",
+        "Fix: pip install 'tfdistr[ray]', or pass cluster=local_cluster(workers=2).",
+    ]
+
+
+def test_how_many_workers_fit() -> None:
+    nodes = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0}, {"CPU": 1.0}]
+    assert [room(nodes, {"CPU": 1}, way) for way in ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")] == [
+        7, 7, 3, 4,
+    ]  # fmt: skip
+    assert room(nodes, {"CPU": 2, "GPU": 1}, "SPREAD") == 1
+    assert room(nodes, {"GPU": 0.25}, "SPREAD") == 4
+    assert room(nodes, {"CPU": 0, "TPU": 1}, "PACK") == 0
+    assert room([], {"CPU": 1}, "STRICT_PACK") == 0
+    assert room(nodes, {"CPU": 0}, "SPREAD") == math.inf
+
+
+def test_one_worker_less() -> None:
+    cluster = ray_cluster(3)
+    left = cluster.without(1, 2)
+    assert left is not None
+    assert (left.workers, left.without(0, 2)) == (2, None)
+
+
+def test_the_run_directory_is_where_hosts_may_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert temporary_run_dir(ray_cluster()).parent == tmp_path
+
+
+def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {"CUDA_VISIBLE_DEVICES": "3", "RAY_JOB_ID": "1", "A": "1", "B": "1"}.items():
+        monkeypatch.setenv(name, value)
+    facts = [{**PLACED, "address": f"10.0.0.{n}", "port": 2222 + n, "python": f"/{n}/python"} for n in (1, 2)]
+    cluster = ray_cluster(2, {"CPU": 3}, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}})
+    starts = cluster.starts(facts, [sys.executable, "-m", "worker"], tmp_path)
+    assert starts[1]["guard"] == ["/2/python", "-I", "-S", "/x/clusters/ssh/guard.py"]
+    spec = starts[1]["spec"]
+    assert spec["command"] == ["/2/python", "-m", "worker", str(tmp_path), "1"]
+    assert spec["loopback"] is None
+    env = spec["env"]
+    assert (env["A"], env["C"], env["TF_NUM_INTRAOP_THREADS"]) == ("1", "1", "3")
+    assert not {"CUDA_VISIBLE_DEVICES", "RAY_JOB_ID", "B", "PATH"} & set(env)
+    config = tfdistr.ClusterConfig.from_json(env["TF_CONFIG"])
+    assert (config.worker_index, config.jobs["worker"]) == (1, ("10.0.0.1:2223", "10.0.0.2:2224"))
+    same = [{**fact, "address": "10.0.0.1"} for fact in facts]
+    of_one_machine = cluster.starts(same, ["Rscript", "x"], tmp_path)[0]["spec"]
+    assert of_one_machine["command"][0] == "Rscript"
+    assert of_one_machine["loopback"] == "/x"
+    assert '"127.0.0.1:2223"' in of_one_machine["env"]["TF_CONFIG"].replace(" ", "")
+
+
+# --- What Ray says: a program in the place of ray_driver.py says it
+
+SCARCE = {"nodes": [{"host": "a", "CPU": 4.0}], "free": {"CPU": 0.5}, "room": 1}
+
+
+def fail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *said: dict[str, Any], then: str = "sys.stdin.read()",
+    **options: Any,
+) -> ClusterStartError | WorkerFailedError:  # fmt: skip
+    program = tmp_path / "driver.py"
+    lines = "".join(f"{driver.MARK}{json.dumps(each)}\n" for each in said)
+    program.write_text(
+        f"import sys\nsys.stdin.readline()\nsys.stdout.write({lines!r})\nsys.stdout.flush()\n{then}"
+    )
+    monkeypatch.setattr(driver, "__file__", str(program))
+    (tmp_path / "run").mkdir()
+    began = time.monotonic()
+    with pytest.raises((ClusterStartError, WorkerFailedError)) as caught:
+        run_workers(ray_cluster(2, {"CPU": 2}, address="local", **options), ["x"], tmp_path / "run")
+    assert time.monotonic() - began < 20
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        (
+            {"refused": "init", "why": "no such field"},
+            ["Ray must accept the job.", "Received: Ray says: no such field",
+             "Fix: See in this text what Ray names, such as a part of `runtime_env`."],
+        ),
+        (
+            {"refused": "no_answer", "why": "timed out"},
+            ["The address of ray_cluster() must be the address of a Ray cluster that runs.",
+             "Received: local, where none answers: timed out",
+             "Fix: Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray "
+             "on this machine is then started for the job."],
+        ),
+        (
+            {"refused": "slow", "count": 1, "waited": 300.0},
+            ["Ray must start the actor of each worker within 300 s.",
+             "Received: 1 of 2 actors did not start in time",
+             "Fix: Pass a larger `start_timeout`, for a `runtime_env` that takes long to install, for "
+             "example."],
+        ),
+        (
+            {"refused": "actor", "why": "pip failed"},
+            ["Ray must start an actor for each worker.", "Received: Ray says: pip failed",
+             "Fix: See in this text what Ray names: each node must have this version of Python and of Ray, "
+             "and `runtime_env` must be what it can install."],
+        ),
+        (
+            {"refused": "no_place", "waited": 3.0, **SCARCE},
+            ["The Ray cluster must have the resources that the workers need, within 3 s.",
+             "Received: 2 workers with 2 CPU each (SPREAD), and the nodes a with 4 CPU; free: 0.5 CPU",
+             "Fix: Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add "
+             "nodes. With `start_timeout` it waits as long for nodes that are yet to come."],
+        ),
+    ],
+)  # fmt: skip
+def test_what_ray_refuses(
+    said: dict[str, Any], lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = fail(monkeypatch, tmp_path, said)
+    assert isinstance(error, ClusterStartError)
+    assert str(error).splitlines() == lines
+
+
+def test_a_node_without_the_run_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = fail(monkeypatch, tmp_path, {"placed": [PLACED, {**PLACED, "host": "b", "sees": False}]})
+    assert str(error).splitlines() == [
+        "The run directory must be one that every host sees under the same path.",
+        f"Received: {tmp_path / 'run'}, which is not there on b (worker 1)",
+        "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
+    ]
+    assert (error.worker, error.host) == (1, "b")
+
+
+def test_a_node_without_tfdistr(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = fail(monkeypatch, tmp_path, {"placed": [PLACED, {**PLACED, "host": "b", "core": None}]})
+    assert str(error).splitlines() == [
+        "Each node of Ray must have tfdistr.",
+        "Received: none on b (worker 1)",
+        "Fix: Install it there as here, or name it in runtime_env={'pip': [...]}.",
+    ]
+
+
+def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failed = 'tfdistr-rank {"failed": "no such file"}'
+    placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
+    error = fail(monkeypatch, tmp_path, placed, {"rank": 1, "lines": [failed], "ended": True})
+    assert str(error).splitlines() == [
+        "Worker 1 could not be started on a: no such file.",
+        "Fix: See what the system names: the program must exist and be executable, and the run directory be "
+        "writable.",
+    ]
+
+
+def test_workers_that_other_machines_reach_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    placed = {"placed": [{**PLACED, "port": 2224}, {**PLACED, "port": 2225}]}
+    said = [
+        f'tfdistr-rank {{"open_because": "there is no C compiler", "rank": {rank}}}' for rank in range(2)
+    ]
+    last = 'tfdistr-rank {"failed": "no such file"}'
+    fail(
+        monkeypatch, tmp_path, placed, {"rank": 0, "lines": said[:1], "ended": False},
+        {"rank": 1, "lines": [said[1], last], "ended": True},
+    )  # fmt: skip
+    assert caplog.messages == [
+        "As long as the job runs, whoever reaches a over a network can run code as you, through ports 2224, "
+        "2225: nothing keeps other machines out here, because there is no C compiler. Install a C compiler "
+        "(cc), or close ports 2224, 2225 in the firewall; if no other machine can reach this one, pass "
+        'env={"TFDISTR_LOOPBACK": "none"} to ray_cluster().'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        (None, "there is no C compiler"),
+        ("none", None),
+        ("namespace", 'TFDISTR_LOOPBACK=namespace works with local_cluster() only; here, "preload" does'),
+        ("yes", "The environment variable TFDISTR_LOOPBACK must be one of preload, namespace, none."),
+    ],
+)
+def test_the_guard_of_a_worker_says_why_other_machines_reach_it(
+    way: str | None, reason: str | None, tmp_path: Path
+) -> None:
+    spec = {
+        "index": 0, "host": "a", "folder": "/", "warm": None, "command": [sys.executable, "-c", ""],
+        "env": {"TFDISTR_LOOPBACK": way} if way else {}, "silence": 60.0,
+        "loopback": str(Path(tfdistr.__file__).parent),
+    }  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", ssh_guard.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PATH": str(tmp_path)},
+    ) as guard:  # fmt: skip
+        assert guard.stdin is not None
+        guard.stdin.write(json.dumps(spec) + "\n")  # its end would be that of the launcher
+        guard.stdin.flush()
+        assert guard.stdout is not None
+        lines, status = guard.stdout.read().splitlines(), guard.wait()
+        assert guard.stderr is not None
+        log = guard.stderr.read()
+    assert status == 0, log
+    said = [json.loads(line.removeprefix(MARK)) for line in lines]
+    assert [each["open_because"] for each in said if "open_because" in each] == [reason] * bool(reason)
+    expected = f"tfdistr: this worker listens on all interfaces of its host: {reason}.\n" if reason else ""
+    assert log == expected
+
+
+def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = fail(monkeypatch, tmp_path, then="print('no head', file=sys.stderr); sys.exit(3)")
+    assert str(error).splitlines() == [
+        "The workers were lost with their connection to Ray, which ended with status 3.",
+        "",
+        "Its last lines:",
+        "  no head",
+        "Fix: See whether the head node of Ray runs and can be reached (ray status).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lost", "what"), [("node", "with node f7 of Ray"), ("actor", "with its actor of Ray on node f7")]
+)
+def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
+    message = {"rank": 1, "lost": lost, "node": "f7", "why": "The actor died."}
+    error = fail(monkeypatch, tmp_path, placed, message)
+    assert str(error).splitlines() == [
+        f"Worker 1 of 2 on a was lost {what}.",
+        "",
+        "Ray says:",
+        "  The actor died.",
+        "",
+        f"Its log: {tmp_path / 'run' / 'logs' / 'worker-1.log'}",
+        "Fix: See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
+        "goes on from its last checkpoint on the nodes that are left.",
+    ]
+    assert (error.worker, error.host) == (1, "a")

@@ -1,0 +1,402 @@
+"""What slurm_cluster() takes, what it asks Slurm for, and how its errors read. Without Slurm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import wait_for
+
+import tfdistr
+from tfdistr.clusters.backend import choose_backend
+from tfdistr.clusters.slurm import canceller
+from tfdistr.clusters.slurm import programs as slurm_programs
+from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
+from tfdistr.clusters.slurm.ranks import SlurmRank, how_ended, lost_error, srun_line
+from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError, WorkerFailedError
+
+ALLOCATION = {
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[9-11]", "SLURM_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_NTASKS": "5", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "PMI", "OMPI_", "TF_CONFIG"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def _allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ALLOCATION.items():
+        monkeypatch.setenv(name, value)
+
+
+class NoJob:
+    """The launcher of ranks that are not there."""
+
+    failure: TfdistrError | None = None
+    signs_of_life = False
+    late = 0.0
+
+    def look(self) -> None: ...
+    def end(self, *, kill: bool) -> None: ...
+    def reap(self) -> None: ...
+    def error(self) -> TfdistrError | None: ...
+    def news(self) -> list[str]:
+        return []
+
+
+def ranks(tmp_path: Path, *pids: int) -> list[SlurmRank]:
+    made = [SlurmRank(NoJob(), index, tmp_path) for index in range(len(pids))]  # type: ignore[arg-type]
+    for rank, pid in zip(made, pids, strict=True):
+        rank.take({"pid": pid, "host": f"n{9 + rank.index}"})
+    return made
+
+
+# --- The arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"nodes": None}, [
+            "Outside an allocation of Slurm, `nodes` must say how many nodes the job gets.",
+            "Received: no `nodes`, and no SLURM_JOB_ID in the environment",
+            "Fix: Pass nodes=2, for example, or call it in an allocation of salloc or sbatch."]),
+        ({"nodes": 0}, [
+            "`nodes` must be a whole number of at least 1.", "Received: 0",
+            "Fix: Pass nodes=1, for example."]),
+        ({"partition": "two words"}, [
+            "`partition` must be a name of Slurm, without spaces.", 'Received: "two words"',
+            "Fix: Pass a partition that exists (sinfo, sacctmgr show associations), or leave it out."]),
+        ({"time": "soon"}, [
+            "`time` must be a time limit as Slurm takes it.", 'Received: "soon"',
+            'Fix: Pass time="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.']),
+        ({"options": ["mem"]}, [
+            "`options` must map the long names of options of sbatch to their values.", 'Received: ["mem"]',
+            'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
+        ({"options": {"--mem": "8G"}}, [
+            "Each name in `options` must be the long name of an option of sbatch, without the dashes.",
+            'Received: "--mem"', 'Fix: Write it like "mem" or "gpus-per-task".']),
+        ({"options": {"ntasks": 4}}, [
+            "`options` must not have 'ntasks': tfdistr sets it.", 'Received: "ntasks"',
+            "Fix: Leave it out; see the argument `tasks_per_node` of slurm_cluster()."]),
+        ({"options": {"comment": "a\n#SBATCH --uid=0"}}, [
+            "`options` must give 'comment' a value that is a text of one line, a number, or True.",
+            'Received: "a\\n#SBATCH --uid=0"',
+            'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
+        ({"setup": 5}, [
+            "`setup` must be lines for a shell, as text.", "Received: 5",
+            'Fix: Pass setup=["module load cuda"], for example, or leave it out.']),
+        ({"template": "#!/bin/sh\nsrun x"}, [
+            "`template` must be a script that begins with #! and has the places {options} and {command}.",
+            'Received: "#!/bin/sh", without {options} and {command}',
+            'Fix: Pass "#!/bin/sh\\n{options}\\n{setup}\\nexec {command}\\n", with lines of your own.']),
+        ({"start_timeout": 0}, [
+            "`start_timeout` must be a number of seconds above 0.", "Received: 0",
+            "Fix: Pass start_timeout=60.0, for example."]),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_refused(arguments: dict[str, Any], lines: list[str]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.slurm_cluster(**{"nodes": 1, **arguments})
+    assert str(caught.value).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [(30, "30"), (90.0, "90"), ("5:00", "5:00"), ("1-12", "1-12"), ("2-0:30:00", "2-0:30:00"), (None, None)],
+)
+def test_time_limits(given: Any, limit: str | None) -> None:
+    assert tfdistr.slurm_cluster(1, time=given).time == limit
+
+
+def test_the_script_of_a_job() -> None:
+    cluster = tfdistr.slurm_cluster(
+        2, 3, cores_per_worker=4, partition="gpu", time=30, account="me",
+        setup=["module load cuda", "set -e"],
+        options={"gpus_per_task": 1, "exclusive": True, "mem": "8G", "comment": "it's"},
+        template="#!/bin/bash\n{options}\n# mine\n{setup}\n{command}\n",
+    )  # fmt: skip
+    assert cluster.workers == 6
+    assert cluster._request().script(["srun", "a b"]).splitlines() == [
+        "#!/bin/bash", "#SBATCH --job-name=tfdistr", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=3",
+        "#SBATCH --cpus-per-task=4", "#SBATCH --partition=gpu", "#SBATCH --time=30", "#SBATCH --account=me",
+        "#SBATCH --no-requeue", "#SBATCH --gpus-per-task=1", "#SBATCH --exclusive", "#SBATCH --mem=8G",
+        """#SBATCH --comment='it'"'"'s'""", "# mine", "module load cuda", "set -e", "srun 'a b'",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("_allocation")
+@pytest.mark.parametrize(
+    ("arguments", "counts"),
+    [
+        ({}, (2, 2, 1)),
+        ({"nodes": 2}, (2, 2)),
+        ({"tasks_per_node": 3}, (3, 3, 3)),
+        ({"nodes": 1, "tasks_per_node": 4}, (4,)),
+        ({"nodes": 4}, (2, 2, 1, 2)),  # which check() refuses
+    ],
+)
+def test_workers_are_as_the_allocation_says(arguments: dict[str, int], counts: tuple[int, ...]) -> None:
+    assert tfdistr.slurm_cluster(**arguments).counts == counts
+
+
+def test_an_allocation_that_names_no_tasks_has_one_on_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE"):
+        monkeypatch.setenv(name, ALLOCATION[name])
+    assert tfdistr.slurm_cluster().counts == (1, 1, 1)
+
+
+def test_the_command_of_srun() -> None:
+    assert srun_line((2, 2), cores=3, mpi="pmi2", exclude=["n9"])[5:] == [
+        "--mpi=pmi2", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=3", "--exclude=n9",
+        "--overlap",
+    ]  # fmt: skip
+    assert srun_line((2, 1), cores=None, mpi="none", local=False)[5:] == [
+        "--mpi=none",
+        "--nodes=2",
+        "--ntasks=3",
+    ]
+
+
+# --- Without a worker
+
+
+@pytest.mark.usefixtures("_allocation")
+def test_a_cluster_without_a_lost_worker_is_without_its_node() -> None:
+    left = tfdistr.slurm_cluster().without(2, min_workers=3)
+    assert left is not None
+    assert (left.counts, left.without_nodes) == ((2, 1), ("n10",))
+    assert left.without(0, min_workers=2) is None
+
+
+def test_the_next_job_has_a_node_less() -> None:
+    left = tfdistr.slurm_cluster(3, 2).without(1, min_workers=4)
+    assert left is not None
+    assert left.counts == (2, 2)
+    assert left.without(0, min_workers=3) is None
+    assert tfdistr.slurm_cluster(1, 4).without(0, min_workers=1) is None
+
+
+# --- What is not there
+
+
+def test_no_program_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.distributed_fit(dict, [[1.0]], [1.0], cluster=tfdistr.slurm_cluster(2))
+    assert str(caught.value).splitlines() == [
+        "slurm_cluster() needs the programs of Slurm.",
+        "Received: no sbatch and no scontrol and no scancel on PATH",
+        "Fix: Call it on a login node or in an allocation of Slurm, or pass local_cluster().",
+    ]
+    with pytest.raises(ClusterStartError, match="no srun on PATH"):
+        check_programs("srun")
+
+
+def test_a_task_of_srun_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**ALLOCATION, "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArgumentError) as caught:
+        choose_backend(tfdistr.slurm_cluster(), "auto")
+    assert str(caught.value).splitlines() == [
+        "slurm_cluster() is for one process, which starts the workers.",
+        "Received: a task of srun, one of several that run this script",
+        "Fix: Leave `cluster` out: the tasks of srun train together. Or run the script without srun.",
+    ]
+
+
+@pytest.fixture
+def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfdistr.clusters.slurm.cluster.check_programs", lambda *programs: None)
+
+
+@pytest.mark.usefixtures("_programs")
+def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2"))
+    monkeypatch.setattr("tfdistr.clusters.backend._library", lambda python: ("Open MPI v5.0.3", None))
+    monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: True)
+    with pytest.raises(ClusterStartError) as caught:
+        choose_backend(tfdistr.slurm_cluster(2), "mpi")
+    assert str(caught.value).splitlines() == [
+        'communication="mpi" needs an MPI library that mpi4py and srun can use.',
+        "Received: srun has no --mpi=pmix, which Open MPI v5.0.3 needs",
+        'Fix: Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
+        "(srun --mpi=list).",
+    ]
+    monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: False)
+    with pytest.raises(ClusterStartError, match="Received: no mpi4py"):
+        choose_backend(tfdistr.slurm_cluster(2), "mpi")
+    assert choose_backend(tfdistr.slurm_cluster(2), "ring").reason == "the caller asked for it"
+    assert choose_backend(tfdistr.slurm_cluster(1), "auto").reason == "one worker has none to talk to"
+    assert str(choose_backend(tfdistr.slurm_cluster(2), "auto")) == (
+        "communication: left to the workers, because they find out what they have when they meet"
+    )
+
+
+def test_the_option_that_starts_an_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2", "pmix"))
+    assert mpi_of_srun("Open MPI v5.0.3", 2) == ("pmix", "")
+    assert mpi_of_srun("MPICH Version: 5", 2) == ("pmi2", "")
+
+
+@pytest.mark.usefixtures("_allocation")
+def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("pmi2",))
+    slurm_programs._tried.cache_clear()
+    monkeypatch.setattr(
+        slurm_programs, "ask", lambda *command, **options: slurm_programs.Said(1, "", "x\nno PMI\n")
+    )
+    assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not find each other: no PMI")
+    slurm_programs._tried.cache_clear()
+
+
+# --- What Slurm says
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "state"),
+    [
+        ("JobId=14 JobState=PENDING Reason=BeginTime Dependency=(null) Requeue=1", "", "PENDING (BeginTime)"),
+        ("JobId=14 JobState=RUNNING Reason=None Dependency=(null) Requeue=1", "", "RUNNING"),
+        ("", "slurm_load_jobs error: Invalid job id specified", "COMPLETED"),
+        ("", "slurm_load_jobs error: Unable to contact slurm controller", ""),
+    ],
+)
+def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = slurm_programs.Said(1 if error else 0, output, error)
+    monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: said)
+    assert str(state_of("14")) == state
+
+
+def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slurm_programs.ask("sleep", "5", timeout=0.1).status == 1
+    assert "No such file" in slurm_programs.ask("/nowhere/squeue").error
+    assert State("", "") == State("", "None")._replace(reason="")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(1, "ended with status 1"), (137, "was killed by SIGKILL"), (-9, "SIGKILL")]
+)
+def test_how_srun_ended(status: int, said: str) -> None:
+    assert how_ended(status).endswith(said)
+
+
+def test_a_lost_node_is_named(tmp_path: Path) -> None:
+    made = ranks(tmp_path, 11, 12)
+    lines = ["srun: error: Node failure on n10", "srun: Job step aborted: Waiting up to 7 seconds"]
+    error = lost_error("srun ended with status 1", lines, made, made)
+    assert isinstance(error, WorkerFailedError)
+    assert str(error).splitlines() == [
+        "Workers 0 on n9, 1 on n10 were lost: srun ended with status 1, after the loss of node n10.", "",
+        "Its last lines:", "  srun: error: Node failure on n10",
+        "Fix: See whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
+    ]  # fmt: skip
+    assert (error.worker, error.host, error.pid) == (1, "n10", 12)
+
+
+def test_a_worker_whose_guard_was_killed_is_named(tmp_path: Path) -> None:
+    made = ranks(tmp_path, 11, 12)
+    lines = ["srun: error: n10: task 1: Killed", "srun: error: n9: task 0: Terminated"]
+    error = lost_error("srun ended with status 137", lines, made, made)
+    assert str(error).splitlines()[0] == (
+        "Workers 0 on n9, 1 on n10 were lost: srun ended with status 137, after the end of worker 1 (Killed)."
+    )
+    assert (error.worker, error.host) == (1, "n10")
+    assert lost_error("srun ended with status 137", lines[:1], made, made[:1]).worker is None
+    assert lost_error("Slurm job 7 ended: TIMEOUT", lines, made, made).worker is None
+
+
+def test_workers_that_never_started_are_named(tmp_path: Path) -> None:
+    made = ranks(tmp_path, 11, 0)
+    error = lost_error("srun ended with status 1", [], made, made)
+    assert isinstance(error, ClusterStartError)
+    assert str(error).splitlines()[:3] == [
+        "Slurm must start all 2 workers, and the job must not end before they do.",
+        "Received: srun ended with status 1 without workers 1. Its last lines:", "  (nothing)",
+    ]  # fmt: skip
+
+
+def test_the_canceller_waits_for_the_end_of_its_parent(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {note}\n')
+    (tmp_path / "scancel").chmod(0o755)
+    program = (
+        "import os, subprocess, sys; "
+        "subprocess.Popen([sys.executable, '-I', '-S', "
+        f"{canceller.__file__!r}, str(os.getpid()), '12']); "
+        "sys.stdin.read()"
+    )
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env=env)
+    with pytest.raises(subprocess.TimeoutExpired):
+        parent.wait(1.5)
+    assert not note.exists()
+    parent.kill()
+    parent.communicate()
+    assert wait_for(note.exists, 20)
+    assert wait_for(lambda: note.read_text() == "12\n", 5)
+
+
+def programs(folder: Path, **scripts: str) -> None:
+    """Programs in the place of those of Slurm."""
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_a_job_whose_submission_is_interrupted_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs(tmp_path, sbatch="touch begun; sleep 1; echo 12", scancel='echo "$@" > cancelled')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+
+    def interrupt() -> None:
+        wait_for((tmp_path / "begun").exists, 20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        tfdistr.slurm_cluster(2).start(["true"], tmp_path / "run")
+    assert (tmp_path / "cancelled").read_text() == "12\n"
+
+
+def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs(
+        tmp_path, sbatch="echo 12", scancel="true", scontrol="echo JobState=PENDING Reason=X Dependency="
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    ranks = tfdistr.slurm_cluster(2).start(["true"], tmp_path / "run")
+    batch: Any = ranks[0]._job
+    assert batch._pause() == 1.0
+    batch._submitted -= 100
+    assert 5 <= batch._pause() < 6
+    batch._submitted -= 10_000
+    assert batch._pause() == 15.0
+    ranks[0].end(1)
+    assert batch._pause() == 1.0
+    batch._canceller.kill()
+    batch._canceller.wait()
+
+
+def test_signs_of_life_may_come_as_late_as_the_file_system_shows_them(tmp_path: Path) -> None:
+    job = NoJob()
+    job.signs_of_life = True
+    (rank,) = [SlurmRank(job, 0, tmp_path)]  # type: ignore[arg-type]
+    assert rank.silent_for == 0.0
+    rank.take({"pid": 1})
+    rank._heard = time.monotonic() - 70
+    assert 70 <= rank.silent_for < 75
+    job.late = 60.0
+    assert 10 <= rank.silent_for < 15

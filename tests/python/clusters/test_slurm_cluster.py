@@ -1,0 +1,414 @@
+"""Workers that a real Slurm starts on three nodes of this machine, and the errors if they do not run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_lab
+from launched import command, is_there, processes_of, wait_for
+
+from tfdistr.clusters.backend import choose_backend
+from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.slurm.cluster import slurm_cluster
+from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.supervision.supervisor import WorkerStatus, run_workers
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[slurm_lab.Lab]:
+    reason = slurm_lab.missing()
+    if reason:
+        pytest.skip(f"no Slurm to test with: {reason}")
+    with pytest.MonkeyPatch.context() as patch, slurm_lab.lab() as made:
+        for name in list(os.environ):
+            if name.startswith(("SLURM_", "SBATCH_", "PMI", "TF_CONFIG")):
+                patch.delenv(name)
+        for name, value in made.env.items():
+            patch.setenv(name, value)
+        yield made
+
+
+class Job:
+    """Runs workers by Slurm, and keeps what they say."""
+
+    def __init__(self, lab: slurm_lab.Lab, run_dir: Path) -> None:
+        self.lab = lab
+        self.run_dir = run_dir
+        self.events: list[dict[str, Any]] = []
+        self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
+
+    def take(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        self.on_event(event)
+
+    def run(self, behaviours: str, *, heartbeat: float | None = None, **options: Any) -> list[WorkerStatus]:
+        self.run_dir.mkdir(mode=0o700, exist_ok=True)
+        cluster = slurm_cluster(**options)
+        return run_workers(cluster, command(behaviours), self.run_dir, self.take, heartbeat_timeout=heartbeat)
+
+    def fail(self, behaviours: str, **options: Any) -> Any:
+        with pytest.raises(TfdistrError) as caught:
+            self.run(behaviours, **options)
+        return caught.value
+
+    def when_all_are_ready(self, act: Callable[[], object], workers: int = 2) -> None:
+        """Do something once when all workers are ready, not on the thread of the launcher."""
+
+        def take(event: dict[str, Any]) -> None:
+            if event["event"] == "ready" and len(self.of("ready")) == workers:
+                threading.Thread(target=act).start()
+
+        self.on_event = take
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+    @property
+    def lines(self) -> list[str]:
+        return [event["line"] for event in self.of("log") if event["worker"] is None]
+
+    @property
+    def number(self) -> str:
+        """The number of the job of sbatch."""
+        return self.lines[0].split()[2]
+
+
+@pytest.fixture
+def job(lab: slurm_lab.Lab, tmp_path: Path) -> Iterator[Job]:
+    made = Job(lab, tmp_path / "run")
+    yield made
+    assert wait_for(lambda: not lab.jobs(), 30), lab.jobs()
+    pids = [event["pid"] for event in made.of("started")]
+    assert wait_for(lambda: not [pid for pid in pids if is_there(pid)], 15)
+    assert wait_for(lambda: not processes_of(made.run_dir), 15)
+
+
+class Allocation:
+    """An allocation of salloc, whose shell would be this process."""
+
+    def __init__(self, lab: slurm_lab.Lab, *options: str) -> None:
+        program = "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); sys.stdin.read()"
+        self._ended = False
+        self._process = subprocess.Popen(
+            ["salloc", "--quiet", *options, sys.executable, "-c", program],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **lab.env},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self.env = {
+            name: value
+            for name, value in json.loads(self._process.stdout.readline()).items()
+            if name.startswith("SLURM_")
+        }
+
+    def end(self) -> None:
+        if not self._ended:
+            self._process.communicate(timeout=60)  # it closes the standard input
+        self._ended = True
+
+
+@pytest.fixture
+def allocate(lab: slurm_lab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Allocation]]:
+    made: list[Allocation] = []
+
+    def allocate(*options: str) -> Allocation:
+        made.append(Allocation(lab, *options))
+        for name, value in made[-1].env.items():
+            monkeypatch.setenv(name, value)
+        return made[-1]
+
+    yield allocate
+    for allocation in made:
+        allocation.end()
+
+
+# --- The job runs
+
+
+def test_a_job_of_sbatch(job: Job) -> None:
+    options = {"comment": "two words", "no-kill": True}
+    statuses = job.run("finish", nodes=2, setup="export OF_SETUP=1", options=options)
+    assert [(s.index, s.host, s.status, s.exit_code) for s in statuses] == [
+        (0, "n9", "done", 0), (1, "n10", "done", 0),
+    ]  # fmt: skip
+    pids = {event["worker"]: event["pid"] for event in job.of("started")}
+    assert pids == {status.index: status.pid for status in statuses}
+    assert job.lines[0].startswith(f"Slurm job {job.number} waits in the queue: PENDING")
+    # A job that has ended at the next look was never seen to run.
+    states = f"Slurm job {job.number} (waits in the queue: PENDING.*|runs, after .*)"
+    assert all(re.fullmatch(states, line) for line in job.lines)
+    assert (job.run_dir / "job.sh").read_text().splitlines()[:7] == [
+        "#!/bin/sh", "#SBATCH --job-name=tfdistr", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --no-requeue", "#SBATCH --comment='two words'", "#SBATCH --no-kill",
+    ]  # fmt: skip
+
+
+def test_workers_in_an_allocation_are_as_it_says(
+    job: Job, allocate: Callable[..., Allocation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocation = allocate("--nodes=2", "--ntasks=3")
+    statuses = job.run("finish")
+    assert [(s.index, s.host, s.status) for s in statuses] == [
+        (0, "n9", "done"), (1, "n9", "done"), (2, "n10", "done"),
+    ]  # fmt: skip
+    assert job.lines == []
+    with pytest.raises(ClusterStartError) as caught:
+        slurm_cluster(nodes=3).check()
+    assert str(caught.value).splitlines() == [
+        "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
+        f"Received: job {allocation.env['SLURM_JOB_ID']} with 2 nodes, and 3 asked for",
+        "Fix: Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as the "
+        "allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
+    ]
+    with pytest.raises(ClusterStartError) as caught:
+        slurm_cluster(tasks_per_node=2, cores_per_worker=2).check()
+    assert caught.value.received == (
+        f"job {allocation.env['SLURM_JOB_ID']} with nodes with 2, 1 processors, and 4 asked for on a node: "
+        "2 workers with 2 each"
+    )
+    allocation.end()
+    for name in allocation.env.keys() - job.lab.env.keys():
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.slow
+def test_a_job_that_cannot_be_queued_again_goes_on(job: Job) -> None:
+    said: list[str] = []
+
+    def requeue() -> None:
+        ended = subprocess.run(["scontrol", "requeue", job.number], capture_output=True, text=True)
+        said.append(ended.stderr)
+
+    job.when_all_are_ready(requeue)
+    assert [status.status for status in job.run("finish_late", nodes=2)] == ["done", "done"]
+    assert "disabled" in said[0]
+
+
+@pytest.mark.slow
+def test_the_daemon_of_a_node_may_be_lost(job: Job) -> None:
+    job.when_all_are_ready(lambda: job.lab.kill_daemon("n10"))
+    try:
+        assert [status.status for status in job.run("finish_late", nodes=2)] == ["done", "done"]
+    finally:
+        job.lab.start_node("n10")
+        assert wait_for(lambda: job.lab.states()["n10"] == "idle", 60)
+
+
+# --- The job does not start
+
+
+def test_a_partition_that_does_not_exist(job: Job) -> None:
+    error = job.fail("finish", nodes=2, partition="nowhere")
+    assert str(error).splitlines() == [
+        "Slurm must accept the job.",
+        "Received: invalid partition specified: nowhere; Batch job submission failed: Invalid partition name "
+        "specified",
+        f"Fix: Correct the arguments of slurm_cluster(). The script is {job.run_dir}/job.sh.",
+    ]
+
+
+def test_a_queue_that_lasts_too_long(job: Job) -> None:
+    error = job.fail("finish", nodes=2, options={"begin": "now+600"}, start_timeout=2)
+    assert str(error).splitlines() == [
+        "The job must leave the queue of Slurm within 2 s.",
+        f"Received: job {job.number}, which waits: PENDING (BeginTime); it was cancelled",
+        "Fix: Pass a larger `start_timeout` or none, ask for less, or for another `partition`.",
+    ]
+    assert job.lines == [f"Slurm job {job.number} waits in the queue: PENDING (BeginTime)."]
+
+
+@pytest.mark.slow
+def test_a_job_whose_script_fails(job: Job) -> None:
+    error = job.fail("finish", nodes=2, setup=["echo no such module >&2", "exit 3"])
+    assert str(error).splitlines() == [
+        "Slurm must start all 2 workers, and the job must not end before they do.",
+        f"Received: Slurm job {job.number} ended: FAILED (NonZeroExitCode) without workers 0, 1. Its last "
+        "lines:",
+        "  no such module",
+        "Fix: See in these lines what Slurm names. Each node must have this Python and tfdistr at the same "
+        f"path: {sys.executable}.",
+    ]
+
+
+@pytest.mark.slow
+def test_workers_that_are_not_ready_in_time(job: Job) -> None:
+    error = job.fail("never_ready", nodes=2, start_timeout=4)
+    assert error.message == "Every worker must be ready within 4 s of its start."
+
+
+@pytest.mark.slow
+def test_a_program_that_is_not_on_the_nodes(job: Job) -> None:
+    job.run_dir.mkdir(mode=0o700)
+    with pytest.raises(ClusterStartError) as caught:
+        run_workers(slurm_cluster(2), ["/nowhere/Rscript"], job.run_dir, job.take)
+    assert "could not be started on n" in str(caught.value)
+
+
+# --- A worker fails
+
+
+BOTH = pytest.mark.parametrize("where", ["batch", pytest.param("allocation", marks=pytest.mark.slow)])
+
+
+def options_of(where: str, allocate: Callable[..., Allocation]) -> dict[str, Any]:
+    if where == "batch":
+        return {"nodes": 2}
+    allocate("--nodes=2")
+    return {}
+
+
+@BOTH
+def test_an_error_of_a_worker(job: Job, where: str, allocate: Callable[..., Allocation]) -> None:
+    error = job.fail("lose_peer,fail_late", **options_of(where, allocate))
+    assert isinstance(error, WorkerFailedError)
+    assert str(error).startswith("Worker 1 of 2 on n10 failed: ValueError: bad loss\n\nTraceback")
+    assert (error.worker, error.host) == (1, "n10")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["batch", "allocation"])
+def test_a_worker_that_is_killed(job: Job, where: str, allocate: Callable[..., Allocation]) -> None:
+    error = job.fail("ignore_sigterm,kill_late", **options_of(where, allocate))
+    assert str(error).startswith("Worker 1 of 2 on n10 was killed by SIGKILL")
+    assert [status.status for status in error.workers] == ["stopped", "failed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["batch", "allocation"])
+def test_a_node_that_is_lost(
+    job: Job, where: str, allocate: Callable[..., Allocation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfdistr.clusters.slurm.sbatch._LATE", 0.0)  # here is one file system
+    options = options_of(where, allocate)
+    job.when_all_are_ready(lambda: job.lab.kill_node("n10"))
+    try:
+        error = job.fail("wait", heartbeat=3 * SIGN_OF_LIFE, **options)
+    finally:
+        job.lab.start_node("n10")
+        assert wait_for(lambda: job.lab.states()["n10"] in ("idle", "mix", "alloc"), 90)
+    assert isinstance(error, WorkerFailedError)
+    assert (error.worker, error.host) == (1, "n10")
+
+
+@pytest.mark.slow
+def test_a_time_limit_is_named(job: Job) -> None:
+    error = job.fail("wait", nodes=2, time=1)
+    assert error.message.startswith("Workers 0 on n9, 1 on n10 were lost: Slurm job ")
+    assert " ended: TIMEOUT" in error.message
+    assert error.fix == (
+        "Pass a longer `time`. With checkpoint_every, the same call with resume=True goes on from the last "
+        "checkpoint."
+    )
+
+
+@pytest.mark.slow
+def test_a_job_that_somebody_cancels(job: Job) -> None:
+    job.when_all_are_ready(lambda: subprocess.run(["scancel", job.number], check=True))
+    error = job.fail("wait", nodes=2)
+    assert isinstance(error, WorkerFailedError)
+    assert f"were lost: Slurm job {job.number} ended: CANCELLED" in error.message
+    assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
+
+
+@pytest.mark.slow
+def test_an_srun_that_is_killed(job: Job, allocate: Callable[..., Allocation]) -> None:
+    allocate("--nodes=2")
+
+    def kill() -> None:
+        guard = next(pid for pid, line in processes_of(job.run_dir).items() if "srun --kill-on" in line)
+        os.kill(guard, signal.SIGKILL)
+
+    job.when_all_are_ready(kill)
+    error = job.fail("wait")
+    assert "were lost: srun on " in error.message
+    assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
+
+
+# --- The caller ends
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tfdistr.clusters.slurm.cluster import slurm_cluster
+from tfdistr.supervision.supervisor import run_workers
+def say(event):
+    if event["event"] == "ready" or event["worker"] is None:
+        print(event["event"], flush=True)
+run_workers(slurm_cluster(**eval(sys.argv[1])), sys.argv[3:], Path(sys.argv[2]), say)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [
+        *itertools.product(["batch", "queue", "allocation"], [signal.SIGINT, signal.SIGKILL]),
+        ("batch", signal.SIGTERM),
+    ],
+)
+def test_nothing_is_left_when_the_caller_ends(
+    job: Job, where: str, number: signal.Signals, allocate: Callable[..., Allocation]
+) -> None:
+    options: dict[str, Any] = {"nodes": 2}
+    if where == "allocation":
+        allocation = allocate("--nodes=2")
+    if where == "queue":
+        options["options"] = {"begin": "now+600"}
+    job.run_dir.mkdir(mode=0o700)
+    arguments = [sys.executable, "-c", PROGRAM, repr(options), str(job.run_dir), *command("wait")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        seen = [caller.stdout.readline()]
+        while where != "queue" and seen.count("ready\n") < 2 and seen[-1]:
+            seen.append(caller.stdout.readline())
+        assert seen[-1] == ("log\n" if where == "queue" else "ready\n")
+        caller.send_signal(number)
+        caller.communicate(timeout=90)
+    assert caller.returncode == -number
+    if where == "allocation":
+        assert wait_for(lambda: not processes_of(job.run_dir), 20)
+        allocation.end()
+    assert wait_for(lambda: not job.lab.jobs(), 30), job.lab.jobs()
+
+
+# --- MPI
+
+
+def test_mpich_needs_no_srun(job: Job, allocate: Callable[..., Allocation]) -> None:
+    pytest.importorskip("mpi4py")
+    allocate("--nodes=2", "--ntasks=2")
+    assert choose_backend(slurm_cluster(), "auto").communication == "auto"
+    backend = choose_backend(slurm_cluster(), "mpi")
+    assert str(backend) == "communication: mpi, because the caller asked for it"
+    assert backend.cluster == slurm_cluster()
+    began = time.monotonic()
+    assert choose_backend(slurm_cluster(), "ring").communication == "ring"
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.slow
+def test_ranks_of_mpi_print_nothing_of_slurm(lab: slurm_lab.Lab, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    script = tmp_path / "rank.py"
+    program = "import tfdistr.collectives.mpi.world as m; print(m.world().Get_size()); m.finish()\n"
+    script.write_text(program)
+    ended = subprocess.run(
+        ["srun", "--mpi=pmi2", "-N2", "-n2", sys.executable, str(script)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, "2\n2\n")
+    assert "slurmstepd" not in ended.stderr

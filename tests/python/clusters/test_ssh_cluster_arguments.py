@@ -1,0 +1,319 @@
+"""ssh_cluster(): its arguments, and what it says of hosts that are not as they must be. No host is needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tfdistr
+from tfdistr._version import __version__
+from tfdistr.clusters.backend import choose_backend
+from tfdistr.clusters.hosts import name_of_host
+from tfdistr.clusters.ssh import cluster as ssh_cluster_module
+from tfdistr.clusters.ssh import survey
+from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
+from tfdistr.clusters.ssh.host_checks import refuse
+from tfdistr.clusters.ssh.host_facts import versions
+from tfdistr.clusters.ssh.survey import Answer, ask, marker_in
+from tfdistr.clusters.ssh.tunnels import Tunnels
+from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
+from tfdistr.jobs.run_dir import temporary_run_dir
+from tfdistr.network.ports import free_ports
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_the_defaults() -> None:
+    cluster = ssh_cluster(["a", "me@b"])
+    assert (cluster.hosts, cluster.workers_per_host, cluster.workers) == (("a", "me@b"), 1, 2)
+    assert (cluster.env, cluster.follow, cluster.start_timeout, cluster.ssh) == ({}, False, 300.0, None)
+    assert (cluster.cores_per_worker, cluster.warm, cluster.tunnels) == (None, True, False)
+    assert hash(cluster) == hash(ssh_cluster(["a", "me@b"]))
+    assert [name_of_host(host) for host in ("a", "me@b", "me@fe80::1")] == ["a", "b", "fe80::1"]
+
+
+@pytest.mark.parametrize("host", ["ssh://a", "a/b", "a:22:"])
+def test_hosts_are_addresses_by_which_hosts_reach_each_other(host: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ssh_cluster([host])
+    assert str(caught.value).splitlines() == [
+        "Each host of ssh_cluster() must be a name or an address by which the hosts reach each other; only "
+        '"user@" may be before it.',
+        f'Received: "{host}"',
+        'Fix: Pass hosts=["a", "b"], for example, and put a port into `ssh`: ssh="ssh -p 2222".',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"hosts": []}, "`hosts` must be a list of at least one host."),
+        ({"hosts": ["-x"]}, "Each host must be a name or an address"),
+        ({"workers_per_host": 0}, "`workers_per_host` must be a whole number of at least 1."),
+        ({"env": {"A": 1}}, "`env` must give A a value that is text."),
+        ({"start_timeout": 0}, "`start_timeout` must be a number of seconds above 0."),
+        ({"ssh": "ssh -F 'x"}, "`ssh` must be a program and its options, written as for a shell."),
+        ({"warm": 1}, "`warm` must be true or false."),
+        ({"tunnels": 1}, "`tunnels` must be true or false."),
+    ],
+)
+def test_other_arguments(arguments: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ssh_cluster(**{"hosts": ["a"], **arguments})
+    assert str(caught.value).startswith(rule)
+
+
+def test_what_carries_the_gradients() -> None:
+    cluster = ssh_cluster(["a", "b"])
+    assert str(choose_backend(cluster, "ring")) == "communication: ring, because the caller asked for it"
+    assert str(choose_backend(cluster, "mpi")) == "communication: mpi, because the caller asked for it"
+    assert choose_backend(cluster, "auto").cluster is cluster
+    tunnels = ssh_cluster(["a", "b"], tunnels=True)
+    assert str(choose_backend(tunnels, "auto")) == "communication: ring, because ssh tunnels do not carry MPI"
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=tunnels, communication="mpi")
+    assert str(caught.value).splitlines() == [
+        'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
+        "Received: ssh_cluster() with tunnels=True",
+        'Fix: Pass communication="ring", or tunnels=False if the hosts can connect to each other.',
+    ]
+    with pytest.raises(ArgumentError, match="needs parameter servers"):
+        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")
+
+
+def test_the_run_directory_is_where_other_hosts_may_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert temporary_run_dir(ssh_cluster(["a"])).parent == tmp_path
+
+
+def test_a_cluster_without_the_host_of_a_worker() -> None:
+    hosts = ssh_cluster(["a", "b", "c"], workers_per_host=2)
+    left = hosts.without(3, 4)
+    assert isinstance(left, SshCluster)
+    assert left.hosts == ("a", "c")
+    assert hosts.without(3, 5) is None
+
+
+# --- The survey, with programs in the place of ssh
+
+
+def program(folder: Path, script: str, name: str = "ssh") -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+#: Hands its last argument to a shell, as ssh does, after a line that the shell of a user might print.
+LIKE_SSH = 'for last; do :; done; echo Welcome; exec sh -c "$last"'
+
+
+def test_what_a_host_answers(tmp_path: Path) -> None:
+    with marker_in(tmp_path) as marker:
+        (answer,) = ask(
+            ["me@localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, ports=3, marker=marker
+        )
+    assert not Path(marker).exists()
+    assert (answer.failure, answer.ahead) == (None, 0.0)
+    facts = answer.facts
+    assert facts["versions"]["version of tfdistr"] == __version__
+    assert facts["versions"]["version of Python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert facts["versions"]["version of Keras"].startswith("3.")
+    assert Path(facts["core"]) == Path(tfdistr.__file__).parent
+    assert len(set(facts["ports"])) == 3
+    assert facts["sees_marker"]
+    assert facts["unresolved"] == []
+    assert facts["cores"] == len(os.sched_getaffinity(0))
+    assert facts["memory"] > 1 << 20
+    with pytest.raises(OSError, match="No such file"), marker_in(tmp_path / "none"):
+        pass
+
+
+def test_hosts_are_asked_at_once_and_none_is_left_behind(tmp_path: Path) -> None:
+    ssh = program(tmp_path, "exec sleep 60")
+    began = time.monotonic()
+    answers = ask(list("abcdefgh"), ssh=[ssh], timeout=1.0)
+    assert time.monotonic() - began < 10
+    assert {answer.failure for answer in answers} == {"no answer within 1 s"}
+
+
+NO_WAY = "Let this user in without a password: ssh a true."
+
+
+@pytest.mark.parametrize(
+    ("script", "failure", "fix"),
+    [
+        ("echo denied >&2; exit 255", "denied", NO_WAY),
+        ("exit 255", "ssh says nothing, and ends with status 255", NO_WAY),
+        ("echo sh: not found >&2; exit 127", "sh: not found",
+         f"The same Python must be at this path on that host: {sys.executable}."),
+    ],
+)  # fmt: skip
+def test_a_host_that_does_not_answer(tmp_path: Path, script: str, failure: str, fix: str) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    cluster = ssh_cluster(["a"], ssh=program(tmp_path, script))
+    with pytest.raises(ClusterStartError) as caught:
+        cluster.start(["worker"], run_dir)
+    assert str(caught.value).splitlines() == [
+        "Each host must let this user in by ssh without a password, and have the Python of this machine.",
+        f"Received: a: {failure}",
+        f"Fix: {fix}",
+    ]
+    assert list(run_dir.iterdir()) == []
+
+
+def test_no_ssh(tmp_path: Path) -> None:
+    with pytest.raises(ClusterStartError) as caught:
+        ssh_cluster(["a"], ssh=str(tmp_path / "none")).start(["worker"], tmp_path)
+    assert str(caught.value).splitlines()[1:] == [
+        f"Received: a: {tmp_path}/none: No such file or directory",
+        "Fix: Install ssh, or pass `ssh`, its path.",
+    ]
+
+
+def test_an_interrupt_ends_the_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(look: Any) -> Answer:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(survey._Look, "answer", interrupted)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        ask(["a", "b"], ssh=[program(tmp_path, "exec sleep 60")], timeout=60)
+    assert time.monotonic() - began < 20
+
+
+def test_too_few_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [12345]}
+    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: [Answer("localhost", facts)])
+    cluster = ssh_cluster(["localhost"], 2)
+    with pytest.raises(ClusterStartError) as caught:
+        cluster.start([sys.executable], tmp_path)
+    assert str(caught.value).splitlines() == [
+        "Each host must have a free port for each worker.",
+        "Received: too few on localhost",
+        "Fix: Start fewer workers there, or end programs that listen on many ports.",
+    ]
+    assert (caught.value.worker, caught.value.host) == (0, "localhost")
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1], "core": "/core"}
+    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: [Answer("localhost", facts)])
+    with pytest.raises(ClusterStartError) as caught:
+        ssh_cluster(["localhost"], ssh=str(tmp_path), warm=False).start([sys.executable], tmp_path)
+    assert str(caught.value).splitlines() == [
+        "ssh must be a program that this machine can run.",
+        f"Received: [Errno 13] Permission denied: '{tmp_path}'",
+        "Fix: Install ssh, or pass `ssh`, its path.",
+    ]
+
+
+def test_tunnels_need_ports_that_are_free_on_all_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1]}
+    asked = []
+
+    def ask(hosts: Any, *, wanted: Any, **_: Any) -> list[Answer]:
+        asked.append(tuple(wanted))
+        return [Answer("a", {**facts, "busy": []}), Answer("b", {**facts, "busy": [wanted[0]]})]
+
+    monkeypatch.setattr(ssh_cluster_module, "ask", ask)
+    with pytest.raises(ClusterStartError) as caught:
+        ssh_cluster(["a", "b"], tunnels=True).start([sys.executable], tmp_path)
+    assert (caught.value.received, caught.value.worker, caught.value.host) == ("too few on b", 1, "b")
+    assert len(set(asked)) == len(asked) == 5
+
+
+def test_the_ways_of_tunnels() -> None:
+    tunnels = Tunnels(ports=[1, 2, 3, 4], doors=[11, 12, 13, 14], workers_per_host=2)
+    ways = [[word for word in tunnels.options(index) if word[:2] in ("-L", "-R")] for index in range(4)]
+    here = "127.0.0.1"
+    assert ways == [
+        [f"-L{here}:11:{here}:1", f"-R{here}:3:{here}:13", f"-R{here}:4:{here}:14"],
+        [f"-L{here}:12:{here}:2"],
+        [f"-L{here}:13:{here}:3", f"-R{here}:1:{here}:11", f"-R{here}:2:{here}:12"],
+        [f"-L{here}:14:{here}:4"],
+    ]
+    assert len({*(new := Tunnels.new(3, 1)).ports, *new.doors}) == 6
+
+
+def test_busy_ports_are_found(tmp_path: Path) -> None:
+    free, taken = free_ports(2)
+    with socket.create_server(("", taken)):
+        (answer,) = ask(["localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, wanted=[free, taken])
+    assert answer.facts["busy"] == [taken]
+
+
+# --- What hosts answer
+
+
+HERE = {"version of Python": "3.11", "version of TensorFlow": "2.21.0"}
+
+
+def answer(host: str, **facts: Any) -> Answer:
+    ahead = facts.pop("ahead", 0.0)
+    return Answer(host, {"versions": HERE, "sees_marker": True, "unresolved": [], **facts}, ahead=ahead)
+
+
+def refused(*answers: Answer) -> Any:
+    return refuse(answers, HERE, run_dir="/run", workers_per_host=2)
+
+
+def test_hosts_that_are_alike(caplog: pytest.LogCaptureFixture) -> None:
+    assert refused(answer("a"), answer("b")) is None
+    assert not caplog.records
+
+
+def test_versions_that_differ_are_named_before_anything_starts() -> None:
+    error = refused(answer("a"), answer("b", versions={**HERE, "version of TensorFlow": "2.20.0"}),
+                    answer("c", versions={**HERE, "version of TensorFlow": None}))  # fmt: skip
+    assert isinstance(error, JobMismatchError)
+    assert error.received == (
+        "version of TensorFlow: 2.21.0 on this machine and a, 2.20.0 on b, not installed on c"
+    )
+
+
+def test_a_host_among_others_that_does_not_answer_is_named() -> None:
+    error = refused(answer("a"), Answer("b", failure="denied", fix="Let."), answer("c"))
+    assert (error.received, error.fix, error.worker, error.host) == ("b: denied", "Let.", 2, "b")
+
+
+def test_a_run_directory_that_a_host_does_not_see() -> None:
+    error = refused(answer("a"), answer("b", sees_marker=False))
+    assert str(error).splitlines() == [
+        "The run directory must be one that every host sees under the same path.",
+        "Received: /run, which is not there on b (worker 2)",
+        "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
+    ]
+    assert (error.worker, error.host) == (2, "b")
+
+
+def test_names_that_hosts_do_not_know() -> None:
+    error = refused(answer("a", unresolved=["a", "b"]), answer("b", unresolved=["a"]))
+    assert str(error).splitlines() == [
+        "Each host must be able to look up the names of all hosts: the workers connect to them.",
+        "Received: a does not know a and b; b does not know a",
+        'Fix: Pass addresses, like hosts=["10.0.0.1", "10.0.0.2"], or make the names known there (DNS, '
+        "/etc/hosts).",
+    ]
+
+
+def test_clocks_that_differ_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="tfdistr"):
+        assert refused(answer("a"), answer("b", ahead=-3600.0)) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "The clocks of hosts differ from this machine's: -3600.0 s on b. Set the clocks by NTP: logs could "
+        "not be compared."
+    ]

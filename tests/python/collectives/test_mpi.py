@@ -1,0 +1,279 @@
+"""MPI as what carries the collectives, for ranks that mpiexec has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clusters import NO_GPU, run_cluster
+
+import tfdistr
+from tfdistr.collectives.mpi.world import chooses_mpi, world
+from tfdistr.rendezvous.launcher_ranks import ranks as ranks_of_launcher
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What two ranks found, and how the job ended that one of them failed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (ended,) = run_cluster("mpi_rank.py", 2, [str(folder)], timeout=180, mpi=True)
+    files = [folder / f"{index}.json" for index in range(2)]
+    assert all(file.exists() for file in files), ended.output[-4000:]
+    return [json.loads(file.read_text()) for file in files], ended
+
+
+def test_the_ranks_are_the_workers(ranks):
+    assert [found["workers"] for found in ranks[0]] == [[2, 0, True], [2, 1, False]]
+
+
+def test_values_are_reduced_and_gathered(ranks):
+    for index, found in enumerate(ranks[0]):
+        assert found["sum"] == 3.0
+        assert found["large and small"]
+        assert found["eager"]
+        np.testing.assert_allclose(found["mean of unequal rows"], [2 / 3, 2 / 3], rtol=1e-6)
+        assert found["gathered text"] == ["from 0", "from 1"]
+        assert found["nest"] == [[1.0, 1.0], 1.5]
+        assert found["replica"] == {
+            "id": index, "half": 3.0, "bfloat": 3.0, "sparse": [[1.0, 1.0], [1.0, 1.0]],
+            "gathered": [[0, 0], [1, 1], [1, 1]],
+        }  # fmt: skip
+
+
+def test_sums_leave_alone_what_they_are_made_of(ranks):
+    assert [found["used elsewhere"] for found in ranks[0]] == [True, True]
+
+
+def test_variables_start_with_the_values_of_the_chief(ranks):
+    for found in ranks[0]:
+        assert found["variables"] == [[0.0, 1.0], "of 0"]
+
+
+def test_a_barrier_ends_when_not_all_come(ranks):
+    chief, other = ranks[0]
+    assert chief["barrier"].startswith("All 2 workers must come to the barrier 'alone' within 1 s.")
+    assert "barrier" not in other
+
+
+def test_a_rank_that_waits_leaves_its_core_to_others():
+    (ended,) = run_cluster("patient.py", 2, ["4"], timeout=180, mpi=True)
+    assert ended.status == 0, ended.output
+    assert float(ended.output.split("spent ")[1].split()[0]) < 2  # of four seconds
+
+
+def test_a_rank_that_fails_is_named_and_ends_the_job(ranks):
+    ended = ranks[1]
+    assert ended.status != 0
+    assert "\nValueError: the loss is green\n" in ended.output
+    assert "AbortedError: tfdistr: failure of worker 1: ValueError: the loss is green" in ended.output
+
+
+@pytest.mark.slow
+def test_distributed_fit_joins_the_ranks_and_gives_the_numbers_of_one_worker(tmp_path):
+    cases = ["function_of_context", "fewer_examples_than_workers"]
+    folders = [tmp_path / name for name in ("one", "rank-0", "rank-1", "rank-2")]
+    for folder in folders:
+        folder.mkdir()
+    one, *of_ranks = ([str(folder), *cases] for folder in folders)
+    for ended in run_cluster("joined.py", 1, one) + run_cluster("joined.py", 3, *of_ranks, mpi=True):
+        assert ended.status == 0, ended.output[-3000:]
+    for case in cases:
+        with np.load(folders[0] / f"{case}.npz") as expected:
+            for folder in folders[1:]:
+                with np.load(folder / f"{case}.npz") as received:
+                    assert int(received["workers"]) == 3
+                    for name in set(expected.files) - {"workers"}:
+                        np.testing.assert_allclose(received[name], expected[name], atol=1e-6)
+
+
+def test_mpi_is_chosen_if_its_launcher_has_started_this_process(monkeypatch):
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "TF_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    assert not chooses_mpi("auto")
+    assert chooses_mpi("mpi")
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+        assert chooses_mpi("auto")
+        assert not chooses_mpi("ring")
+        monkeypatch.setenv(name, "1")
+        assert not chooses_mpi("auto")
+        monkeypatch.setenv(name, "2")
+        described = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+        assert not chooses_mpi("auto")  # the user has described another cluster
+        monkeypatch.delenv("TF_CONFIG")
+        monkeypatch.delenv(name)
+
+
+def test_a_missing_mpi4py_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(tfdistr.ClusterStartError) as caught:
+        world(60)
+    assert str(caught.value).splitlines() == [
+        'communication="mpi" needs mpi4py and an MPI library.',
+        "Received: import of mpi4py halted; None in sys.modules",
+        "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI.",
+    ]
+
+
+# --- Ranks that are not the ranks of one MPI
+
+
+def start_rank(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Join MPI in a process to which the environment says that it is a rank."""
+    code = "from tfdistr.collectives.mpi.world import world; print(world(60).Get_size())"
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "received"),
+    [
+        ({"PMI_SIZE": "3", "PMI_RANK": "0"}, "1 rank in the MPI of this process, which is MPICH"),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, "MPICH"),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "3"},
+            "1 rank in the MPI of this process, which is MPICH",
+        ),
+    ],
+)
+def test_ranks_that_are_alone_by_accident_are_told(environment: dict[str, str], received: str) -> None:
+    lines = start_rank(**environment).stderr.splitlines()[-3:]
+    assert lines[0].endswith(
+        "ClusterStartError: The 3 processes that the launcher has started must be the ranks of one MPI."
+    )
+    assert lines[1].startswith(f"Received: {received} Version")
+    assert lines[1].endswith("Open MPI's launcher has started") == ("OMPI_COMM_WORLD_SIZE" in environment)
+    assert lines[2].startswith("Fix: Use the mpiexec of that library")
+
+
+def test_a_process_without_a_launcher_is_alone_rightly() -> None:
+    assert start_rank().stdout == "1\n"
+    assert start_rank(SLURM_PROCID="0", SLURM_NTASKS="3").stdout == "1\n"  # the shell of sbatch
+
+
+SHELL = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "number"),
+    [
+        (SHELL, 1),  # sbatch
+        (SHELL | {"SLURM_STEP_ID": "4294967291"}, 1),  # the same, as a step
+        (SHELL | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, 1),  # salloc
+        (SHELL | {"SLURM_STEP_ID": "batch"}, 1),
+        ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}, 1),
+        (SHELL | {"SLURM_STEP_ID": "0"}, 4),  # srun
+        (SHELL | {"SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, 2),  # srun -n 2
+        (SHELL | {"SLURM_STEP_ID": "0", "PMI_RANK": "0", "PMI_SIZE": "4"}, 4),  # srun --mpi=pmi2
+        (SHELL | {"SLURM_STEP_ID": "0", "PMI_RANK": "0", "PMI_SIZE": "3"}, 3),  # mpiexec in a task
+        ({"PMI_SIZE": "many"}, 1),
+    ],
+)
+def test_how_many_ranks_there_are(
+    environment: dict[str, str], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ:
+        if name.startswith(("SLURM_", "PMI_", "OMPI_")):
+            monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert ranks_of_launcher() == number
+    by_mpi = any(name.startswith("PMI_") for name in environment)  # a plain srun starts no ranks of MPI
+    assert chooses_mpi("auto") == (number > 1 and by_mpi)
+
+
+# --- Workers that distributed_fit() starts
+
+
+def model():
+    import keras
+
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+def at_epoch(action):
+    """A function that makes a callback: worker 1 does something at the end of its second epoch."""
+
+    def make():
+        import keras
+
+        import tfdistr
+
+        def on_epoch_end(epoch, logs):
+            if tfdistr.worker_index() == 1 and epoch == 1:
+                action()
+
+        return [keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)]
+
+    return make
+
+
+def fit(workers, **options):
+    return tfdistr.distributed_fit(
+        model, tfdistr.load_dataset("digits"), batch_size=64, steps_per_epoch=22, seed=1, verbose=0,
+        cluster=tfdistr.local_cluster(workers, env=NO_GPU), **options,
+    )  # fmt: skip
+
+
+def test_local_workers_train_by_mpi_with_the_numbers_of_one(tmp_path):
+    def look():
+        # The sockets of this process on which it listens: TensorFlow's server would, on all interfaces.
+        names = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd.isdigit()
+                 and os.path.lexists(f"/proc/self/fd/{fd}")]  # fmt: skip
+        tables = [Path(f"/proc/self/net/{kind}").read_text().splitlines() for kind in ("tcp", "tcp6")]
+        rows = [line.split() for table in tables for line in table]
+        own = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in names]
+        (tmp_path / "listening").write_text(" ".join(own))
+
+    several = fit(2, epochs=3, callbacks=at_epoch(look), run_dir=tmp_path / "run")
+    one = fit(1, epochs=3)
+    assert (several.params["communication"], one.params["communication"]) == ("mpi", "none")
+    np.testing.assert_allclose(several.history["loss"], one.history["loss"], rtol=1e-6)
+    assert [(worker["status"], worker["exit_code"]) for worker in several.workers] == [("done", 0)] * 2
+    logs = [(tmp_path / "run" / "logs" / f"worker-{index}.log").read_text() for index in range(2)]
+    reason = "tfdistr INFO: communication: mpi, because all workers have MPICH Version: "
+    assert [log.count(reason) for log in logs] == [1, 0]
+    assert (tmp_path / "listening").read_text() == ""
+    log = Path(one.workers[0]["log"]).read_text()
+    assert "communication: left to the workers, because one worker has none to talk to" in log
+
+
+def boom():
+    raise ValueError("the loss is green")
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_error_of_a_worker_is_the_error_of_the_job():
+    with pytest.raises(tfdistr.WorkerFailedError) as caught:
+        fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(boom))
+    error = caught.value
+    assert (error.worker, error.exit_code) == (1, 1)
+    assert "failed: ValueError: the loss is green\n\nTraceback" in str(error)
+    assert error.workers[0].status in ("failed", "stopped")  # with the message of worker 1, or before it came
+
+
+def test_a_worker_that_is_killed_ends_the_job():
+    began = time.monotonic()
+    with pytest.raises(tfdistr.WorkerFailedError) as caught:
+        fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(kill))
+    assert (caught.value.worker, caught.value.exit_code) == (1, -9)
+    first, second = (status.status for status in caught.value.workers)
+    assert first in ("failed", "stopped")  # by the message, or by the launcher
+    assert second == "failed"
+    assert time.monotonic() - began < 120

@@ -1,0 +1,267 @@
+"""Data sets of images and of records: what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from file_sets import CLASSES, EXAMPLES, arrayrecord, images, tfrecord, write_images
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+
+
+def refused(call: Any = tfdistr.load_dataset, *values: Any, **arguments: Any) -> list[str]:
+    with pytest.raises(ArgumentError) as caught:
+        call(*values, **arguments)
+    return str(caught.value).splitlines()
+
+
+def refused_images(files: Any, **arguments: Any) -> list[str]:
+    return refused(name="image_folder", files=files, **arguments)
+
+
+# --- Images
+
+
+def test_classes_are_those_of_keras(tmp_path):
+    import keras
+
+    described = images(tmp_path).described()
+    read = keras.utils.image_dataset_from_directory(tmp_path, image_size=(5, 4), verbose=False)
+    assert described.class_names == tuple(read.class_names) == CLASSES
+    assert (described.examples, described.files) == (EXAMPLES, (str(tmp_path),))
+
+
+def test_an_image_of_another_size(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for number, sides in enumerate([(5, 4, 3), (6, 4, 3)]):
+        (folder / f"{number}.png").write_bytes(tf.io.encode_png(np.zeros(sides, np.uint8)).numpy())
+    assert refused_images(tmp_path) == [
+        "Images of several sizes need `image_size`.",
+        f"Received: {folder}/1.png of 6 x 4 pixels, where the first image has 5 x 4",
+        "Fix: Pass image_size=(5, 4), for example.",
+    ]
+    x, _ = tfdistr.load_dataset("image_folder", files=tmp_path, image_size=[2.0, 3.0]).arrays()
+    assert (x.shape, x.dtype) == ((2, 2, 3, 3), np.float32)
+
+
+def test_an_image_that_cannot_be_decoded(tmp_path):
+    write_images(tmp_path)
+    file = tmp_path / "cat" / "a torn.png"
+    file.write_bytes(next((tmp_path / "cat").glob("*.PNG")).read_bytes()[:60])
+    message = refused_images(tmp_path)
+    assert message[0] == "Each image must be a whole JPEG, PNG, GIF or BMP file."
+    assert message[1] == f"Received: {file}: Invalid PNG data, size 60"
+    assert message[2] == "Fix: Write the image again, or leave it out of the data."
+    shutil.rmtree(tmp_path / "dog")
+    shutil.rmtree(tmp_path / "Zebra")
+    (tmp_path / "cat" / "0.png").write_bytes(b"no image")
+    assert refused_images(tmp_path)[1].startswith(
+        f"Received: {tmp_path}/cat/0.png: Unknown image file format."
+    )
+
+
+def test_images_that_change(tmp_path):
+    described = images(tmp_path).described()
+    source = described.open()
+    source.take(np.arange(3))
+    path = tmp_path / "Zebra" / "001.PNG"
+    path.write_bytes(path.read_bytes())
+    rule, fix = (
+        "The files of a data set must stay as they are while they are read.",
+        "Fix: Write other files beside them, and start again.",
+    )
+    assert refused(source.take, np.arange(3)) == [rule, f"Received: {path}, which was written again", fix]
+    path.unlink()
+    gone = f"Received: {path}, which is gone (No such file or directory)"
+    assert refused(source.take, np.arange(3)) == [rule, gone, fix]
+    assert refused(described.open) == [rule, f"Received: {tmp_path}, which has other files than before", fix]
+    shutil.rmtree(tmp_path)
+    assert refused(described.open)[1] == f"Received: {tmp_path}, which is gone (No such file or directory)"
+    tmp_path.mkdir()
+
+
+@pytest.mark.parametrize("files", ["no folder", None, ["a", "b"]])
+def test_what_is_no_folder_of_images(files):
+    assert refused_images(files) == [
+        "`files` must be a folder that has a folder of images for each class.",
+        f"Received: {files!r}",
+        'Fix: Pass files="images", where images/cats and images/dogs are folders, for example.',
+    ]
+
+
+def test_a_folder_without_images(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.png").touch()
+    assert refused_images(tmp_path) == [
+        "`files` must be a folder that has a folder of images for each class.",
+        f"Received: {tmp_path}: 1 folders without an image",
+        "Fix: Images are files that end in .bmp, .gif, .jpeg, .jpg, .png.",
+    ]
+
+
+@pytest.mark.parametrize("image_size", [180, (180,), "large"])
+def test_sizes_that_are_refused(tmp_path, image_size):
+    assert refused_images(tmp_path, image_size=image_size) == [
+        "`image_size` must be the height and the width of the images in pixels.",
+        f"Received: {image_size!r}",
+        "Fix: Pass image_size=(180, 180), for example.",
+    ]
+
+
+def test_other_arguments_of_images(tmp_path):
+    assert (
+        refused_images(tmp_path, image_size=(0, 1))[0] == "`image_size` must be a whole number of at least 1."
+    )
+    assert refused_images(tmp_path, color_mode="bgr")[:2] == [
+        "`color_mode` must be one of 'rgb', 'grayscale', 'rgba'.", "Received: 'bgr'",
+    ]  # fmt: skip
+
+
+# --- Records
+
+
+def test_features_may_be_those_of_tensorflow(tmp_path):
+    files = tfrecord(tmp_path)
+    features = {
+        "word": tf.io.FixedLenFeature([], tf.string, "none"),
+        "x": tf.io.FixedLenFeature((2, 2), tf.float32),
+        "label": tf.io.FixedLenFeature([], "int64"),
+    }
+    described = tfdistr.load_dataset(**files.arguments | {"features": features})
+    assert described.options == files.described().options
+    of_r = {"x": {"shape": [2.0, 2.0], "dtype": "float32"}, "label": {"shape": 1.0, "dtype": "int64"}}
+    x, y = tfdistr.load_dataset(**files.arguments | {"features": of_r, "target": ["label"]}).arrays()
+    assert (x.shape, y.shape) == ((EXAMPLES, 2, 2), (EXAMPLES, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": None}, ["`features` must describe each feature of an example by its name.",
+         "Received: None",
+         'Fix: For example features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}.']),
+        ({"features": {"x": "float64"}},
+         ["A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
+         "Received: 'x': 'float64'",
+         "Fix: Pass features={'x': {\"shape\": [28, 28], \"dtype\": \"float32\"}}, for example."]),
+        ({"features": {"x": {"dtype": "int64", "size": 3}}},
+         ["A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
+         "Received: 'x': {'dtype': 'int64', 'size': 3}",
+         "Fix: Pass features={'x': {\"shape\": [28, 28], \"dtype\": \"float32\"}}, for example."]),
+        ({"features": {"x": {"dtype": "int64", "shape": [0.5]}}},
+         ["`shape` must be a whole number of at least 1.",
+         "Received: 0.5", "Fix: Pass shape=1, for example."]),
+        ({"target": "y"}, ["`target` must name a feature, and leave one for `x`.",
+         "Received: 'y', of the features 'word', 'x', 'label'",
+         "Fix: Correct the name, or describe another feature."]),
+        ({"features": {"label": "int64"}}, ["`target` must name a feature, and leave one for `x`.",
+         "Received: 'label', of the features 'label'",
+         "Fix: Correct the name, or describe another feature."]),
+        ({"target": 3}, ["`target` must name a feature, and leave one for `x`.",
+         "Received: 3, of the features 'word', 'x', 'label'",
+         "Fix: Correct the name, or describe another feature."]),
+    ],
+)  # fmt: skip
+def test_arguments_of_records(tmp_path, arguments, message):
+    assert refused(**tfrecord(tmp_path).arguments | arguments) == message
+
+
+@pytest.mark.parametrize("make", [tfrecord, arrayrecord])
+def test_features_that_a_record_does_not_have(make, tmp_path):
+    files = make(tmp_path)
+    message = refused(
+        **files.arguments | {"features": {"x": {"shape": 3, "dtype": "float32"}, "label": "int64"}}
+    )
+    assert message[0] == "Each record must be a tf.train.Example that has the features of `features`."
+    assert message[1] == (
+        f"Received: record 0 of {files.arguments['files'][0]}: Key: x, Index: 0.  Number of float values != "
+        "expected.  Values size: 4 but output shape: [3]"
+    )
+    without = {"word": "string", "label": "int64"}
+    found = refused(**files.arguments | {"features": without})
+    assert found[1].startswith(
+        f"Received: record 0 of {files.arguments['files'][0]}: Feature: word (data type: string)"
+    )
+    assert found[2] == "Fix: Correct the type, the shape or the name, or give the feature a default value."
+
+
+def test_only_some_tfrecord_files_are_open(tmp_path, monkeypatch):
+    files = tfrecord(tmp_path)
+    monkeypatch.setattr("tfdistr.data.readers.tfrecord._OPEN_FILES", 1)
+    source = files.described().open()
+    for indices in (np.array([3, 100]), np.array([101, 2])):
+        *_, labels = source.take(indices)
+        assert labels.tolist() == (indices % 5).tolist()
+        assert len(source._readers) == 1
+
+
+@pytest.mark.parametrize(
+    ("cut", "received"), [(1, "record 42 at 3004 is not whole"), (85, "record 41 at 2921 is not whole")]
+)
+def test_a_tfrecord_file_that_is_cut(tmp_path, cut, received):
+    files = tfrecord(tmp_path)
+    path = Path(files.arguments["files"][2])
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    assert refused(**files.arguments) == [
+        "`files` must be whole TFRecord files without compression.",
+        f"Received: {path}, of {len(data) - cut} bytes: {received}",
+        "Fix: Write the file again, or leave it out.",
+    ]
+
+
+def test_a_record_with_a_wrong_checksum(tmp_path):
+    files = tfrecord(tmp_path)
+    described = files.described()
+    path = Path(described.files[0])
+    data = bytearray(path.read_bytes())
+    positions = described.open()._positions[0]
+    data[positions[30] + 20] ^= 1
+    path.write_bytes(data)
+    source = described.open()
+    source.take(np.array([29, 31]))
+    assert refused(source.take, np.array([29, 30, 31])) == [
+        "`files` must be whole TFRecord files without compression.",
+        f"Received: record 30 of {path}: corrupted record at {positions[30] + 12}",
+        "Fix: Write the file again, or leave it out.",
+    ]
+    data[positions[30] + 20] ^= 1
+    data[positions[30] + 8] ^= 1  # the checksum of the length
+    path.write_bytes(data)
+    received = f"Received: record 30 of {path}: corrupted record at {positions[30]}"
+    assert refused(described.open().take, np.array([30]))[1] == received
+
+
+def test_an_arrayrecord_file_that_is_not_whole(tmp_path):
+    files = arrayrecord(tmp_path)
+    path = Path(files.arguments["files"][1])
+    described, data = files.described(), path.read_bytes()
+    path.write_bytes(data[:-100])
+    assert refused(**files.arguments) == [
+        "`files` must be whole ArrayRecord files.",
+        f"Received: {path}, which has no list of its records at its end",
+        "Fix: Write the file again, or leave it out.",
+    ]
+    at = data.index(b"word 61") - 20
+    path.write_bytes(data[:at] + bytes(40) + data[at + 40 :])
+    message = refused(described.open().take, np.array([61]))
+    assert message[0] == "`files` must be whole ArrayRecord files."
+    assert message[1].startswith(f"Received: {path}, records [1]: ")
+
+
+def test_array_record_that_is_not_installed(tmp_path, monkeypatch):
+    files = arrayrecord(tmp_path)
+    monkeypatch.setitem(sys.modules, "array_record.python", None)
+    assert refused(**files.arguments) == [
+        'load_dataset("arrayrecord") needs array_record.',
+        "Received: no array_record",
+        "Fix: pip install array_record",
+    ]

@@ -1,0 +1,414 @@
+"""Data sets in files of tables: their columns, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from file_sets import NUMBERS, columns, matrix, parquet_numbers, write_parquet
+from tables import refused, write
+
+import tfdistr
+from tfdistr.data import datasets
+from tfdistr.data.source import describe_source, make_source
+from tfdistr.errors import ArgumentError
+
+ARGUMENTS = ", ".join(f"`{name}`" for name in datasets.FORMATS["parquet"])
+
+
+# --- What columns become
+
+
+def test_numbers_become_a_matrix_as_in_a_data_frame(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    file = write(tmp_path / "a.parquet", a=[1, 2**30 + 1, 3], b=[0.1, 0.2, 0.3])
+    frame = pandas.read_parquet(file)
+    expected = make_source(frame).by_rows[0].astype(np.float32)
+    found = tfdistr.load_dataset("parquet", files=file).arrays()
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_columns_of_all_kinds(tmp_path):
+    file = write(
+        tmp_path / "a.parquet",
+        text=["a", "é", ""],
+        raw=[b"\xff", b"", b"x"],
+        category=pa.array(["u", "v", "u"]).dictionary_encode(),
+        small=pa.array([1, 2, 3], pa.uint8()),
+        half=pa.array([0.5, 1.5, np.nan], pa.float16()),
+        vector=pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6.0)), 2),
+        logical=[True, False, True],
+        large=pa.array(["l", "m", "n"], pa.large_string()),
+    )
+    found = tfdistr.load_dataset("parquet", files=file).arrays()
+    assert {name: (part.dtype.name, part.shape) for name, part in found.items()} == {
+        "text": ("object", (3,)), "raw": ("object", (3,)), "category": ("object", (3,)),
+        "small": ("uint8", (3,)), "half": ("float32", (3,)), "vector": ("float32", (3, 2)),
+        "logical": ("bool", (3,)), "large": ("object", (3,)),
+    }  # fmt: skip
+    assert found["text"].tolist() == ["a", "é", ""]
+    assert found["raw"].tolist() == [b"\xff", "", "x"]
+    assert found["category"].tolist() == ["u", "v", "u"]
+    assert np.isnan(found["half"][2]), "NaN is a number"
+    assert found["vector"].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_the_user_chooses_the_form(tmp_path):
+    file = write(tmp_path / "a.parquet", a=[1, 2], b=[3, 4], c=[5, 6])
+    described = tfdistr.load_dataset("parquet", files=file, features=["b", "a"], target=["c"], matrix=False)
+    x, y = described.arrays()
+    assert {name: part.tolist() for name, part in x.items()} == {"b": [3, 4], "a": [1, 2]}
+    assert y["c"].tolist() == [5, 6]
+    x, y = tfdistr.load_dataset("parquet", files=file, features=("b", "a"), target="c").arrays()
+    assert x.tolist() == [[3, 1], [4, 2]]
+    assert (y.tolist(), y.dtype) == ([5, 6], np.int64)
+    x, y = tfdistr.load_dataset("parquet", files=file, target=["c", "a"]).arrays()
+    assert (x.tolist(), y.tolist()) == ([[3], [4]], [[5, 1], [6, 2]])
+
+
+def test_what_stands_for_missing_values(tmp_path):
+    file = write(tmp_path / "a.parquet", a=[1, None, 3], b=["x", None, "y"])
+    filled = tfdistr.load_dataset("parquet", files=file, fill={"a": -1, "b": "none"}).arrays()
+    assert {name: part.tolist() for name, part in filled.items()} == {
+        "a": [1, -1, 3],
+        "b": ["x", "none", "y"],
+    }
+    one = tfdistr.load_dataset("parquet", files=file, features="a", fill=-1.0).arrays()
+    assert one.tolist() == [[1], [-1], [3]]
+
+
+def test_files_are_found_in_the_order_of_their_names(tmp_path):
+    paths = write_parquet(tmp_path)
+    for files in (str(tmp_path), tmp_path, f"{tmp_path}/part-*.parquet", f"{tmp_path}/**/*.parquet", paths):
+        assert tfdistr.load_dataset("parquet", files=files).files == tuple(paths)
+    turned = tfdistr.load_dataset("parquet", files=paths[::-1], features="age")
+    assert turned.files == tuple(paths[::-1])
+    assert turned.arrays()[0] == columns()["age"][41]
+
+
+def test_a_description_is_small_and_says_what_it_is_of(tmp_path):
+    described = parquet_numbers(tmp_path).described()
+    sent = pickle.dumps(described)
+    assert len(sent) < 1000
+    assert pickle.loads(sent) == described
+    assert describe_source(described).startswith("the data set 'parquet', 103 examples, 3 files, ")
+    others = [
+        tfdistr.load_dataset("parquet", files=described.files, features=["height"], target="label"),
+        tfdistr.load_dataset("parquet", files=described.files[::-1], **dict(described.options)),
+    ]
+    assert len({one.identity for one in (described, *others)}) == 3
+    of_r = tfdistr.load_dataset("parquet", files=tmp_path, features="age", fill=0.0)
+    assert of_r.identity == tfdistr.load_dataset("parquet", files=tmp_path, features=["age"], fill=0).identity
+
+
+# --- What is refused
+
+
+def test_files_that_are_not_there(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for files, received in [
+        (tmp_path / "no.parquet", f"'{tmp_path}/no.parquet', which is not there"),
+        (f"{tmp_path}/*.parquet", f"'{tmp_path}/*.parquet', which matches no file"),
+        (tmp_path / "empty", f"the folder '{tmp_path}/empty', without a file of this kind"),
+    ]:
+        assert refused(files=files) == [
+            "`files` must name at least one file that exists.",
+            f"Received: {received}",
+            "Fix: Check the path. A folder must have files that end in .parquet or .pq.",
+        ]
+
+
+@pytest.mark.parametrize("files", [None, [], 3, "", ["a", None]])
+def test_files_that_are_no_paths(files):
+    assert refused(files=files) == [
+        "`files` must be a path, a pattern, or a list of them.",
+        f"Received: {files!r}",
+        'Fix: Pass files="data/*.parquet", for example.',
+    ]
+
+
+def test_columns_that_are_not_there(tmp_path):
+    file = write(tmp_path / "a.parquet", a=[1, 2], b=[3, 4])
+    message = [
+        "`features` and `target` must name columns that each file has once.",
+        f"Received: 'c', which {file} has not among 'a', 'b'",
+        "Fix: Correct the name, or write the files with one schema.",
+    ]
+    assert refused(files=file, features=["a", "c"]) == message
+    assert refused(files=file, target="c") == message
+    other = write(tmp_path / "b.parquet", a=[1])
+    assert refused(files=[file, other])[1] == f"Received: 'b', which {other} has not among 'a'"
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), other)
+    assert refused(files=other, features="a")[1] == f"Received: 'a', which {other} has 2 times"
+
+
+def test_columns_that_change_their_type(tmp_path):
+    one, other = write(tmp_path / "a.parquet", a=[1, 2]), write(tmp_path / "b.parquet", a=[1.5])
+    assert refused(files=tmp_path) == [
+        "A column must have the same type in all files.",
+        f"Received: column 'a' of {other}: double, where {one} has int64",
+        "Fix: Write the files with one schema.",
+    ]
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([1, 2]), 2)
+    one = write(tmp_path / "a.parquet", a=vectors)
+    assert refused(files=tmp_path)[1].endswith(f"{other}: double, where {one} has lists of 2 int64")
+    one = write(tmp_path / "a.parquet", a=["text"])
+    assert refused(files=tmp_path)[1].endswith(f"{other}: double, where {one} has text")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([datetime.date(2026, 1, 1)], "date32[day]"), ([["a"], ["b"]], "list<element: string>"),
+     ([{"a": 1}], "struct<a: int64>"), ([{"path": "a.png"}], "struct<path: string>"), ([None, None], "null")],
+)  # fmt: skip
+def test_columns_of_other_types(tmp_path, values, kind):
+    file = write(tmp_path / "a.parquet", a=values, b=list(range(len(values))))
+    assert refused(files=file) == [
+        "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
+        f"Received: column 'a' of {file}: {kind}",
+        "Fix: Leave the column out, or convert it to one of these.",
+    ]
+    assert len(tfdistr.load_dataset("parquet", files=file, features="b").arrays()) == len(values)
+
+
+def test_missing_values(tmp_path):
+    whole = write(tmp_path / "a.parquet", a=[1, 2, 3], b=["x", "y", "z"])
+    file = write(tmp_path / "b.parquet", a=[1, 2, 3, 4, None], b=["x", "y", None, "z", "z"])
+    assert refused(files=[whole, file], features="a") == [
+        "A column must have a value in each row.",
+        f"Received: no value of column 'a' in row 4 of {file}",
+        "Fix: Pass fill={'a': 0}, or leave such rows out.",
+    ]
+    assert refused(files=[whole, file], fill={"a": 0})[1:] == [
+        f"Received: no value of column 'b' in row 2 of {file}",
+        "Fix: Pass fill={'b': ''}, or leave such rows out.",
+    ]
+
+
+def test_missing_values_that_no_statistics_tell_of(tmp_path):
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1, 2, None]}), file, row_group_size=2, write_statistics=False)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.load_dataset("parquet", files=file).arrays()
+    assert caught.value.received == f"no value of column 'a' in row 2 of {file}"
+    lists = pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)
+    pq.write_table(pa.table({"a": lists}), file)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.load_dataset("parquet", files=file).arrays()
+    assert caught.value.received == f"no value of column 'a' in row 1 of {file}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": []}, ["`features` must name at least one column.",
+         "Received: none beside the target, of 'a', 'b'", "Fix: Name the columns that the model takes."]),
+        ({"features": 3}, ["`features` must be the name of a column, or a list of names.",
+         "Received: a number (3)", 'Fix: Pass features=["height", "weight"], for example.']),
+        ({"target": ["a", 3]}, ["`target` must be the name of a column, or a list of names.",
+         "Received: a list of length 2", 'Fix: Pass target=["height", "weight"], for example.']),
+        ({"features": ["a", "b", "a"]}, ["`features` must name each column once.",
+         "Received: 'a' more than once", "Fix: Leave it out once."]),
+        ({"features": "a", "target": "a"}, ["A column is a feature or a target, not both.",
+         "Received: 'a' in `features` and in `target`", "Fix: Leave it out of one of them."]),
+        ({"matrix": True}, ["`matrix` makes one array of columns, so each of them must be numbers.",
+         "Received: matrix=True, and column 'b' of `features`: text",
+         "Fix: Leave `matrix` or the column out."]),
+        ({"matrix": "yes"}, ["`matrix` must be true or false.", "Received: 'yes'", "Fix: Pass matrix=True."]),
+        ({"fill": [1]},
+         ["`fill` must be a value for all columns, or a dictionary with a value for each column.",
+         "Received: a list of length 1", 'Fix: Pass fill={"age": 0}, for example.']),
+        ({"fill": {"c": 1}}, ["`fill` must name columns that are read.",
+         "Received: 'c', where 'a', 'b' are read", "Fix: Correct the name, or leave it out."]),
+        ({"fill": {"a": "x"}}, ["`fill` must have a value of the type of the column.",
+         "Received: 'x' for column 'a': int64", "Fix: Pass fill={'a': 0}, for example."]),
+        ({"split": "test"}, ["The data set 'parquet' has no argument `split`.", "Received: `split`",
+         f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
+        ({"data_dir": "x", "image_size": (2, 3)}, ["The data set 'parquet' has no argument `data_dir`.",
+         "Received: `data_dir`", f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
+        ({"delimiter": ";"}, ["The data set 'parquet' has no argument `delimiter`.",
+         "Received: `delimiter`", f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_refused(tmp_path, arguments, message):
+    file = write(tmp_path / "a.parquet", a=[1, 2], b=["x", "y"])
+    assert refused(files=file, **arguments) == message
+
+
+def test_arguments_of_files_for_another_data_set():
+    assert refused(name="digits", files="a.parquet") == [
+        "The data set 'digits' has no argument `files`.",
+        "Received: `files`",
+        "Fix: Leave it out. The arguments of 'digits' are `split`, `data_dir`, `supervised`.",
+    ]
+
+
+def test_files_without_rows(tmp_path):
+    file = write(tmp_path / "a.parquet", a=pa.array([], pa.int64()))
+    assert refused(files=file) == [
+        "`files` must hold at least one example.",
+        "Received: 0 examples in 1 files",
+        "Fix: Pass data to train on.",
+    ]
+
+
+def test_files_that_are_not_whole(tmp_path):
+    file = Path(write(tmp_path / "a.parquet", a=list(range(1000))))
+    data = file.read_bytes()
+    file.write_bytes(data[:-5])
+    message = refused(files=file)
+    assert message[0] == "`files` must be whole Parquet files."
+    assert message[1].startswith(f"Received: {file}: Parquet magic bytes not found in footer.")
+    assert message[2] == "Fix: Write the file again, or leave it out."
+    file.write_bytes(data[:4] + bytes(1000) + data[1004:])
+    described = tfdistr.load_dataset("parquet", files=file)
+    with pytest.raises(ArgumentError) as caught:
+        described.arrays()
+    assert caught.value.message == message[0]
+    assert caught.value.received.startswith(f"{file}, from row 0 on: ")
+
+
+def test_files_that_have_changed_since_the_description(tmp_path):
+    file = Path(write(tmp_path / "a.parquet", a=[1, 2]))
+    described, size = tfdistr.load_dataset("parquet", files=file), file.stat().st_size
+    write(file, a=list(range(100)))
+    with pytest.raises(ArgumentError) as caught:
+        described.open()
+    assert caught.value.received == f"{file}, which has {file.stat().st_size} bytes, and had {size}"
+
+
+def test_pyarrow_that_is_not_installed(tmp_path, monkeypatch):
+    file = write(tmp_path / "a.parquet", a=[1, 2])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert refused(files=file) == [
+        'load_dataset("parquet") needs pyarrow.',
+        "Received: no pyarrow",
+        "Fix: pip install 'tfdistr[parquet]'",
+    ]
+
+
+# --- Text files
+
+
+def text(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_the_types_of_text_files_are_those_of_all_values(tmp_path, monkeypatch):
+    """Also of those that come in a later block of the first file, or in another file."""
+    one = text(tmp_path / "a.csv", "a,b,c,d,e,f", *["1,1,true,1,x,"] * 3)
+    other = text(tmp_path / "b.csv", "f,e,d,c,b,a", "7,NA,yes,false,2.5,2")
+    x, y = tfdistr.load_dataset("csv", files=[one, other], target="a", fill={"f": 0}).arrays()
+    assert {name: part.tolist() for name, part in x.items()} == {
+        "b": [1, 1, 1, 2.5], "c": [True, True, True, False], "d": ["1", "1", "1", "yes"],
+        "e": ["x", "x", "x", "NA"], "f": [0, 0, 0, 7],
+    }  # fmt: skip
+    assert (y.tolist(), y.dtype) == ([1, 1, 1, 2], np.int64)
+    assert {name: part.dtype.name for name, part in x.items()} == {
+        "b": "float32", "c": "bool", "d": "object", "e": "object", "f": "int64",
+    }  # fmt: skip
+
+
+def test_text_files_with_another_delimiter(tmp_path):
+    file = text(tmp_path / "a.csv", "a;b", '1;"x;\ny"', "2; z ")
+    found = tfdistr.load_dataset("csv", files=file, delimiter=";").arrays()
+    assert {name: part.tolist() for name, part in found.items()} == {"a": [1, 2], "b": ["x;\ny", " z "]}
+
+
+def test_text_files_that_are_refused(tmp_path):
+    whole = text(tmp_path / "a.csv", "a,b", "1,2", "3,4")
+    for lines, received in [
+        (["a,b", "1,2", "3"], "CSV parse error: Row #3: Expected 2 columns, got 1: 3"),
+        ([], "Empty CSV file"),
+    ]:
+        file = tmp_path / "b.csv"
+        file.write_text("".join(f"{line}\n" for line in lines))
+        assert refused(name="csv", files=[whole, file]) == [
+            "`files` must be text with the same number of values in each row, and the names in the first "
+            "row.",
+            f"Received: {file}: {received}",
+            "Fix: Correct the file, or pass delimiter=';', for example.",
+        ]
+    file = text(tmp_path / "b.csv", "a,b", "1,2", ",4")
+    assert (
+        refused(name="csv", files=[whole, file])[1] == f"Received: no value of column 'a' in row 1 of {file}"
+    )
+    file = text(tmp_path / "b.csv", "a,c", "1,2")
+    assert (
+        refused(name="csv", files=[whole, file])[1] == f"Received: 'b', which {file} has not among 'a', 'c'"
+    )
+    assert refused(name="csv", files=whole, delimiter="::") == [
+        "`delimiter` must be the character between two values.",
+        "Received: '::'",
+        "Fix: Pass delimiter=';', for example.",
+    ]
+
+
+# --- Arrow files
+
+
+def test_arrow_files_that_are_refused(tmp_path):
+    file = tmp_path / "a.arrow"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("a", pa.int64())])) as writer:
+        writer.write_table(pa.table({"a": [1, 2]}))
+        writer.write_table(pa.table({"a": [3, None]}))
+    assert refused(name="arrow", files=file)[1] == f"Received: no value of column 'a' in row 3 of {file}"
+    file.write_bytes(file.read_bytes()[:-20])
+    message = refused(name="arrow", files=file)
+    assert message[0] == "`files` must be whole Arrow files."
+    assert message[1].startswith(f"Received: {file}: ")
+    assert message[2] == "Fix: Write the file again, or leave it out."
+
+
+# --- Tables in memory
+
+
+def test_a_table_is_treated_as_a_data_frame():
+    table = pa.table({name: columns()[name] for name in NUMBERS})
+    expected = matrix(*NUMBERS).astype(np.float32)
+    for given in (table, table.combine_chunks().to_batches()[0]):
+        source = make_source(given, columns()["label"])
+        assert source.columns == NUMBERS
+        np.testing.assert_array_equal(source.by_rows[0].astype(np.float32), expected)
+    mixed = pa.table(
+        {
+            "category": pa.array(["u", "v"]).dictionary_encode(), "number": [1, 2],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0)), 2),
+        }
+    )  # fmt: skip
+    (found,) = make_source(mixed).parts
+    assert {name: part.tolist() for name, part in found.items()} == {
+        "category": ["u", "v"], "number": [1, 2], "vector": [[0, 1], [2, 3]],
+    }  # fmt: skip
+
+
+def test_tables_that_are_refused(tmp_path):
+    def of(*values: Any) -> list[str]:
+        with pytest.raises(ArgumentError) as caught:
+            make_source(*values)
+        return str(caught.value).splitlines()
+
+    message = [
+        "A column must have a value in each row.",
+        "Received: no value of column 'a' in row 1 of `x`",
+        "Fix: Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example.",
+    ]
+    assert of(pa.table({"a": [1, None]})) == message
+    assert of(pa.table({"a": pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)})) == message
+    assert of(pa.table({"a": [datetime.date(2026, 1, 1)]}))[1] == "Received: column 'a' of `x`: date32[day]"
+    import pyarrow.dataset
+
+    assert of(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1]))) == [
+        "`x` must be a table in memory, or files by their names.",
+        "Received: an object of class pyarrow._dataset.FileSystemDataset",
+        'Fix: Pass load_dataset("parquet", files=dataset.files, target="y"), or its to_table().',
+    ]

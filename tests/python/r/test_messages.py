@@ -1,0 +1,124 @@
+"""Messages in R: code in R's words, all else as it is."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfdistr
+from tfdistr.r.messages import in_r, log_in_r
+
+PACKAGE = Path(tfdistr.__file__).parent
+#: Of these, R users are never told: the command line is run from a shell.
+NOT_IN_R = {"cli.py", "bridge.py"}
+#: What only Python's code has.
+PYTHON = re.compile(
+    r"\b(None|True|False|lambda|builtins)\b|\btfdistr\.\w+\(|(?<![-\w])[a-z]\w*=[\w\"'{\[(]|\)\.\w+\("
+)
+
+
+@pytest.mark.parametrize(
+    ("python", "r"),
+    [
+        ("Pass cluster=local_cluster(workers=2).", "Pass cluster = local_cluster(workers = 2)."),
+        ("batch_size=None, resume=True", "batch_size = NULL, resume = TRUE"),
+        ("Pass epochs=4 or more.", "Pass epochs = 4 or more."),
+        ("0.0", "0"),
+        ("a number (4.0)", "a number (4)"),
+        ("epochs=2.5, not 3.0", "epochs = 2.5, not 3"),
+        ("[1.0, 2.0]", "c(1, 2)"),
+        ("[True, 1]", "list(TRUE, 1)"),
+        ("['a', None]", 'list("a", NULL)'),
+        ("{'a': 1, 'if-not': [2, 3]}", 'list(a = 1, "if-not" = c(2, 3))'),
+        ("Pass workers=(2, 4).", "Pass workers = c(2, 4)."),
+        ("Pass args=(batch,) there.", "Pass args = list(batch) there."),
+        ('Pass placement={"a": "worker 0"} here.', 'Pass placement = list(a = "worker 0") here.'),
+        ("Pass callbacks=[keras.callbacks.EarlyStopping()].",
+         "Pass callbacks = list(keras$callbacks$EarlyStopping())."),
+        ("tf.data.Dataset.from_tensor_slices().batch()", "tf$data$Dataset$from_tensor_slices()$batch()"),
+        ("Use tfdistr.auto_shard(dataset).", "Use auto_shard(dataset)."),
+        ("inside `with strategy.scope():`", "inside `with(strategy$scope(), ...)`"),
+        ("as tf_config(worker=, type='chief') does", "as tf_config(worker=, type = 'chief') does"),
+        ("[unclosed, x=[1, 'two", "[unclosed, x = list(1, 'tw)"),
+    ],
+)  # fmt: skip
+def test_code_is_that_of_r(python: str, r: str) -> None:
+    assert in_r(python) == r
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "'a=None' and \"b=[1]\"",
+        "the user's folder, and another user's",
+        "export TF_CONFIG='...'",
+        "--mpi=pmi2 and OMP_NUM_THREADS=1",
+        "newdata: [examples, 3]",
+        "tfdistr 0.1.0 and 127.0.0.1:2222",
+        "model.keras, in /tmp/fit.d/model.x",
+        "x == 1, x >= 2, x != 3",
+        "https://example.org/?a=b&c=d",
+        'Write {"chief": ["a:2222"]} into a file.',
+        "pip install 'tfdistr[ray]'",
+    ],
+)
+def test_what_is_no_code_of_python_stays(text: str) -> None:
+    assert in_r(text) == text
+
+
+@given(st.text() | st.text(alphabet="[](){}'\"=,.:a1 N"))
+def test_any_text_is_shown(text: str) -> None:
+    assert isinstance(in_r(text), str)
+
+
+def test_a_value_may_be_deep() -> None:
+    deep = "[" * 2000 + "]" * 2000
+    assert in_r(deep) == deep
+
+
+def texts() -> Iterator[tuple[str, int, str]]:
+    """The texts of all errors of the package; what is computed in them is "7"."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        if file.name in NOT_IN_R:
+            continue
+        for call in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(call, ast.Call):
+                continue
+            named = [word.value for word in call.keywords if word.arg in ("message", "received", "fix")]
+            if not named and not ast.unparse(call.func).endswith("Error"):
+                continue
+            for part in (*call.args, *named):
+                for text in (part, *((part.body, part.orelse) if isinstance(part, ast.IfExp) else ())):
+                    if isinstance(text, ast.JoinedStr):
+                        pieces = [p.value if isinstance(p, ast.Constant) else "7" for p in text.values]
+                        yield file.name, call.lineno, "".join(map(str, pieces))
+                    elif isinstance(text, ast.Constant) and isinstance(text.value, str):
+                        yield file.name, call.lineno, text.value
+
+
+def test_no_message_has_code_of_python() -> None:
+    found = list(texts())
+    assert len(found) > 300
+    said = [(file, line, in_r(text)) for file, line, text in found]
+    assert [each for each in said if PYTHON.search(re.sub(r"\"[^\"]*\"|'[^']*'", "''", each[2]))] == []
+
+
+def test_the_log_of_a_session_in_r_speaks_r(caplog):
+    log = logging.getLogger("tfdistr")
+    filters = list(log.filters)
+    try:
+        log_in_r()
+        log_in_r()
+        assert len(log.filters) == len(filters) + 1
+        log.warning("Pass %s, or %s.", "epochs=4", "env={'a': None}")
+    finally:
+        log.filters[:] = filters
+    assert caplog.messages == ["Pass epochs = 4, or env = list(a = NULL)."]

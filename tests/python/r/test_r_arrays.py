@@ -1,0 +1,58 @@
+"""What the R package says of values that Python can't hold."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tfdistr.errors import ArgumentError
+from tfdistr.r.arrays import check_pyarrow, refuse_class, refuse_encoding, refuse_missing
+
+
+@pytest.mark.parametrize(
+    ("classes", "fix"),
+    [
+        (["dgCMatrix", "CsparseMatrix", "Matrix"],
+         "as.matrix(), or pass a function that returns batches as matrices"),
+        (["integer64"], "as.numeric(), which is exact up to 2^53"),
+        (["Date", "oldClass"], "as.numeric(), which gives days since 1970"),
+        (["POSIXct", "POSIXt"], "as.numeric(as.POSIXct()), which gives seconds since 1970"),
+        (["difftime"], 'as.numeric(units = "secs")'),
+        (["AsIs"], "unclass()"),
+        (["table"], "as.numeric() or as.character(), for example"),
+    ],
+)  # fmt: skip
+def test_an_object_of_a_class_is_refused_with_its_conversion(classes, fix):
+    with pytest.raises(ArgumentError) as caught:
+        refuse_class("x$a", classes)
+    assert caught.value.message == "`x$a` must hold numbers, logical values, text or a factor."
+    assert caught.value.received == f"an object of class {classes[0]}"
+    assert caught.value.fix == f"Convert it with {fix}."
+
+
+def test_missing_values_are_refused():
+    with pytest.raises(ArgumentError) as caught:
+        refuse_missing("y", "integer", 2, 5)
+    assert caught.value.message == "`y` must not have missing values, which integer can't hold in Python."
+    assert caught.value.received == "2 missing of 5"
+    assert caught.value.fix == "Remove or replace them first."
+
+
+def test_text_of_unknown_encoding_is_refused():
+    with pytest.raises(ArgumentError) as caught:
+        refuse_encoding("x", r"'caf\xe9'")
+    assert caught.value.message == "`x` must hold text whose encoding R knows."
+    assert caught.value.received == r"'caf\xe9', whose bytes are not text in its encoding"
+    assert caught.value.fix == (
+        'Read it with the right encoding, or convert it by iconv(x, "latin1", "UTF-8"), for example.'
+    )
+
+
+def test_objects_of_arrow_need_pyarrow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ArgumentError) as caught:
+        check_pyarrow("x$a", "Table")
+    assert str(caught.value).splitlines() == [
+        "`x$a` of class Table needs pyarrow.", "Received: no pyarrow", "Fix: pip install 'tfdistr[parquet]'",
+    ]  # fmt: skip

@@ -1,0 +1,377 @@
+"""Functions of R files in jobs of Python. The workers are R processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from r_functions import PYTHON_MODEL, R_MODEL, needs_r
+from slow import mostly_slow
+
+import tfdistr
+from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.r import embedded
+from tfdistr.r.functions import RFunction, rscript
+from tfdistr.training.job_arguments import make_job
+from tfdistr.utils.function_files import digest_of
+
+IMAGES, LABELS = tfdistr.load_dataset("digits", "test").arrays()
+DATA = IMAGES[:200], LABELS[:200]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.R"
+    path.write_text(R_MODEL)
+    return path
+
+
+def python_model():
+    made: dict[str, object] = {}
+    exec(PYTHON_MODEL, made)
+    return made["build"]()
+
+
+def message(call) -> str:
+    with pytest.raises(ArgumentError) as raised:
+        call()
+    return str(raised.value)
+
+
+def check_same(one, other) -> None:
+    for mine, theirs in zip(one.model.get_weights(), other.model.get_weights(), strict=True):
+        assert np.array_equal(mine, theirs)
+    assert one.history == other.history
+
+
+# --- What is wrong with it is said before a worker starts
+
+
+@needs_r
+def test_a_function_is_its_file_and_its_name(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    function = tfdistr.r_function("model.R", "build")
+    assert (function.file, function.name, function.required) == (str(file), "build", ())
+    assert pickle.loads(pickle.dumps(function)) == function
+    assert "rpy2" not in sys.modules
+
+
+@pytest.mark.parametrize("path", ["nothing.R", "."])
+def test_the_file_must_be_there(tmp_path, path):
+    what = "a folder" if path == "." else "no such file"
+    received = os.path.abspath(tmp_path / path)
+    assert message(lambda: tfdistr.r_function(tmp_path / path, "build")) == (
+        "`file` must be the path of an R file.\n"
+        f"Received: {received}: {what}\n"
+        'Fix: Pass the path of the file: tfdistr.r_function("model.R", "build").'
+    )
+
+
+def test_the_file_must_be_a_path():
+    assert "Received: a number (3)" in message(lambda: tfdistr.r_function(3, "build"))
+    assert "Received: a text ('')" in message(lambda: tfdistr.r_function("", "build"))
+
+
+def test_the_name_must_be_text(file):
+    assert message(lambda: tfdistr.r_function(file, 3)) == (
+        "`name` must be the name of a function of the file.\n"
+        "Received: a number (3)\n"
+        "Fix: Pass it as text; see tfdistr.r_function()."
+    )
+
+
+@needs_r
+def test_r_must_be_able_to_parse_the_file(file):
+    file.write_text("build <- function() {\n  1 +\n}\n")
+    said = message(lambda: tfdistr.r_function(file, "build"))
+    assert said.startswith(
+        f"`file` must be an R file that R can parse.\nReceived: {file}:3:1: unexpected '}}'\n"
+    )
+    assert said.endswith("\nFix: Correct this line.")
+
+
+@needs_r
+@pytest.mark.parametrize(
+    ("code", "found"),
+    mostly_slow([
+        ("other <- function() 1; also <- \\(x) x", "makes the functions 'other', 'also'"),
+        ("other <- 1", "makes no function"),
+        ("f <- function() build <- function() 1", "makes the functions 'f'"),
+        ("build <- function() 1\nbuild <- 3", "makes a value that is no function"),
+        ("if (TRUE) build = 'text'", "makes a value that is no function"),
+        ("build <- NULL", "makes a value that is no function"),
+    ], quick=[
+        ("other <- 1", "makes no function"),
+        ("if (TRUE) build = 'text'", "makes a value that is no function"),
+    ]),
+)  # fmt: skip
+def test_the_file_must_make_the_function(file, code, found):
+    file.write_text(code)
+    assert message(lambda: tfdistr.r_function(file, "build")) == (
+        "`name` must be the name of a function that the file makes.\n"
+        f"Received: 'build', where {file} {found}\n"
+        "Fix: Pass the name of a function, or add this one to the file."
+    )
+
+
+@needs_r
+@pytest.mark.parametrize(
+    "code",
+    mostly_slow([
+        "build <- 3\nif (TRUE) build <- function() 1", "build = function(x = 1, ...) x",
+        "(function() 1) -> build",
+        "assign('build', function() 1)", "local({ build <<- function() 1 })", "base::source('other.R')",
+        "build <- identity(function(x) x)", "x <- matrix(1:4, 2)[, 1]\n`build` <- function() x",
+    ], quick=["(function() 1) -> build", "base::source('other.R')"]),
+)  # fmt: skip
+def test_what_parsing_cannot_know_is_left_to_the_worker(file, code):
+    file.write_text(code)
+    assert tfdistr.r_function(file, "build").required == ()
+
+
+@needs_r
+def test_a_model_function_has_no_arguments(file):
+    function = tfdistr.r_function(file, "needs")
+    assert message(lambda: make_job(function, *DATA, num_workers=1)) == (
+        "`model` must be a function that can be called without arguments.\n"
+        f"Received: 'needs' of {file}, which needs 'units'\n"
+        "Fix: Give these arguments default values in the file."
+    )
+
+
+def test_without_r(file, monkeypatch, tmp_path):
+    monkeypatch.delenv("R_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert message(lambda: tfdistr.r_function(file, "build")) == (
+        "Functions of R need R.\n"
+        "Received: no R_HOME, and no Rscript on PATH\n"
+        "Fix: Install R, or set the environment variable R_HOME to the folder that `R RHOME` prints."
+    )
+    monkeypatch.setenv("R_HOME", str(tmp_path))
+    said = message(lambda: tfdistr.r_function(file, "build"))
+    assert f"Received: no {tmp_path}/bin/Rscript, where R_HOME is {tmp_path}\n" in said
+
+
+def fake_r(folder: Path, monkeypatch, script: str) -> str:
+    """An R that does what a shell script does."""
+    program = folder / "bin" / "Rscript"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("R_HOME", str(folder))
+    assert rscript() == str(program)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "echo 'tfdistr: version '",
+            "Functions of R need the R package tfdistr.\n"
+            "Received: none in the libraries of {r}\n"
+            "Fix: Install it in this R, or name its library in the environment variable R_LIBS.",
+        ),
+        (
+            "echo 'tfdistr: version 0.0.9'",
+            f"The R package tfdistr must have the version of the Python package, {tfdistr.__version__}.\n"
+            "Received: 0.0.9, in the libraries of {r}\n"
+            "Fix: Install the same version in both.",
+        ),
+        (
+            "echo 'Error: no libR.so' >&2; exit 3",
+            "Functions of R need an R that works.\n"
+            "Received: {r}: Error: no libR.so\n"
+            "Fix: See: {r} -e 'library(tfdistr)'",
+        ),
+        (
+            "exit 0",
+            "Functions of R need an R that works.\n"
+            "Received: {r}: it says nothing\n"
+            "Fix: See: {r} -e 'library(tfdistr)'",
+        ),
+    ],
+)
+def test_an_r_that_cannot_be_used(file, tmp_path, monkeypatch, script, said):
+    program = fake_r(tmp_path, monkeypatch, script)
+    assert message(lambda: tfdistr.r_function(file, "build")) == said.format(r=program)
+
+
+# --- Where the file is needed
+
+
+def test_the_file_must_stay_as_it_is(file):
+    function = RFunction(str(file), "build", "another hash")
+    changed = message(function.check_file)
+    file.unlink()
+    gone = message(function.check_file)
+    rule = "A function of a file needs its file, unchanged, wherever it is called.\n"
+    fix = "\nFix: Put the file back as it was, or train again with the file as it is now."
+    assert changed == f"{rule}Received: {file}, which has changed since 'build' was named{fix}"
+    assert gone == f"{rule}Received: {file}: No such file or directory{fix}"
+
+
+def test_without_rpy2(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rpy2.rinterface", None)
+    said = message(RFunction(str(file), "build", digest_of(file)))
+    assert said.startswith(
+        "R functions run in this process where it trains without `cluster`, or makes a model that Keras "
+        "alone cannot make. It needs rpy2 for that.\nReceived: ModuleNotFoundError: "
+    )
+    assert said.endswith("\nFix: pip install 'tfdistr[r]'")
+
+
+def test_with_an_r_that_rpy2_cannot_use(monkeypatch):
+    def no_package(code):
+        raise RuntimeError("Error in loadNamespace(x):\n  there is no package called 'tfdistr'\n")
+
+    fakes = {
+        "rpy2": SimpleNamespace(),
+        "rpy2.rinterface": SimpleNamespace(endr=print),
+        "rpy2.robjects": SimpleNamespace(r=no_package),
+    }
+    for name, module in fakes.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    fakes["rpy2"].rinterface, fakes["rpy2"].robjects = fakes["rpy2.rinterface"], fakes["rpy2.robjects"]
+    assert message(embedded.start) == (
+        "R in this process needs an R that rpy2 can use, with the R package tfdistr.\n"
+        "Received: there is no package called 'tfdistr'\n"
+        "Fix: See: python -m rpy2.situation, and R_LIBS for the libraries of R packages."
+    )
+
+
+def test_workers_of_parameter_servers_read_no_data_of_r(file):
+    data = RFunction(str(file), "data", "")
+    call = tfdistr.distributed_fit
+    cluster = tfdistr.LocalCluster(1, ps=1)
+    said = message(lambda: call(python_model, data, strategy="parameter_server", cluster=cluster))
+    assert said == (
+        "The workers of parameter servers read the data in Python, so it cannot be a function of R.\n"
+        "Received: an R function\n"
+        "Fix: Pass arrays, a data frame or load_dataset()."
+    )
+
+
+# --- Jobs
+
+
+@needs_r
+def test_the_bits_are_those_of_the_same_model_in_python(file):
+    cluster = tfdistr.local_cluster(2)
+    build = tfdistr.r_function(file, "build")
+    in_r = tfdistr.distributed_fit(
+        build, *DATA, cluster=cluster, seed=5, epochs=2, callbacks=tfdistr.r_function(file, "callbacks")
+    )
+    in_python = tfdistr.distributed_fit(python_model, *DATA, cluster=cluster, seed=5, epochs=2)
+    check_same(in_r, in_python)
+    logs = [Path(worker["log"]).read_text() for worker in in_r.workers]
+    drawn = [[line for line in log.splitlines() if line.startswith("R saw epoch")] for log in logs]
+    assert len(drawn[0]) == 2
+    assert drawn[0] == drawn[1], "the workers have the same random numbers of R"
+    numbers = in_r.evaluate(IMAGES, LABELS)
+    assert numbers == in_python.evaluate(IMAGES, LABELS)
+    assert np.array_equal(in_r.predict(IMAGES), in_python.predict(IMAGES))
+    assert "rpy2" not in sys.modules, "Keras can make this model without R"
+    saved = pickle.dumps(in_r)
+    assert pickle.loads(saved).trained.recipe == build
+    file.write_text(f"{R_MODEL}\n# changed")
+    restored = pickle.loads(saved)
+    assert "which has changed since 'build' was named" in message(lambda: restored.model)
+    assert restored.history == in_r.history
+
+
+@needs_r
+@pytest.mark.parametrize("folder", ["run", "run with spaces"])
+def test_an_error_in_a_worker_has_its_r_calls(file, folder):
+    file.write_text(f"{R_MODEL}\nbuild <- function() {{ units <- fails(); units }}")
+    with pytest.raises(WorkerFailedError) as raised:
+        tfdistr.distributed_fit(
+            tfdistr.r_function(file, "build"), *DATA, cluster=tfdistr.local_cluster(1),
+            run_dir=file.parent / folder,
+        )  # fmt: skip
+    assert not (file.parent / folder / "tmp").exists()
+    assert "simpleError: no units {x} of 50%" in str(raised.value)
+    assert "fails()" in raised.value.traceback.partition("R call stack")[2]
+
+
+@needs_r
+def test_an_error_of_the_file_is_one_of_the_worker(file):
+    file.write_text("stop('not today')\nbuild <- function() 1")
+    with pytest.raises(WorkerFailedError, match="not today"):
+        tfdistr.distributed_fit(tfdistr.r_function(file, "build"), *DATA, cluster=tfdistr.local_cluster(1))
+
+
+@needs_r
+@pytest.mark.slow
+def test_data_of_r_and_mpi(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the run directories of hosts are
+    cluster = tfdistr.ssh_cluster(["localhost"], 2)
+    data = tfdistr.r_function(file, "data")
+    in_r = tfdistr.distributed_fit(
+        tfdistr.r_function(file, "build"), data, validation_data=data, cluster=cluster, seed=5, epochs=2
+    )
+    in_python = tfdistr.distributed_fit(
+        python_model, python_data, validation_data=python_data, cluster=cluster, seed=5, epochs=2
+    )
+    check_same(in_r, in_python)
+
+
+def python_data():
+    return tfdistr.load_dataset("digits").dataset().take(400)
+
+
+IN_ONE_PROCESS = f"""
+import pickle, sys
+import numpy as np
+import tfdistr
+
+file, images, labels = sys.argv[1], *tfdistr.load_dataset("digits", "test").arrays()
+{PYTHON_MODEL}
+if __name__ == "__main__":
+    here = tfdistr.distributed_fit(tfdistr.r_function(file, "build"), images, labels, seed=5)
+    mine = tfdistr.distributed_fit(build, images, labels, seed=5)
+    for one, other in zip(here.model.get_weights(), mine.model.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+    assert here.history == mine.history
+    # Its data comes from R, as a generator of R makes it: a batch at each call.
+    batches = tfdistr.r_function(file, "batches")
+    assert tfdistr.distributed_fit(build, batches, batch_size=None, steps_per_epoch=3).history["loss"]
+    # Each layer is where a function of R places it.
+    how = {{"strategy": "model_parallel", "placement": tfdistr.r_function(file, "place")}}
+    placed = tfdistr.distributed_fit(build, images, labels, seed=5, **how)
+    assert placed.history.keys() == mine.history.keys()
+    restored = pickle.loads(pickle.dumps(here))
+    assert np.array_equal(restored.predict(images[:9]), here.predict(images[:9]))
+    try:
+        tfdistr.distributed_fit(tfdistr.r_function(file, "fails"), images, labels)
+    except RuntimeError as error:
+        assert str(error) == "no units {{x}} of 50%", error
+        assert error.__notes__[0].startswith("R error of class simpleError\\nR call stack"), error.__notes__
+    # What R has sourced stays, as the fit was made with it.
+    open(file, "a").write("# changed")
+    assert np.array_equal(pickle.loads(pickle.dumps(here)).predict(images[:9]), here.predict(images[:9]))
+    print("done")
+"""
+
+
+@pytest.mark.slow
+@needs_r
+def test_r_in_this_process(file, tmp_path):
+    file.write_text(
+        f"{R_MODEL}\nbatches <- function() list(array(1, c(4, 8, 8, 1)), array(1L, 4))\n"
+        "place <- function(layer) if (startsWith(layer$name, 'dense')) 'cpu:0'\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(IN_ONE_PROCESS)
+    ended = subprocess.run(
+        [os.path.abspath(sys.executable), program, file], capture_output=True, text=True, timeout=240
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-1] == "done"
+    assert "extern" not in ended.stderr, "nothing calls R at the end of Python"

@@ -1,0 +1,103 @@
+"""What reticulate would change on the way to R, and what stands for values that only R has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.r.messages import in_r
+from tfdistr.r.values import for_r
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.utils.arguments import flag, one_of, optional_path, positive, whole
+from tfdistr.utils.describe import ValueOfR, describe
+
+NA = ValueOfR("NA")
+
+
+def same(one, other) -> bool:
+    return type(one) is type(other) and (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+
+
+@pytest.mark.parametrize(
+    ("value", "in_r_it_is"),
+    [
+        (3, 3), (-(2**31) + 1, -(2**31) + 1), (-(2**31), -(2.0**31)), (2**31, 2.0**31), (2**53, 2.0**53),
+        (True, True), (None, None), ("a", "a"), (0.5, 0.5), (np.int64(2**40), 2.0**40),
+        ({"seed": 2**32 - 1, "parts": (1, [2**31])}, {"seed": 2.0**32 - 1, "parts": (1, [2.0**31])}),
+    ],
+)  # fmt: skip
+def test_whole_numbers_become_what_r_has(value, in_r_it_is):
+    made = for_r(value)
+    assert made == in_r_it_is
+    assert repr(made) == repr(in_r_it_is)
+
+
+def test_the_number_that_is_na_in_r_becomes_a_double():
+    assert same(for_r(np.array([-(2**31), 1], np.int32)), np.array([-(2.0**31), 1.0]))
+    for array in (np.array([-(2**31) + 1, 1], np.int32), np.array([2**53, 1]), np.zeros((0, 2), "int64")):
+        assert for_r(array) is array
+
+
+def test_bytes_become_text_if_they_are_text():
+    assert same(for_r(np.array([["é".encode(), b"b"]])), np.array([["é", "b"]], object))
+    assert same(for_r(np.array([b"a", "b", None], object)), np.array(["a", "b", None], object))
+    for array in (np.array([b"\xff", b"a"], object), np.array(["a"], object), np.array([0.5])):
+        assert for_r(array) is array
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2**53 + 1, "9007199254740993"), (-(2**60), "-1152921504606846976"),
+        ({"a": np.array([1, 2**53 + 1])}, "9007199254740993"),
+        (np.array([2**64 - 1], np.uint64), "18446744073709551615"),
+    ],
+)  # fmt: skip
+def test_whole_numbers_that_r_does_not_have_are_an_error(value, shown):
+    with pytest.raises(ArgumentError) as caught:
+        for_r(value)
+    assert caught.value.message == "R must have every whole number of the result: it has those up to 2^53."
+    assert caught.value.received == shown
+    assert caught.value.fix == "Read the result in Python, or let a model give smaller numbers or text."
+
+
+@pytest.mark.parametrize(
+    ("check", "rule"),
+    [
+        (lambda: flag("shuffle", NA), "`shuffle` must be true or false."),
+        (lambda: whole("epochs", NA), "`epochs` must be a whole number of at least 1."),
+        (lambda: positive("rate", NA), "`rate` must be a number above 0."),
+        (lambda: one_of("mode", NA, ("a", "b")), "`mode` must be one of 'a', 'b'."),
+        (lambda: optional_path("run_dir", NA), "`run_dir` must be a path."),
+        (lambda: describe_local_cluster(2, env={"A": NA}), "`env` must give A a value that is text."),
+    ],
+)
+def test_every_check_refuses_na_with_its_own_rule(check, rule):
+    with pytest.raises(ArgumentError) as caught:
+        check()
+    assert (caught.value.message, caught.value.received) == (rule, "NA")
+
+
+def test_tf_config_refuses_na():
+    with pytest.raises(ClusterConfigError) as caught:
+        tf_config(worker=["a:1", NA])
+    assert caught.value.message.startswith("`cluster.worker[1]` must be text, a finite number,")
+    assert caught.value.received == "NA"
+
+
+def test_messages_show_the_words_of_r():
+    assert describe(ValueOfR("an object of class Date")) == "an object of class Date"
+    assert in_r(repr([1, NA])) == "c(1, NA)"
+    assert in_r(repr({"0": 1.0, "1": NA})) == 'list("0" = 1, "1" = NA)'
+    assert in_r(repr([NA, "a", 1])) == 'list(NA, "a", 1)'
+
+
+@pytest.mark.parametrize("value", [5, True, "", b"a"])
+def test_what_is_no_path_is_refused(value):
+    with pytest.raises(ArgumentError) as caught:
+        optional_path("output", value)
+    assert caught.value.message == "`output` must be a path."
+    assert caught.value.received == repr(value)
+    assert caught.value.fix == 'Pass output="results", for example.'

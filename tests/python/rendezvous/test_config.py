@@ -1,0 +1,327 @@
+"""TF_CONFIG: what is read from it, and what is built."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import json
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from tfdistr.errors import ClusterConfigError
+from tfdistr.rendezvous import config as cluster
+from tfdistr.rendezvous import tf_config as tf_config_module
+from tfdistr.rendezvous.config import (
+    JOBS,
+    ClusterConfig,
+    Task,
+    cluster_from_env,
+    parse_tf_config,
+    split_address,
+    tf_config,
+)
+from tfdistr.schemas import load_schema
+
+A, B, C = "10.0.0.1:2222", "10.0.0.2:2222", "10.0.0.3:2222"
+WORKER_0 = {"type": "worker", "index": 0}
+
+
+def text_of(**members: Any) -> str:
+    """A valid TF_CONFIG with some members replaced."""
+    return json.dumps({"cluster": {"worker": [A, B]}, "task": WORKER_0} | members)
+
+
+# What is read --------------------------------------------------------------------------------------
+
+# R code, what jsonlite 1.8.4 writes for it, and the jobs and the task that this is.
+JSONLITE = [
+    (
+        """toJSON(list(cluster = list(worker = "a:1"), task = list(type = "worker", index = 0L)),
+                  auto_unbox = TRUE)""",
+        '{"cluster":{"worker":"a:1"},"task":{"type":"worker","index":0}}',
+        ({"worker": ("a:1",)}, Task("worker", 0)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = c("a:1", "b:1")), task = list(type = "worker", index = 1)),
+                  auto_unbox = TRUE)""",
+        '{"cluster":{"worker":["a:1","b:1"]},"task":{"type":"worker","index":1}}',
+        ({"worker": ("a:1", "b:1")}, Task("worker", 1)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = list("a:1", "b:1")), task = list(type = "worker", index = 1)),
+                  auto_unbox = TRUE, always_decimal = TRUE)""",
+        '{"cluster":{"worker":["a:1","b:1"]},"task":{"type":"worker","index":1.0}}',
+        ({"worker": ("a:1", "b:1")}, Task("worker", 1)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = "a:1", ps = character(0), chief = NULL, evaluator = NA),
+                       task = list(type = "worker", index = 0)), auto_unbox = TRUE)""",
+        '{"cluster":{"worker":"a:1","ps":[],"chief":{},"evaluator":null},"task":{"type":"worker","index":0}}',
+        ({"worker": ("a:1",)}, Task("worker", 0)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = c(x = "a:1", y = "b:1"), chief = "c:1", ps = "d:1"),
+                       task = list(type = "chief", index = "0")), auto_unbox = TRUE)""",
+        '{"cluster":{"worker":["a:1","b:1"],"chief":"c:1","ps":"d:1"},"task":{"type":"chief","index":"0"}}',
+        ({"chief": ("c:1",), "worker": ("a:1", "b:1"), "ps": ("d:1",)}, Task("chief", 0)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = factor("a:1")),
+                       task = list(type = factor("worker"), index = 0)), auto_unbox = TRUE, pretty = 1)""",
+        '{\n "cluster": {\n  "worker": "a:1"\n },\n "task": {\n  "type": "worker",\n  "index": 0\n }\n}\n',
+        ({"worker": ("a:1",)}, Task("worker", 0)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = "a:1"), task = list(type = "worker", index = 0)))""",
+        '{"cluster":{"worker":["a:1"]},"task":{"type":["worker"],"index":[0]}}',
+        ({"worker": ("a:1",)}, Task("worker", 0)),
+    ),
+    (
+        """toJSON(list(cluster = list(worker = list("a:1", "b:1"), ps = NULL),
+                       task = list(type = "worker", index = 1)))""",
+        '{"cluster":{"worker":[["a:1"],["b:1"]],"ps":{}},"task":{"type":["worker"],"index":[1]}}',
+        ({"worker": ("a:1", "b:1")}, Task("worker", 1)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), [(text, expected) for _, text, expected in JSONLITE])
+def test_what_jsonlite_writes_is_read(text: str, expected: tuple[dict[str, tuple[str, ...]], Task]) -> None:
+    config = parse_tf_config(text)
+    assert (config.jobs, config.task) == expected
+    assert type(config.task.index) is int
+    assert ClusterConfig.from_json(config.to_json()) == config
+
+
+def test_jsonlite_still_writes_it_so() -> None:
+    if shutil.which("Rscript") is None:
+        pytest.skip("Rscript is not installed")
+    texts = ", ".join(code for code, _, _ in JSONLITE)
+    code = f"library(jsonlite); for (text in list({texts})) cat(text, '<end>', sep = '')"
+    run = subprocess.run(
+        ["Rscript", "--vanilla", "-e", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    if "there is no package called" in run.stderr:
+        pytest.skip("the R package jsonlite is not installed")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split("<end>")[:-1] == [text for _, text, _ in JSONLITE]
+
+
+def test_normal_form() -> None:
+    config = parse_tf_config(
+        '{"task": {"index": "1", "type": "worker", "x": 7}, "cluster": {"ps": [], "worker": ["b:1", "a:1"]}}'
+    )
+    assert config.to_dict() == {"cluster": {"worker": ["b:1", "a:1"]}, "task": {"type": "worker", "index": 1}}
+    assert (
+        config.to_json() == '{"cluster": {"worker": ["b:1", "a:1"]}, "task": {"type": "worker", "index": 1}}'
+    )
+    assert config.to_env() == {"TF_CONFIG": config.to_json()}
+    assert str(config) == config.to_json()
+
+
+def test_members_of_other_tools_are_kept() -> None:
+    extra = {"rpc_layer": "grpc", "environment": "cloud", "job": {"args": ["é", 1.5, None, True]}}
+    config = parse_tf_config(text_of(**extra))
+    assert config.extra == extra
+    assert json.loads(config.to_json()) == json.loads(text_of(**extra))
+    assert config.to_json().isascii()
+
+
+@pytest.mark.parametrize("index", [0, 0.0, -0.0, "0", "00", [0], ["0"], np.int64(0), np.float64(0)])
+def test_forms_of_an_index(index: Any) -> None:
+    config = parse_tf_config({"cluster": {"worker": A}, "task": {"type": "worker", "index": index}})
+    assert config.task == Task("worker", 0)
+    assert type(config.task.index) is int
+
+
+def test_a_config_is_read_as_itself() -> None:
+    config = tf_config(worker=A, type="worker", index=0)
+    assert parse_tf_config(config) is config
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "a:1",
+        "a:65535",
+        "node-1.example.org:2222",
+        "my_service:80",
+        "10.0.0.1:2222",
+        "[::1]:2222",
+        "[fe80::1:2]:1",
+        "[::ffff:1.2.3.4]:1",
+    ],
+)
+def test_valid_addresses(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    assert split_address(address) == (host.strip("[]"), int(port))
+    assert tf_config(worker=address, type="worker", index=0).address == address
+
+
+# Roles ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "num_workers", "worker_index", "is_chief", "address"),
+    [
+        ({"worker": [A, B]}, ("worker", 0), 2, 0, True, A),
+        ({"worker": [A, B]}, ("worker", 1), 2, 1, False, B),
+        ({"chief": C, "worker": [A, B]}, ("chief", 0), 3, 0, True, C),
+        ({"chief": C, "worker": [A, B]}, ("worker", 0), 3, 1, False, A),
+        ({"chief": C}, ("chief", 0), 1, 0, True, C),
+        ({"worker": [A], "evaluator": C}, ("evaluator", 0), 1, None, False, C),
+        ({"worker": [A]}, ("evaluator", 0), 1, None, False, None),
+        ({"chief": C, "worker": [A], "ps": [B]}, ("chief", 0), 1, None, True, C),
+        ({"chief": C, "worker": [A], "ps": [B]}, ("worker", 0), 1, 0, False, A),
+        ({"chief": C, "worker": [A], "ps": [B]}, ("ps", 0), 1, None, False, B),
+        ({"worker": [A], "ps": [B]}, ("worker", 0), 1, 0, True, A),
+    ],
+)
+def test_roles(
+    jobs: Any, task: tuple[str, int], num_workers: int, worker_index: int | None, is_chief: bool, address: str
+) -> None:
+    config = ClusterConfig(jobs, Task(*task))
+    assert (config.num_workers, config.worker_index) == (num_workers, worker_index)
+    assert (config.is_chief, config.address) == (is_chief, address)
+    assert len(config.addresses) == num_workers
+    if worker_index is not None:
+        assert config.addresses[worker_index] == address
+
+
+def test_ranks_put_the_chief_first() -> None:
+    config = tf_config(worker=[A, B], chief=C, type="worker", index=1)
+    assert config.training_tasks == (Task("chief", 0), Task("worker", 0), Task("worker", 1))
+    assert config.addresses == (C, A, B)
+
+
+def test_a_config_is_a_value() -> None:
+    config = tf_config(worker=[A, B], type="worker", index=1)
+    assert config == ClusterConfig({"worker": (A, B)}, Task("worker", 1))
+    assert config != ClusterConfig({"worker": (A, B)}, Task("worker", 0))
+    assert len({config, parse_tf_config(config.to_json())}) == 1
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
+    with pytest.raises(AttributeError):
+        config.task = Task("worker", 0)  # type: ignore[misc]
+
+
+def read_by_tensorflow() -> dict[str, Any]:
+    """What TensorFlow finds in TF_CONFIG."""
+    from tensorflow.python.distribute import multi_worker_util as util
+    from tensorflow.python.distribute.cluster_resolver import tfconfig_cluster_resolver
+
+    resolver = tfconfig_cluster_resolver.TFConfigClusterResolver()
+    spec, task = resolver.cluster_spec(), (resolver.task_type, resolver.task_id)
+    trains = task[0] in ("chief", "worker")
+    return {
+        "cluster": spec.as_dict(), "type": task[0], "index": task[1], "rpc_layer": resolver.rpc_layer,
+        "num_workers": util.worker_count(spec, task[0]) if trains else None,
+        "worker_index": util.id_in_cluster(spec, *task) if trains else None,
+        "is_chief": util.is_chief(spec, *task) if trains else False,
+    }  # fmt: skip
+
+
+def test_tensorflow_reads_the_same_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = [
+        tf_config(worker=A, type="worker", index=0),
+        tf_config(worker=[A, B], type="worker", index=1),
+        *tf_config(worker=[A, "[::1]:2222"], chief=C),
+        ClusterConfig({"worker": (A, B)}, Task("evaluator", 0)),
+        parse_tf_config(text_of(rpc_layer="grpc", environment="cloud")),
+        *(parse_tf_config(text) for _, text, _ in JSONLITE if '"ps":"d:1"' not in text),
+    ]
+    for config in configs:
+        monkeypatch.setenv("TF_CONFIG", config.to_json())
+        assert read_by_tensorflow() == {
+            "cluster": {job: list(addresses) for job, addresses in config.jobs.items()},
+            "type": config.task.type,
+            "index": config.task.index,
+            "rpc_layer": config.extra.get("rpc_layer"),
+            "num_workers": None if config.worker_index is None else config.num_workers,
+            "worker_index": config.worker_index,
+            "is_chief": config.is_chief,
+        }
+
+
+# The environment ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", " \n", "{}", "[]", '{"cluster": {}}', '{"cluster": [], "task": []}'),
+        '{"cluster": null, "task": {}}',
+        '{"environment": "cloud", "cluster": {}, "task": {}, "job": {"args": []}}',
+    ],
+)
+def test_no_cluster_in_the_environment(text: str | None) -> None:
+    assert cluster_from_env({} if text is None else {"TF_CONFIG": text}) is None
+
+
+def test_cluster_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tf_config(worker=[A, B], type="worker", index=1)
+    assert cluster_from_env(config.to_env()) == config
+    monkeypatch.setenv("TF_CONFIG", config.to_json())
+    assert cluster_from_env() == config
+    monkeypatch.delenv("TF_CONFIG")
+    assert cluster_from_env() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"task": {"type": "worker", "index": 1}}', '`TF_CONFIG` must have the member "cluster".'),
+        (
+            '{"cluster": {}, "task": {"type": "worker", "index": 1}}',
+            "`cluster` must be an object that gives the addresses",
+        ),
+        ('{"cluster": {"worker": []}}', '`TF_CONFIG` must have the member "task".'),
+        ('{"cluster": {"worker": ["a:1"]}}', '`TF_CONFIG` must have the member "task".'),
+        ("null", "`TF_CONFIG` must be a JSON object with the members"),
+        ('"{}"', "`TF_CONFIG` must be a JSON object with the members"),
+        ("{", "TF_CONFIG must be JSON, which this is not: Expecting property name"),
+    ],
+)
+def test_half_a_cluster_in_the_environment_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ClusterConfigError, match="^" + re.escape(message)):
+        cluster_from_env({"TF_CONFIG": text})
+
+
+def test_bytes_in_the_environment_are_refused() -> None:
+    with pytest.raises(ClusterConfigError, match="must be JSON text"):
+        cluster_from_env({"TF_CONFIG": b""})  # type: ignore[dict-item]
+
+
+# The builder ----------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_draft_2020_12() -> None:
+    schema = load_schema("tf_config")
+    assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(schema["examples"][0])
+    assert schema["$defs"]["job"]["enum"] == list(JOBS)
+    assert schema["properties"]["cluster"]["propertyNames"]["enum"] == list(JOBS)
+
+
+def test_import_is_light() -> None:
+    heavy = "{'tensorflow', 'keras', 'jsonschema'}"
+    code = f"import sys, tfdistr.rendezvous.config; print(sorted({heavy} & sys.modules.keys()))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (run.stdout, run.returncode) == ("[]\n", 0), run.stderr
+
+
+@pytest.mark.parametrize("module", [cluster, tf_config_module])
+def test_examples_in_the_documentation(module: Any) -> None:
+    results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0

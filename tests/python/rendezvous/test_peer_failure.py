@@ -1,0 +1,170 @@
+"""What the workers hear of one that failed, where each was started by hand."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import tensorflow as tf
+from clusters import run_cluster
+from slow import mostly_slow
+
+from tfdistr.rendezvous.peer_failure import (
+    is_peer_failure,
+    judge,
+    lost_worker,
+    report,
+    report_end,
+    reported_failure,
+    what_to_tell,
+)
+
+pytestmark = pytest.mark.timeout(180)
+TASKS = {"chief 0": "10.0.0.1:1", "worker 0": "10.0.0.2:2", "worker 1": "node3:3"}
+
+
+def calls(output: str) -> list[str]:
+    return [line.removeprefix("CALL: ") for line in output.splitlines() if line.startswith("CALL: ")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "own"),
+    [
+        pytest.param("interrupt", "KeyboardInterrupt", "KeyboardInterrupt: ", marks=pytest.mark.slow),
+        pytest.param("exit", "SystemExit: 3", None, marks=pytest.mark.slow),
+        ("unavailable", "UnavailableError: no such bucket", "UnavailableError: no such bucket"),
+    ],
+)
+def test_a_session_that_lives_on_hears_of_a_failure_and_of_what_comes_after_it(fault, said, own):
+    ended = run_cluster("session.py", 2, [fault], timeout=150)
+    assert [one.status for one in ended] == [0, 0 if own else 3], ended[0].output[-3000:]
+    chief, other = (calls(one.output) for one in ended)
+    for first, second, *_ in (chief, other):
+        assert first == "1 epochs"
+        assert second == (
+            "ClusterStartError: A process joins one cluster, in its first call, and stays in it. | "
+            "Received: communication 'ring', where the first call had 'auto' | "
+            "Fix: Call as the first call did, or start the process of each worker again."
+        )
+    assert chief[2] == f"WorkerFailedError: Worker 1 failed: {said}"
+    assert chief[3].startswith(
+        "ClusterStartError: A cluster trains until one of its workers fails: its connections are closed "
+        f"then. | Received: a call after this: Worker 1 failed: {said} | Fix: Start the process"
+    )
+    if own:
+        assert other[2] == own
+        assert f"a call after this: {report(1, Exception())[:26]}" in other[3]
+        assert said in other[3]
+
+
+def test_a_long_message_is_cut_for_the_peers():
+    said = report(1, ValueError("x" * 10_000_000))
+    assert said.endswith("xxx... (the log of worker 1 has all)")
+    assert len(said) < 10_200
+
+
+def test_a_worker_that_only_lost_another_is_not_blamed():
+    ended = run_cluster("left_by_a_peer.py", 3, [], timeout=150)
+    assert ended[2].status == -9
+    for one in ended[:2]:
+        assert one.status == 1
+        assert "Worker 1 failed" not in one.output
+        assert "failure of worker 1" not in one.output
+
+
+@pytest.mark.parametrize(
+    ("how", "workers"), mostly_slow([("waits", 3), ("forked", 2)], quick=[("waits", 3)])
+)
+def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, workers):
+    ended = run_cluster("lost.py", workers, [how, str(tmp_path / "ended")], timeout=150)
+    assert [one.status for one in ended] == [*[0] * (workers - 1), -signal.SIGKILL], ended[0].output[-3000:]
+    for one in ended[:-1]:
+        first, second = calls(one.output)
+        assert first == "1 epochs"
+        seconds, _, error = second.partition(" s: ")
+        assert float(seconds) < 3
+        assert error.startswith(f"WorkerFailedError: Worker {workers - 1} failed: 127.0.0.1:")
+        assert " | Fix: Look at its log" in error
+
+
+def test_a_worker_that_hears_late_blames_the_worker_that_failed():
+    ended = run_cluster("hears_late.py", 3, [], timeout=150)
+    assert [one.status for one in ended] == [0, 0, 0], ended[1].output[-3000:]
+    assert [calls(one.output)[1] for one in ended] == [
+        "WorkerFailedError: Worker 2 failed: ValueError: a fault",
+        "WorkerFailedError: Worker 2 failed: ValueError: a fault",
+        "ValueError: a fault",
+    ]
+
+
+def test_a_worker_that_leaves_after_the_training_ends_nothing(tmp_path):
+    ended = run_cluster("lost.py", 3, ["leaves", str(tmp_path / "ended")], timeout=150)
+    assert [one.status for one in ended] == [0, 0, 0], ended[0].output[-3000:]
+    assert [calls(one.output) for one in ended[:2]] == [["1 epochs", "saved"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "worker"),
+    [
+        ("Task /job:worker/replica:0/task:0 heartbeat timeout. This indicates that the remote task has", 1),
+        ("tasks are unhealthy (stopped sending heartbeats):\n/job:worker/replica:0/task:1\nThe tasks", 2),
+        ("Additional GRPC error information from remote target /job:chief/replica:0/task:0 while calling", 0),
+        ("Error reported from /job:worker/task:1: Socket closed", 2),
+    ],
+)
+def test_the_worker_that_is_gone_is_found_in_what_tensorflow_says(text, worker):
+    error = tf.errors.UnavailableError(None, None, text)
+    lost = lost_worker(error, TASKS)
+    address = list(TASKS.values())[worker]
+    assert lost is not None
+    assert lost.message.startswith(f"Worker {worker} failed: {address} does not answer any more: it was")
+    assert (lost.worker, lost.host) == (worker, address.partition(":")[0])
+    assert what_to_tell(error, 1, TASKS).startswith(f"tfdistr: failure of worker {worker}: {address} does")
+
+
+def test_a_worker_whose_heartbeats_do_not_arrive_is_not_blamed():
+    text = "Collective ops is aborted by: Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService/Heartbeat"
+    assert is_peer_failure(tf.errors.DeadlineExceededError(None, None, text))
+    assert not is_peer_failure(tf.errors.DeadlineExceededError(None, None, "a step took too long"))
+
+
+def test_a_lost_connection_that_a_function_reports_is_of_a_peer():
+    text = (
+        "Collective ops is aborted by: recvmsg:Connection reset by peer\n"
+        "Executing non-communication op <while/body> originally returned UnavailableError, and was "
+        "replaced by InternalError to avoid invoking TF network error handling logic."
+    )
+    assert is_peer_failure(tf.errors.InternalError(None, None, text))
+    assert not is_peer_failure(tf.errors.InternalError(None, None, "Executing op <while/body> failed"))
+
+
+def test_the_message_about_the_first_failure_counts_more_than_an_error_about_the_leader():
+    error = tf.errors.UnavailableError(None, None, "from remote target /job:chief/replica:0/task:0 while")
+    assert judge(error, 1, TASKS).summary.startswith("Worker 0 failed: 10.0.0.1:1 does not answer")
+    verdict = judge(error, 1, TASKS, heard=lambda: report(2, ValueError("a fault")))
+    assert (verdict.known, verdict.news) == (True, report(2, ValueError("a fault")))
+    assert verdict.failure is not None
+    assert (verdict.failure.worker, verdict.summary) == (2, "Worker 2 failed: ValueError: a fault")
+
+
+def test_an_error_of_its_own_is_told_as_such():
+    own = tf.errors.UnavailableError(None, None, "no such bucket")
+    assert is_peer_failure(own)  # as far as can be said
+    assert lost_worker(own, TASKS) is None
+    assert what_to_tell(own, 2, TASKS) == "tfdistr: failure of worker 2: UnavailableError: no such bucket"
+    told = reported_failure(tf.errors.AbortedError(None, None, what_to_tell(own, 2, TASKS)))
+    assert told is not None
+    assert told.message == "Worker 2 failed: UnavailableError: no such bucket"
+    assert (told.host, told.fix) == ("unknown", None)
+
+
+def test_the_end_of_a_process_is_told_with_its_address():
+    said = report_end(1, TASKS["worker 0"])
+    text = f"Collective ops is aborted by: {said}\nThe error could be from a previous operation. Restart"
+    told = reported_failure(tf.errors.AbortedError(None, None, text), TASKS)
+    assert told is not None
+    assert str(told).splitlines() == [
+        "Worker 1 failed: 10.0.0.2:2 has ended without saying why: it was killed, or it crashed.",
+        "Fix: Look at its log, and at that of its machine (dmesg says whether memory was the reason).",
+    ]
+    assert (told.worker, told.host) == (1, "10.0.0.2")

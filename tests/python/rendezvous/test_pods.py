@@ -1,0 +1,82 @@
+"""The cluster that a pod derives from the variables of its manifest and from Kubernetes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pytest
+
+import tfdistr
+from tfdistr.errors import ClusterConfigError
+from tfdistr.rendezvous.meeting import cluster_to_join
+from tfdistr.rendezvous.pods import kubernetes_cluster_from_env, place_in_job
+
+POD = {
+    "TFDISTR_KUBERNETES_HOSTS": "digits-{index}.digits", "TFDISTR_KUBERNETES_WORKERS": "3",
+    "TFDISTR_KUBERNETES_PORT": "2222", "JOB_COMPLETION_INDEX": "1",
+}  # fmt: skip
+FIX = "Fix: Write the manifests with: tfdistr kubernetes write; or set TF_CONFIG."
+
+
+def refusal(environ: Mapping[str, str]) -> list[str]:
+    with pytest.raises(ClusterConfigError) as caught:
+        kubernetes_cluster_from_env(environ)
+    return str(caught.value).splitlines()
+
+
+def test_a_pod_is_the_worker_of_its_index() -> None:
+    config = kubernetes_cluster_from_env(POD)
+    assert config is not None
+    assert config.addresses == ("digits-0.digits:2222", "digits-1.digits:2222", "digits-2.digits:2222")
+    assert (config.worker_index, config.num_workers, config.is_chief) == (1, 3, False)
+
+
+def test_one_pod_and_other_processes_join_nothing() -> None:
+    assert kubernetes_cluster_from_env({}) is None
+    one = POD | {"TFDISTR_KUBERNETES_WORKERS": "1", "JOB_COMPLETION_INDEX": "0"}
+    assert kubernetes_cluster_from_env(one) is None
+    assert place_in_job(one) == (0, 1)
+
+
+def test_a_pod_joins_and_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "PMI_", "TF_CONFIG"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("tfdistr.strategies.rank._made", [])
+    for name, value in POD.items():
+        monkeypatch.setenv(name, value)
+    assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (1, 3, False)
+    joined = cluster_to_join()
+    assert joined
+    assert joined.num_workers == 3
+    monkeypatch.setenv(
+        "TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+    )
+    joined = cluster_to_join()
+    assert joined
+    assert joined.addresses == ("a:1",)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message", "received"),
+    [
+        ({"JOB_COMPLETION_INDEX": ""}, "The variable JOB_COMPLETION_INDEX of a pod must be a whole number of "
+         "at least 0.", "a pod without it"),
+        ({"TFDISTR_KUBERNETES_WORKERS": "0"}, "The variable TFDISTR_KUBERNETES_WORKERS of a pod must be a "
+         "whole number of at least 1.", '"0"'),
+        ({"TFDISTR_KUBERNETES_PORT": "http"}, "The variable TFDISTR_KUBERNETES_PORT of a pod must be a whole "
+         "number of at least 1.", '"http"'),
+        ({"JOB_COMPLETION_INDEX": "3"}, "The variable JOB_COMPLETION_INDEX of a pod must be below "
+         "TFDISTR_KUBERNETES_WORKERS.", "index 3 of 3 workers"),
+    ],
+)  # fmt: skip
+def test_variables_that_do_not_fit(changed: dict[str, str], message: str, received: str) -> None:
+    assert refusal(POD | changed) == [message, f"Received: {received}", FIX]
+
+
+def test_a_pattern_without_the_place_of_the_index() -> None:
+    assert refusal(POD | {"TFDISTR_KUBERNETES_HOSTS": "digits"}) == [
+        "The variable TFDISTR_KUBERNETES_HOSTS must have {index} in the place of the index.",
+        'Received: "digits"',
+        'Fix: Write it like "digits-{index}.digits".',
+    ]

@@ -1,0 +1,305 @@
+"""The cluster that a task of Slurm derives from what Slurm tells it, as recorded from Slurm 22.05."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfdistr
+from tfdistr.errors import ClusterConfigError
+from tfdistr.rendezvous import slurm_step
+from tfdistr.rendezvous.meeting import cluster_to_join
+from tfdistr.rendezvous.slurm_step import (
+    PORT,
+    addresses_in,
+    expand_counts,
+    expand_hostlist,
+    is_slurm_task,
+    place_in_step,
+    slurm_cluster_from_env,
+)
+
+#: `scontrol --oneliner show node n[9-11]`, shortened; n11 has no address of its own.
+NODES = """\
+NodeName=n9 Arch=x86_64 CoresPerSocket=4 Gres=(null) NodeAddr=10.0.0.9 NodeHostName=n9 Port=17848
+NodeName=n10 Arch=x86_64 CoresPerSocket=4 Gres=(null) NodeAddr=10.0.0.10 NodeHostName=n10 Port=17849
+NodeName=n11 Arch=x86_64 CoresPerSocket=4 Gres=(null) NodeAddr=n11 NodeHostName=n11 Port=17850
+"""
+#: A task of `srun -N3 -n5 -m cyclic`: ranks 0 and 3 are on n9, 1 and 4 on n10, 2 on n11.
+TASK = {
+    "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "n[9-11]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_STEP_NUM_TASKS": "5", "SLURM_NTASKS": "5",
+    "SLURM_PROCID": "4", "SLURM_NODEID": "1", "SLURM_LOCALID": "1",
+}  # fmt: skip
+PLAIN = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "TF_CONFIG", PORT)
+
+
+@pytest.fixture(autouse=True)
+def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(PLAIN)]:
+        monkeypatch.delenv(name)
+
+    def said(nodes: str) -> dict[str, str]:
+        return {name: at for name, at in addresses_in(NODES).items() if name in expand_hostlist(nodes)}
+
+    monkeypatch.setattr(slurm_step, "node_addresses", said)
+
+
+def refusal(environ: Mapping[str, str]) -> list[str]:
+    with pytest.raises(ClusterConfigError) as caught:
+        slurm_cluster_from_env(environ)
+    return str(caught.value).splitlines()
+
+
+# --- The cluster
+
+
+def test_a_task_is_the_worker_after_the_tasks_of_the_nodes_before_it() -> None:
+    config = slurm_cluster_from_env(TASK)
+    assert config is not None
+    first = int(config.addresses[0].rpartition(":")[2])
+    hosts = ["10.0.0.9", "10.0.0.9", "10.0.0.10", "10.0.0.10", "n11"]
+    assert config.addresses == tuple(f"{host}:{first + i}" for i, host in enumerate(hosts))
+    assert (config.worker_index, config.num_workers, config.is_chief) == (3, 5, False)
+    assert 16_000 <= first < 31_000
+
+
+def test_all_tasks_of_a_step_have_the_same_addresses_and_each_its_own_index() -> None:
+    places = [("0", "0", "0"), ("1", "1", "0"), ("2", "2", "0"), ("3", "0", "1"), ("4", "1", "1")]
+    tasks = [
+        slurm_cluster_from_env(TASK | {"SLURM_PROCID": rank, "SLURM_NODEID": node, "SLURM_LOCALID": local})
+        for rank, node, local in places
+    ]
+    assert [task and task.worker_index for task in tasks] == [0, 2, 4, 1, 3]
+    assert len({task and task.addresses for task in tasks}) == 1
+    assert tasks[0]
+    assert tasks[0].is_chief
+
+
+def test_steps_jobs_and_restarts_have_ports_of_their_own() -> None:
+    others = [{}, {"SLURM_STEP_ID": "4"}, {"SLURM_JOB_ID": "13"}, {"SLURM_RESTART_COUNT": "1"}]
+    ports: set[str] = set()
+    for other in others:
+        config = slurm_cluster_from_env(TASK | other)
+        assert config is not None
+        own = {address.rpartition(":")[2] for address in config.addresses}
+        assert len(own - ports) == 5
+        ports |= own
+
+
+def test_the_first_port_can_be_chosen() -> None:
+    config = slurm_cluster_from_env(TASK | {PORT: "2222"})
+    assert config
+    assert config.addresses[::4] == ("10.0.0.9:2222", "n11:2226")
+
+
+@pytest.mark.parametrize("text", ["0", "65535", "http"])
+def test_a_first_port_that_is_none(text: str) -> None:
+    assert refusal(TASK | {PORT: text}) == [
+        "The environment variable TFDISTR_SLURM_PORT must be the port of the first of 5 workers.",
+        f'Received: "{text}"',
+        "Fix: Set it to a number from 1 to 65531, or leave it out.",
+    ]
+
+
+def test_without_scontrol_the_names_are_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_step, "node_addresses", lambda nodes: {})
+    config = slurm_cluster_from_env(TASK)
+    assert config
+    assert [address.partition(":")[0] for address in config.addresses] == [
+        "n9", "n9", "n10", "n10", "n11",
+    ]  # fmt: skip
+
+
+def test_an_address_of_ipv6_is_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_step, "node_addresses", lambda nodes: {"n9": "fd00::9"})
+    config = slurm_cluster_from_env(TASK | {PORT: "2222"})
+    assert config
+    assert config.addresses[0] == "[fd00::9]:2222"
+
+
+def test_scontrol_that_fails_or_hangs_or_is_absent_knows_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert slurm_step.node_addresses("absent1") == {}
+
+    def hang(*command: Any, **options: Any) -> None:
+        raise subprocess.TimeoutExpired("scontrol", options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert slurm_step.node_addresses("absent2") == {}
+
+
+# --- Who joins
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        (TASK, (3, 5)),
+        (TASK | {"PMI_RANK": "4", "PMI_SIZE": "5", "PMI_FD": "11"}, (3, 5)),  # srun --mpi=pmi2
+        (TASK | {"PMIX_RANK": "4"}, (3, 5)),  # srun --mpi=pmix
+        (TASK | {"PMI_RANK": "1", "PMI_SIZE": "2"}, None),  # mpiexec in a task
+        (TASK | {"OMPI_COMM_WORLD_RANK": "4", "OMPI_COMM_WORLD_SIZE": "5"}, None),
+        (TASK | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1"}, None),  # srun -n 1
+        (TASK | {"SLURM_STEP_ID": "4294967291"}, None),  # the shell of sbatch
+        (TASK | {"SLURM_STEP_ID": "4294967290"}, None),  # the shell of salloc
+        ({}, None),
+    ],
+)
+def test_who_is_a_task(environ: dict[str, str], expected: tuple[int, int] | None) -> None:
+    assert is_slurm_task(environ) == (expected is not None)
+    assert place_in_step(environ) == expected
+    config = slurm_cluster_from_env(environ)
+    assert (config and (config.worker_index, config.num_workers)) == expected
+
+
+def test_tf_config_comes_before_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    joined = cluster_to_join()
+    assert joined
+    assert joined.num_workers == 5
+    monkeypatch.setenv(
+        "TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+    )
+    joined = cluster_to_join()
+    assert joined
+    assert joined.addresses == ("a:1",)
+
+
+def test_the_place_of_a_task_is_known_before_there_is_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfdistr.strategies.rank._made", [])
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (3, 5, False)
+    monkeypatch.setenv("PMI_RANK", "4")  # with --mpi, MPI has the ranks of Slurm
+    monkeypatch.setenv("PMI_SIZE", "5")
+    assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (4, 5, False)
+
+
+# --- What does not fit together
+
+
+@pytest.mark.parametrize(
+    "name", ["SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID", "SLURM_JOB_ID"]
+)
+def test_a_variable_that_is_missing(name: str) -> None:
+    assert refusal({key: value for key, value in TASK.items() if key != name}) == [
+        f"A task of a Slurm step must have the environment variable {name}.",
+        "Received: a task without it",
+        "Fix: Start the script by srun itself, without --export=NONE, or set TF_CONFIG.",
+    ]
+
+
+def test_a_variable_that_is_no_number() -> None:
+    assert refusal(TASK | {"SLURM_NODEID": "one"}) == [
+        "The environment variable SLURM_NODEID of a Slurm task must be a whole number.",
+        'Received: "one"',
+        "Fix: Start the script by srun itself, or set TF_CONFIG.",
+    ]
+
+
+def test_a_place_that_is_not_in_the_step() -> None:
+    assert refusal(TASK | {"SLURM_NODEID": "2"}) == [
+        "The variables of a Slurm task must fit together: SLURM_NODEID and SLURM_LOCALID must be in "
+        "SLURM_STEP_TASKS_PER_NODE.",
+        "Received: node 2, task 1 there, and the tasks 2(x2),1",
+        "Fix: Start the script by srun itself, or set TF_CONFIG.",
+    ]
+
+
+def test_nodes_and_counts_that_are_not_as_many() -> None:
+    assert refusal(TASK | {"SLURM_STEP_NODELIST": "n[9-10]"}) == [
+        "SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE must have as many nodes.",
+        'Received: 2 nodes in "n[9-10]", 3 in "2(x2),1"',
+        "Fix: Start the script by srun itself, or set TF_CONFIG.",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", ",", "n[1-", "n1]", "n[a-b]", "n[3-1]", "n[]", "n[1[2]]"])
+def test_a_list_of_hosts_that_is_none(text: str) -> None:
+    with pytest.raises(ClusterConfigError) as caught:
+        expand_hostlist(text)
+    assert str(caught.value).splitlines() == [
+        "A list of Slurm's nodes must be written as Slurm writes it.",
+        f'Received: "{text}"',
+        'Fix: Write it like "n[1-3],login".',
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "2(x3", "two", "1,,2"])
+def test_counts_that_are_none(text: str) -> None:
+    with pytest.raises(ClusterConfigError) as caught:
+        expand_counts(text)
+    assert str(caught.value).splitlines() == [
+        "The tasks of Slurm's nodes must be numbers, one for each node.",
+        f'Received: "{text}"',
+        'Fix: Write them like "2(x3),1".',
+    ]
+
+
+# --- Lists
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+        ("n[1,3-4,07]", ["n1", "n3", "n4", "n07"]),
+        ("n[098-101]", ["n098", "n099", "n100", "n101"]),
+        ("b2,a1", ["b2", "a1"]),
+        ("r[1-2]n[0-1],login-1", ["r1n0", "r1n1", "r2n0", "r2n1", "login-1"]),
+        ("gpu[1-2]-ib.site", ["gpu1-ib.site", "gpu2-ib.site"]),
+    ],
+)
+def test_lists_of_hosts(text: str, names: list[str]) -> None:
+    assert expand_hostlist(text) == names
+
+
+@st.composite
+def hostlists(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """A list as Slurm writes it, and its names."""
+    word = st.text("abcxyz-.", min_size=1, max_size=4)
+    parts, names = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        prefix, suffix = draw(word), draw(st.one_of(st.just(""), word))
+        ranges, numbers = [], []
+        for _ in range(draw(st.integers(0, 3))):
+            low, width = draw(st.integers(0, 200)), draw(st.integers(0, 4))
+            high = low + draw(st.integers(0, 20))
+            first = str(low).zfill(width)
+            ranges.append(first if low == high else f"{first}-{str(high).zfill(len(first))}")
+            numbers += [str(number).zfill(len(first)) for number in range(low, high + 1)]
+        parts.append(f"{prefix}[{','.join(ranges)}]{suffix}" if ranges else prefix + suffix)
+        names += [prefix + number + suffix for number in numbers or [""]]
+    return ",".join(parts), names
+
+
+@given(hostlists())
+def test_every_list_of_hosts_gives_its_names_in_its_order(made: tuple[str, list[str]]) -> None:
+    text, names = made
+    assert expand_hostlist(text) == names
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 50)), min_size=1, max_size=6))
+def test_every_list_of_counts_gives_its_numbers(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(str(count) if times == 1 else f"{count}(x{times})" for count, times in runs)
+    assert expand_counts(text) == [count for count, times in runs for _ in range(times)]
+
+
+@given(st.text("n019[],-ab ", max_size=20))
+def test_any_text_is_a_list_or_is_refused(text: str) -> None:
+    try:
+        names = expand_hostlist(text)
+    except ClusterConfigError:
+        names = ["refused"]
+    assert names
+    assert all(names)

@@ -1,0 +1,104 @@
+"""Only processes that know the token of a job take part in its rendezvous."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+from meeting import addresses, outcomes, run, started
+
+import tfdistr
+from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.rendezvous.token import TOKEN, Proofs, with_token
+
+pytestmark = pytest.mark.timeout(60)
+
+OWN = {"token": "a token of this job"}
+
+
+def test_processes_with_the_same_token_meet():
+    assert run(addresses(3), 0, 1, 2, of_0=OWN, of_1=OWN, of_2=OWN) == ["all are there"] * 3
+
+
+@pytest.mark.parametrize("other", [{}, {"token": "another"}], ids=["none", "another"])
+def test_a_worker_with_another_token_takes_no_place(other):
+    tasks = addresses(2)
+    leader, stranger = run(tasks, 0, 1, of_0={**OWN, "timeout": 10}, of_1=other, timeout=4)
+    assert "waited for worker 1" in leader
+    assert ("which has another TFDISTR_TOKEN" if other else "must have the same TFDISTR_TOKEN") in stranger
+
+
+def test_workers_do_not_follow_a_leader_with_another_token():
+    tasks = addresses(2)
+    leader, worker = run(tasks, 0, 1, of_0={"timeout": 20}, of_1=OWN, timeout=4)
+    assert f"{tasks['worker 0']}), which has another TFDISTR_TOKEN than this process, or none" in worker
+    assert "all are there" not in leader
+
+
+def connect(address: str) -> tuple[socket.socket, dict[str, object]]:
+    """Connect as a stranger, and read the greeting."""
+    host, _, port = address.rpartition(":")
+    until = time.monotonic() + 20
+    while True:
+        try:
+            stranger = socket.create_connection((host, int(port)), 5)
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    return stranger, json.loads(stranger.makefile().readline())
+
+
+def test_forged_messages_end_nothing():
+    tasks = addresses(2)
+    end = {"kind": "cluster_start", "message": "Give up.", "received": "nothing", "fix": "Pay."}
+    with started([{"tasks": tasks, "own": "worker 0", "timeout": 30, **OWN}]) as (leader,):
+        said = {"end": end, "pass_on": True}
+        first, greeting = connect(tasks["worker 0"])
+        seen = Proofs(OWN["token"]).of("end", greeting["nonce"], said)  # as if it had been overheard
+        hello = {"task": "worker 1", "id": "a forger", "fields": {}}
+        messages = [
+            said, {**said, "proof": "0" * 64}, {**said, "proof": 1}, {**said, "proof": seen},
+            {"hello": hello, "nonce": "", "proof": ""}, {"hello": hello},
+        ]  # fmt: skip
+        for message in messages:
+            stranger, _ = connect(tasks["worker 0"])
+            with stranger:
+                stranger.sendall(json.dumps(message).encode() + b"\n")
+                answer = stranger.makefile().read()
+                assert answer == "" or "must have the same TFDISTR_TOKEN" in answer
+        first.close()
+        assert run(tasks, 1, of_1=OWN) == ["all are there"]
+        assert outcomes([leader])[0]["said"] == "all are there"
+
+
+def test_who_cannot_join_and_knows_the_token_is_believed():
+    tasks = addresses(3)
+    said = run(tasks, 0, 1, of_0={**OWN, "timeout": 30}, of_1={**OWN, "timeout": 3})
+    assert said[0] == said[1]
+    assert f"waited for worker 2 ({tasks['worker 2']}), where nobody listens" in said[0]
+
+
+def test_launchers_give_the_processes_of_a_job_one_token(monkeypatch):
+    monkeypatch.delenv(TOKEN, raising=False)
+    first, second = with_token([{"A": "1"}, {}])
+    assert first[TOKEN] == second[TOKEN] != with_token([{}])[0][TOKEN]
+    for cluster in (tfdistr.ssh_cluster(["a", "b"]), tfdistr.slurm_cluster(2)):
+        tokens = {each[TOKEN] for each in cluster.environments()}
+        assert len(tokens) == 1
+    monkeypatch.setenv(TOKEN, "of the user")
+    assert with_token([{}, {TOKEN: "of one"}]) == [{TOKEN: "of the user"}, {TOKEN: "of one"}]
+
+
+def test_a_local_cluster_has_a_token(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.delenv(TOKEN, raising=False)
+    monkeypatch.setattr(
+        "tfdistr.clusters.local.cluster.LocalCluster.start_process",
+        lambda self, index, command, run_dir, config, env: seen.append(env[TOKEN]),
+    )
+    describe_local_cluster(2).start(["true"], tmp_path)
+    assert len(seen) == 2
+    assert len(set(seen)) == 1

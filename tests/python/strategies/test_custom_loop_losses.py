@@ -1,0 +1,198 @@
+"""A loop of one's own with the loss helpers gives what one worker gives; what looks like them does not.
+
+The reference is a plain loop without a strategy, in the same process; see programs/losses.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from clusters import run_cluster
+
+import tfdistr
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.describe import ValueOfR
+
+pytestmark = pytest.mark.timeout(400)
+
+BOUND, FAR = 1e-6, 1e-2
+CASES = ("even", "uneven last batch", "last batch of one", "one example", "labels with extra dimensions",
+         "L2", "loop in a tf.function")  # fmt: skip
+# Workers of tfdistr's strategy, or devices of TensorFlow's MirroredStrategy.
+RUNS = ("1 worker", "2 workers", "2 devices")
+
+
+@pytest.fixture(scope="session")
+def results(request, tmp_path_factory):
+    """What every process of a run has found; each run is made when it is first asked for.
+
+    Its cases are those for which there is a test in this session.
+    """
+    chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = {params["case"] for params in chosen if params.get("case") in CASES}
+    cases = json.dumps([case for case in CASES if case in asked])
+
+    @functools.cache
+    def run(name: str) -> list[dict[str, Any]]:
+        number, kind = name.split()
+        processes, extra = (1, [number]) if kind == "devices" else (int(number), [])
+        folder = tmp_path_factory.mktemp("losses")
+        files = [folder / f"{index}.json" for index in range(processes)]
+        ended = run_cluster("losses.py", processes, *[[str(f), cases, *extra] for f in files], timeout=300)
+        for process in ended:
+            assert process.status == 0, process.output[-3000:]
+        return [json.loads(file.read_text()) for file in files]
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("case", CASES)
+def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, case):
+    for process in results(run):
+        found = process["cases"][case]
+        assert found["right"] <= BOUND
+        assert found["losses"] <= BOUND
+        assert found.get("full_size", 0) <= BOUND
+        assert found.get("without a strategy", 0) <= BOUND
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS[1:])
+@pytest.mark.parametrize(
+    ("case", "wrong"),
+    [
+        ("even", "local_mean"),
+        ("uneven last batch", "local_mean"),
+        ("uneven last batch", "local_size"),
+        ("last batch of one", "local_size"),
+        ("labels with extra dimensions", "summed"),
+        ("L2", "unscaled"),
+    ],
+)
+def test_what_is_wrong_is_far_off(results, run, case, wrong):
+    for process in results(run):
+        assert process["cases"][case][wrong] > FAR
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+def test_values_add_up_over_the_replicas(results, run):
+    replicas = int(run.split()[0])
+    rows = [number for number in range(replicas) for _ in range(number + 1)]  # replica r: r + 1 losses of r
+    for process in results(run):
+        assert process["values"] == {
+            "half": 60000.0,
+            "nothing": 0.0,
+            "unequal": pytest.approx(np.mean(rows)),
+            "regularization": 3.0,
+            "regularization, a tensor": 4.0,
+            "regularization, none": 0.0,
+            "regularization, types": 3.0,
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("function", ["average_loss", "regularization_loss"])
+def test_they_belong_into_the_replica_function(results, run, function):
+    for process in results(run):
+        assert process["errors"][function].splitlines() == [
+            f"{function}() must be called in the function that strategy.run() runs on the replicas.",
+            "Received: a call in the scope of the strategy, outside of a replica",
+            "Fix: Put the forward pass, the losses and optimizer.apply() into one function, and call "
+            "strategy.run(function, args=(batch,)).",
+        ]
+
+
+# --- In this process, without a strategy
+
+
+@pytest.mark.parametrize(
+    ("losses", "weights", "size", "expected"),
+    [
+        ([1.0, 2.0, 6.0], None, None, 3.0),
+        ([1.0, 2.0, 6.0], [1.0, 0.0, 0.5], None, 4 / 3),
+        ([1.0, 2.0, 6.0], None, 4, 2.25),
+        ([1.0, 2.0, 6.0], None, 4.0, 2.25),
+        ([1.0, 2.0, 6.0], None, tf.constant(9, tf.int64), 1.0),
+        ([[1.0, 3.0], [5.0, 7.0]], None, None, 4.0),
+        ([[1.0, 3.0], [5.0, 7.0]], [0.0, 1.0], None, 3.0),
+        ([[1.0, 3.0], [5.0, 7.0]], [[0.0, 1.0], [1.0, 0.0]], None, 2.0),
+        (np.full([2, 3, 4, 5], 2.0), np.ones([2, 3]), None, 2.0),
+        (np.zeros([0, 3]), None, None, 0.0),
+        (np.array([1, 2]), None, None, 1.5),
+    ],
+)
+def test_averages_by_hand(losses, weights, size, expected):
+    assert float(tfdistr.average_loss(losses, weights, size)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "type_"), [(tf.float16, tf.float32), (tf.bfloat16, tf.float32), (tf.float32, tf.float32),
+                         (tf.float64, tf.float64), (tf.int32, tf.float32)])  # fmt: skip
+def test_sums_have_at_least_32_bits(given, type_):
+    assert tfdistr.average_loss(tf.ones([3], given)).dtype == type_
+    assert tfdistr.regularization_loss([tf.ones([], given)]).dtype == type_
+
+
+def test_regularization_losses_of_a_model_may_be_none():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    assert float(tfdistr.regularization_loss(model.losses)) == 0.0
+
+
+WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dimensions."
+RESHAPE = "Give one weight for each row, in one dimension: tf.reshape(sample_weight, [-1])."
+ONE_NUMBER = "`global_batch_size` must be one whole number."
+NUMBERS = "Convert it to a tensor or an array of numbers."
+LEAVE_OUT = "Pass the batch size that the dataset was batched with, or leave it out."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "received", "fix"),
+    [
+        ((2.0,), "`losses` must hold one loss for each example.",
+         "a single number: a mean over these rows, or a sum",
+         'Use a loss with reduction="none", such as keras.losses.MeanSquaredError(reduction="none").'),
+        ((ValueOfR("NA"),), "`losses` must hold numbers.", "NA", NUMBERS),
+        ((np.array(["a"]),), "`losses` must hold numbers.", "an object of class numpy.ndarray", NUMBERS),
+        ((np.ones(2), [1.0, ValueOfR("NA")]), "`sample_weight` must hold numbers.", "[1.0, NA]", NUMBERS),
+        ((np.ones(3), 2.0), WEIGHTS, "weights of shape (), losses of shape (3,)", RESHAPE),
+        ((np.ones(3), np.ones(1)), WEIGHTS, "weights of shape (1,), losses of shape (3,)", RESHAPE),
+        ((np.ones(3), np.ones([3, 1])), WEIGHTS, "weights of shape (3, 1), losses of shape (3,)", RESHAPE),
+        ((np.ones([3, 2]), np.ones([2])), WEIGHTS, "weights of shape (2,), losses of shape (3, 2)", RESHAPE),
+        ((np.ones(3), None, 0), "`global_batch_size` must be a whole number of at least 1.", "0",
+         "Pass global_batch_size=1, for example."),
+        ((np.ones(3), None, tf.constant(2.0)), ONE_NUMBER, "a tensor of type float32 and shape ()",
+         LEAVE_OUT),
+        ((np.ones(3), None, tf.constant([2])), ONE_NUMBER, "a tensor of type int32 and shape (1,)",
+         LEAVE_OUT),
+    ],
+)  # fmt: skip
+def test_what_is_refused(arguments, message, received, fix):
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.average_loss(*arguments)
+    assert (caught.value.message, caught.value.received, caught.value.fix) == (message, received, fix)
+
+
+def test_regularization_losses_must_be_numbers():
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.regularization_loss([1.0, ValueOfR("NA")])
+    assert (caught.value.message, caught.value.received) == ("`losses` must hold numbers.", "NA")
+
+
+def test_weights_are_compared_when_the_step_runs_if_not_before():
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
+    def loss(losses: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        return tfdistr.average_loss(losses, weights)
+
+    assert float(loss(tf.ones([3]), tf.ones([3]))) == 1.0
+    with pytest.raises(tf.errors.InvalidArgumentError, match=WEIGHTS):
+        loss(tf.ones([3]), tf.ones([1]))

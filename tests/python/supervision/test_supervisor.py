@@ -1,0 +1,309 @@
+"""Workers run to their end; whatever happens to one of them is said, and none is left."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import CARRIERS, command
+from launched_job import Job
+
+from tfdistr.clusters.local import cluster
+from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.errors import ClusterStartError
+from tfdistr.network.ports import free_ports
+from tfdistr.supervision import supervisor
+from tfdistr.supervision.supervisor import run_workers
+
+pytestmark = pytest.mark.timeout(60)
+
+#: A test of what holds as well for workers that start warm.
+BOTH = pytest.mark.parametrize("job", CARRIERS, indirect=True)
+
+HOST = socket.gethostname()
+
+
+# --- Workers that end well
+
+
+@BOTH
+def test_a_job_that_ends_well(job: Job) -> None:
+    statuses = job.run("finish", 3)
+    assert [status.index for status in statuses] == [0, 1, 2]
+    started = {event["worker"]: event["pid"] for event in job.of("started")}
+    for status in statuses:
+        assert (status.host, status.pid, status.status) == (HOST, started[status.index], "done")
+        assert (status.exit_code, status.log) == (0, str(job.run_dir / "logs" / f"worker-{status.index}.log"))
+        assert 0 < status.seconds < 30
+        assert Path(status.log).exists()
+    assert len(job.of("done")) == 3
+    assert [(event["worker"], event["epoch"], event["step"]) for event in job.of("batch")] == [
+        (0, epoch, step) for epoch in range(2) for step in range(1, 4)
+    ]
+
+
+@BOTH
+def test_a_run_directory_can_be_used_again(job: Job) -> None:
+    job.fail("finish,fail", 2)
+    job.events.clear()
+    assert [status.status for status in job.run("finish", 2)] == ["done", "done"]
+    assert job.of("failed") == []
+
+
+@BOTH
+def test_what_a_worker_started_ends_with_it(job: Job) -> None:
+    job.run("grandchild", 2)
+    assert len(job.of("grandchild")) == 2  # the fixture looks whether they are there
+    assert job.fail("grandchild_of_killed,wait", 2).worker == 0
+
+
+def test_processes_that_stay_when_all_are_done_are_ended(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "EXIT_TIMEOUT", 0.5)
+    statuses = job.run("finish,done_but_stay", 2)
+    assert [(status.status, status.exit_code) for status in statuses] == [
+        ("done", 0),
+        ("done", -signal.SIGTERM),
+    ]
+
+
+def test_follow_gives_the_lines_while_the_workers_run(job: Job) -> None:
+    job.run_dir.mkdir()
+
+    def take(event: dict[str, Any]) -> None:
+        job.take(event)
+        if event["event"] == "log" and event["line"].startswith("hello"):
+            (job.run_dir / f"read-{event['worker']}").touch()  # without it the worker fails
+
+    run_workers(local_cluster(2, follow=True), command("talk"), job.run_dir, take)
+    for worker in range(2):
+        lines = [event["line"] for event in job.of("log") if event["worker"] == worker]
+        assert lines == [f"hello from {worker}", "to stderr", "100%", "caf� [bold]x", "the last words"]
+        assert (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes().startswith(b"hello from")
+
+
+def test_without_follow_the_lines_stay_in_the_files(job: Job) -> None:
+    job.fail("exit_3", 1)
+    assert job.of("log") == []
+    assert "there is no package" in (job.run_dir / "logs" / "worker-0.log").read_text()
+
+
+def test_events_come_on_the_calling_thread(job: Job) -> None:
+    import threading
+
+    threads = set()
+    run_workers(
+        local_cluster(2), command("finish"), job.run_dir, lambda _: threads.add(threading.get_ident())
+    )
+    assert threads == {threading.get_ident()}
+
+
+def test_many_workers_are_looked_at_less_often() -> None:
+    pauses = [supervisor.pause_between_looks(workers) for workers in (1, 64, 128, 1024)]
+    assert pauses == [0.05, 0.05, 0.1, 0.8]
+
+
+# --- Workers that fail
+
+
+@BOTH
+def test_an_exception_comes_with_its_traceback_and_the_others_are_stopped(job: Job) -> None:
+    began = time.monotonic()
+    error = job.fail("wait,fail,wait", 4)
+    assert time.monotonic() - began < 10
+    message = str(error)
+    assert message.startswith(
+        f"Worker 1 of 4 on {HOST} failed: ValueError: bad loss\n\nTraceback (most recent"
+    )
+    assert 'raise ValueError("bad loss")\nValueError: bad loss' in message
+    assert message.endswith(f"\n\nIts log: {job.run_dir}/logs/worker-1.log")
+    assert (error.worker, error.host, error.exit_code) == (1, HOST, 1)
+    assert error.pid == next(event["pid"] for event in job.of("started") if event["worker"] == 1)
+    assert error.traceback is not None
+    assert error.traceback.endswith("ValueError: bad loss")
+    assert error.log == f"{job.run_dir}/logs/worker-1.log"
+    assert [status.status for status in error.workers] == ["stopped", "failed", "stopped", "stopped"]
+    assert [status.exit_code for status in error.workers][2:] == [-signal.SIGTERM] * 2
+
+
+@BOTH
+def test_a_failure_counts_while_its_process_lives_on(job: Job) -> None:
+    error = job.fail("wait,fail_and_live", 2)
+    assert (error.worker, error.exit_code) == (1, None)
+    assert "failed: ValueError: bad loss\n\nTraceback" in str(error)
+
+
+def test_a_failure_in_r_comes_whole_with_its_call_stack(job: Job) -> None:
+    message = str(job.fail("fail_in_r,wait", 2))
+    assert message == (
+        f"Worker 0 of 2 on {HOST} failed: simpleError: object 'y' not found\nin the loss\n\n"
+        f"1. model()\n2. loss(y)\n\nIts log: {job.run_dir}/logs/worker-0.log"
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("behaviours", ["lose_peer,fail_late,lose_peer", "lose_peer,kill_late,lose_peer"])
+def test_the_failures_of_peers_do_not_hide_the_first(job: Job, behaviours: str) -> None:
+    error = job.fail(behaviours, 3)
+    assert error.worker == 1
+    assert "bad loss" in str(error) or "SIGKILL" in str(error)
+    assert [status.status for status in error.workers] == ["failed", "failed", "failed"]
+
+
+def test_nobody_else_is_to_blame_for_a_kill(job: Job) -> None:
+    # What a callback made of the peer's end may look like an error of its own.
+    assert job.fail("fail_later,kill_late", 2).worker == 1
+
+
+@BOTH
+def test_an_unexplained_end_gives_way_to_a_reported_error(job: Job) -> None:
+    assert job.fail("exit_3,fail_late", 2).worker == 1
+
+
+def test_when_there_are_only_failures_of_peers_the_first_is_given(job: Job) -> None:
+    message = str(job.fail("lose_peer,wait", 2))
+    assert message.startswith(
+        f"Worker 0 of 2 on {HOST} lost another worker, and no worker reported an error of its own: "
+        "RuntimeError: Socket closed\n\n"
+    )
+
+
+@BOTH
+def test_a_worker_that_is_killed(job: Job) -> None:
+    error = job.fail("wait,wait,kill", 3)
+    assert str(error) == (
+        f"Worker 2 of 3 on {HOST} was killed by SIGKILL (often: out of memory).\n\n"
+        f"Its last output:\n  reading the data\n\nIts log: {job.run_dir}/logs/worker-2.log\n"
+        "Fix: Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) says "
+        "whether memory was the reason."
+    )
+    assert (error.worker, error.exit_code, error.traceback) == (2, -9, None)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said", "code"),
+    [
+        ("segfault", "was killed by SIGSEGV.", -signal.SIGSEGV),
+        ("realtime_signal", f"was killed by signal {signal.SIGRTMIN + 3}.", -(signal.SIGRTMIN + 3)),
+        ("abort_late", "was killed by SIGABRT after its work was done, while it ended.", -signal.SIGABRT),
+    ],
+)
+def test_other_signals(job: Job, behaviour: str, said: str, code: int) -> None:
+    error = job.fail(f"finish,{behaviour}", 2)
+    assert str(error) == f"Worker 1 of 2 on {HOST} {said}\n\nIts log: {job.run_dir}/logs/worker-1.log"
+    assert error.exit_code == code
+
+
+@BOTH
+def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
+    error = job.fail("exit_3,wait", 2)
+    lines = "\n".join(f"  line {number}" for number in range(11, 30))
+    assert str(error) == (
+        f"Worker 0 of 2 on {HOST} failed: it ended with exit status 3 and without saying why.\n\n"
+        f"Its last output:\n{lines}\n  there is no package called 'tfdistr'\n\n"
+        f"Its log: {job.run_dir}/logs/worker-0.log"
+    )
+    assert error.exit_code == 3
+
+
+@BOTH
+def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
+    error = job.fail("wait,leave", 2)
+    assert str(error) == (
+        f"Worker 1 of 2 on {HOST} ended before its work was done, with exit status 0.\n\n"
+        f"Its log: {job.run_dir}/logs/worker-1.log\n"
+        "Fix: Remove what ends the process (os._exit, sys.exit, quit) from the functions that you passed."
+    )
+    assert error.exit_code == 0
+
+
+@BOTH
+def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
+    began = time.monotonic()
+    error = job.fail("fail_late,ignore_sigterm,ignore_sigterm", 3)
+    assert time.monotonic() - began < 10
+    assert error.worker == 0
+    assert [status.exit_code for status in error.workers][1:] == [-9, -9]
+
+
+@BOTH
+def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
+    error = job.fail("lose_peer,halt,lose_peer", 3)
+    assert str(error) == (
+        f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), so that the others lost it.\n\n"
+        f"Its log: {job.run_dir}/logs/worker-1.log\nFix: Let every worker run while the job does."
+    )
+    assert error.workers[1].exit_code == -9
+
+
+@BOTH
+def test_a_worker_that_is_halted_while_the_others_only_wait(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "HALT_TIMEOUT", 0.5)
+    error = job.fail("wait,halt,wait", 3)
+    assert str(error).startswith(f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), so that")
+    assert [status.status for status in error.workers] == ["stopped", "failed", "stopped"]
+
+
+@BOTH
+def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
+    with pytest.raises(ClusterStartError) as caught:
+        job.run("wait,never_ready", 2, start_timeout=8)  # worker 0 is ready long before
+    assert str(caught.value).splitlines() == [
+        "Every worker must be ready within 8 s of its start.",
+        f"Received: 1 of 2 workers were not: worker 1 (log: {job.run_dir}/logs/worker-1.log)",
+        "Fix: See in the log what it waits for, or pass a larger `start_timeout`.",
+    ]
+
+
+# --- Ports that another program takes meanwhile
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """A function that makes the launcher choose, so many times, a port on which somebody listens."""
+    with socket.socket() as server:
+        server.bind(("", free_ports(1)[0]))
+        server.listen()
+
+        def choose(times: int) -> None:
+            answers = [[server.getsockname()[1], *free_ports(1)] for _ in range(times)]
+            monkeypatch.setattr(cluster, "free_ports", lambda n: answers.pop() if answers else free_ports(n))
+
+        yield choose
+
+
+def test_a_taken_port_is_replaced(job: Job, taken: Callable[[int], None]) -> None:
+    taken(2)
+    assert [status.status for status in job.run("listen", 2)] == ["done", "done"]
+    assert [(event["worker"], event["reason"]) for event in job.of("restart")] == [(0, "port in use")] * 2
+    assert len([event for event in job.of("started") if event["worker"] == 0]) == 3
+    assert {path.name for path in (job.run_dir / "logs").iterdir()} == {
+        f"worker-{index}.log{attempt}" for index in (0, 1) for attempt in ("", ".1", ".2")
+    }
+
+
+def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[int], None]) -> None:
+    taken(9)
+    message = str(job.fail("listen", 2, port_retries=2))
+    assert message.startswith(
+        f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Each task must be able to listen on the port"
+    )
+    assert "Received: worker 0: another process listens on its port" in message
+    assert message.endswith("\nFix: Free some ports: the workers were started 3 times, each time on others.")
+
+
+@BOTH
+def test_an_error_in_on_event_ends_the_workers(job: Job) -> None:
+    def take(event: dict[str, Any]) -> None:
+        job.take(event)
+        if event["event"] == "ready":
+            raise ZeroDivisionError("in the display")
+
+    with pytest.raises(ZeroDivisionError, match="in the display"):
+        run_workers(local_cluster(2), command("wait"), job.run_dir, take)

@@ -1,0 +1,31 @@
+"""What a process does when it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+from tfdistr.utils import at_exit
+
+def say(text):
+    return lambda: print(text)
+
+first, last, never = say("first"), say("last"), say("never")
+for function in (last, first, never):
+    at_exit.register(function)
+at_exit.unregister(never)
+"""
+
+
+def printed(code: str) -> list[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+
+
+def test_the_last_registered_is_the_first_to_be_called():
+    assert printed(PROGRAM + "print('end')") == ["end", "first", "last"]
+
+
+def test_each_is_called_once():
+    assert printed(PROGRAM + "at_exit.run(); at_exit.run(); print('end')") == ["first", "last", "end"]
