@@ -13,6 +13,7 @@ from tfdistr.supported import check_python as _check_python
 _check_python()
 
 from tfdistr._version import __version__ as __version__
+from tfdistr.clusters import ENGINES as _ENGINES
 from tfdistr.utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
 from tfdistr.utils.interrupts import import_whole
 
@@ -58,21 +59,18 @@ _MODULES = {
     "is_chief": "strategies.rank",
     "kubernetes_manifests": "cli.kubernetes.manifests",
     "load_dataset": "data.datasets",
-    "local_cluster": "clusters.local.cluster",
     "make_strategy": "strategies.registry",
     "num_workers": "strategies.rank",
     "r_function": "r.functions",
-    "ray_cluster": "clusters.ray.cluster",
     "regularization_loss": "strategies.custom_loop_losses",
     "scaled_learning_rate": "training.learning_rate",
-    "slurm_cluster": "clusters.slurm.cluster",
-    "ssh_cluster": "clusters.ssh.cluster",
     "steps_per_epoch": "data.order.steps",
     "stop_warm_workers": "fork_server.servers",
     "tf_config": "rendezvous.config",
     "worker_index": "strategies.rank",
+    **_ENGINES,
 }
-__all__ = list(_MODULES)
+__all__ = sorted(_MODULES)
 #: Modules with public names of their own.
 _SUBMODULES = ("testing",)
 

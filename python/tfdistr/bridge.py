@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfdistr._version import __version__ as __version__
+from tfdistr.clusters import ENGINES
 from tfdistr.utils.interrupts import import_whole
 
 #: The module of each name. After ":" comes the name in that module, if it differs. The module documents it.
@@ -28,11 +29,8 @@ NAMES = {
     "make_strategy": "strategies.registry",
     "num_workers": "strategies.rank",
     "python_function": "utils.function_files",
-    "ray_cluster": "clusters.ray.cluster",
     "regularization_loss": "strategies.custom_loop_losses",
     "scaled_learning_rate": "training.learning_rate",
-    "slurm_cluster": "clusters.slurm.cluster",
-    "ssh_cluster": "clusters.ssh.cluster",
     "steps_per_epoch": "data.order.steps",
     "stop_warm_workers": "fork_server.servers",
     "tf_config": "rendezvous.config",
@@ -51,6 +49,7 @@ NAMES = {
     "user_warned": "utils.warn",
     "warn_by": "utils.warn",
     # Clusters
+    **ENGINES,
     "describe_local_cluster": "clusters.local.cluster",
     "parse_tf_config": "rendezvous.config",
     # distributed_fit()

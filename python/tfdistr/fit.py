@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.clusters.any_cluster import AnyCluster
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.errors import JobStoppedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.progress import make_display
@@ -23,7 +23,7 @@ def distributed_fit(
     x: Any,
     y: Any = None,
     *,
-    cluster: AnyCluster | None = None,
+    cluster: Cluster | None = None,
     strategy: str = "multi_worker_mirrored",
     batch_size: int | None = 32,
     per_worker_batch_size: int | None = None,

@@ -16,7 +16,7 @@ import attrs
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cli.script_options import Script, log_folder
 from tfdistr.cli.script_worker import RSCRIPT
-from tfdistr.clusters.backend import Backend, choose_backend, write_backend
+from tfdistr.clusters.backend import Backend, write_backend
 from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.worker_process import Worker, log_path
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
@@ -64,7 +64,7 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
     """
     script = _with_rscript(script)
     cluster = script.cluster(follow=True, warm=False)
-    backend = choose_backend(cluster, script.communication)
+    backend = cluster.backend(script.communication)
     with open_run_dir(script.run_dir, cluster) as run_dir:
         try:
             if script.log_dir is not None:

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 
 from tfdistr.cli.host_list import Hosts, read_hostfile
-from tfdistr.clusters.any_cluster import AnyCluster
-from tfdistr.clusters.local.cluster import check_env, describe_local_cluster
+from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.environment import check_env
+from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.clusters.slurm.cluster import slurm_cluster
 from tfdistr.clusters.slurm.programs import in_allocation, nodes_of_allocation
 from tfdistr.clusters.ssh.cluster import ssh_cluster
@@ -110,7 +111,7 @@ class Workers:
     start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
     ssh: str | None = None
 
-    def cluster(self, *, follow: bool, warm: bool) -> AnyCluster:
+    def cluster(self, *, follow: bool, warm: bool) -> Cluster:
         """The cluster of these workers: on the hosts, on the nodes of Slurm's allocation, or here.
 
         Raises:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
-from tfdistr.clusters.slurm.cluster import SlurmCluster
+from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.fit import distributed_fit
 
 if TYPE_CHECKING:
@@ -56,8 +55,6 @@ class Verdict:
         return "\n".join(self.lines)
 
 
-_WHERE = {LocalCluster: "of this machine", SlurmCluster: "of Slurm's allocation"}
-
 
 def plan(workers: Workers) -> list[Training]:
     """The two trainings that are compared: on one worker, and on the workers.
@@ -67,12 +64,11 @@ def plan(workers: Workers) -> list[Training]:
     """
     cluster = workers.cluster(follow=False, warm=True)
     one = describe_local_cluster(1, env=workers.env, start_timeout=workers.start_timeout)
-    where = _WHERE.get(type(cluster), "of the hosts")
     count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
     return [
         Training("Training on one worker of this machine ...", one, ARGUMENTS),
         Training(
-            f"Training on {count} {where} ...",
+            f"Training on {count} {cluster.where} ...",
             cluster,
             {**ARGUMENTS, "communication": workers.communication},
         ),

@@ -1,47 +1,155 @@
-"""The interface of a cluster for the launcher."""
+"""The base of all clusters: what a job asks of the place where its workers run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar
 
-from tfdistr.clusters.roles import Role, equal_workers
+import attrs
+
+from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.worker_process import Worker
 from tfdistr.rendezvous.config import Task
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Cluster(Protocol):
-    """A cluster, which starts the processes of a job.
 
-    Attributes:
-        workers: The number of its processes.
-        follow: Whether to show the output of the processes.
-        start_timeout: Seconds until each process must be ready.
-        tasks: The task of each process, if the tasks are different.
-        roles: The role of each process.
+@dataclass(frozen=True)
+class Role:
+    """The role of a process in a cluster, and what its end means for the others.
+
+    Args:
+        title: Its name in errors, such as "Worker 1 of 3".
+        task: Its task, such as "worker 1".
+        replaceable: Whether another process replaces it if it dies after it was ready.
+        leads: Whether the others have no work left when it is done.
     """
 
+    title: str
+    task: str
+    replaceable: bool = False
+    leads: bool = False
+
+
+class Cluster:
+    """A cluster, which starts the processes of a job.
+
+    Each engine has a subclass, an ``attrs.frozen`` class with a field ``env``. It must have `workers`,
+    `follow`, `start_timeout`, `start` and `without`. The other members have defaults, for workers that all
+    need each other and may run on other hosts.
+    """
+
+    #: Whether workers may run on other hosts. All hosts must then see the run directory.
+    spans_hosts: ClassVar[bool] = True
+    #: Whether it can start a chief with servers; see `with_servers`.
+    has_servers: ClassVar[bool] = False
+    #: Where its workers run, in words.
+    where: ClassVar[str] = "of the hosts"
+
     @property
-    def workers(self) -> int: ...
+    def workers(self) -> int:
+        """The number of its workers."""
+        raise NotImplementedError
+
     @property
-    def follow(self) -> bool: ...
+    def fewest(self) -> int | None:
+        """With how few workers a job may train; None if their number is fixed."""
+        return None
+
     @property
-    def start_timeout(self) -> float: ...
+    def ps(self) -> int:
+        """The number of its parameter servers."""
+        return 0
+
     @property
-    def tasks(self) -> Sequence[Task]: ...
+    def env(self) -> Mapping[str, str] | None:
+        """The environment variables of the user for the workers."""
+        raise NotImplementedError
+
     @property
-    def roles(self) -> Sequence[Role]: ...
+    def follow(self) -> bool:
+        """Whether to show the output of the processes."""
+        raise NotImplementedError
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds until each process must be ready."""
+        raise NotImplementedError
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The task of each process, if the tasks are different."""
+        return ()
+
+    @property
+    def roles(self) -> Sequence[Role]:
+        """The role of each process: workers that all need each other."""
+        return [Role(f"Worker {i} of {self.workers}", f"worker {i}") for i in range(self.workers)]
+
+    def check(self) -> None:
+        """Check that what starts the workers is here.
+
+        Raises:
+            ArgumentError: It cannot be used in this process.
+            ClusterStartError: A program is missing, or has no room for the workers.
+        """
+
+    def backend(self, communication: str) -> Backend:
+        """Choose what carries the gradients, as far as it can be chosen before the workers meet.
+
+        Args:
+            communication: What the user has passed: "auto", "mpi", "ring" or "nccl".
+
+        Raises:
+            ArgumentError: The workers cannot have this communication.
+            ClusterStartError: There is no MPI that they can use, or `check` fails.
+        """
+        self.check()
+        if self.workers == 1 and communication in ("auto", "mpi"):
+            return Backend("auto", self, "one worker has none to talk to")
+        if communication == "auto":
+            return Backend("auto", self, "they find out what they have when they meet")
+        return self.requested_backend(communication)
+
+    def requested_backend(self, communication: str) -> Backend:
+        """Check the ``communication`` that the user asked for; raises what `backend` raises."""
+        return Backend(communication, self, "the caller asked for it")
+
+    def for_job(self, env: Mapping[str, str], heartbeat_timeout: float) -> Self:
+        """Return this cluster with what a job needs.
+
+        Args:
+            env: Environment variables of the job; those of the user take precedence.
+            heartbeat_timeout: Seconds without a heartbeat of the launcher after which a worker ends.
+        """
+        return attrs.evolve(self, env={**env, **(self.env or {})})  # type: ignore[misc]
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]:
-        """Start every process once; see `LocalCluster.start`."""
+        """Start every process once.
+
+        Args:
+            command: The program of a worker and its arguments; ``run_dir`` and the index of the worker are
+                added.
+            run_dir: The directory of the run.
+
+        Returns:
+            The workers in the order of their indices; the caller has to `stop` them.
+
+        Raises:
+            ClusterStartError: A worker cannot be started. Then none is left running.
+        """
+        raise NotImplementedError
 
     def start_again(self, index: int, run_dir: Path) -> Worker:
         """Start a process whose role says that it can be replaced."""
+        raise NotImplementedError
 
     def without(self, worker: int, min_workers: int) -> Cluster | None:
-        """This cluster without a lost worker; on other hosts, without the host of that worker.
+        """Return this cluster without a lost worker; on other hosts, without the host of that worker.
 
         Args:
             worker: The index of the worker.
@@ -50,23 +158,8 @@ class Cluster(Protocol):
         Returns:
             The cluster, or None if too few workers would be left.
         """
-
-
-class EqualWorkers:
-    """The base of clusters whose processes are workers that all need each other."""
-
-    tasks: Sequence[Task] = ()
-
-    @property
-    def workers(self) -> int:
-        """The number of the workers."""
         raise NotImplementedError
 
-    @property
-    def roles(self) -> Sequence[Role]:
-        """The roles of the workers, which are equal."""
-        return equal_workers(self.workers)
-
-    def start_again(self, index: int, run_dir: Path) -> Worker:
-        """Not possible: no worker can be replaced alone."""
+    def with_servers(self) -> Cluster:
+        """Return the processes of a chief, its workers and its parameter servers."""
         raise NotImplementedError

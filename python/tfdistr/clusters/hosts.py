@@ -6,13 +6,13 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.cores import share_of
-from tfdistr.clusters.local.cluster import check_env, worker_defaults
+from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas.messages import show
@@ -99,7 +99,7 @@ def _check_ssh(ssh: Any) -> Any:
 
 
 @attrs.frozen
-class WorkersOnHosts(EqualWorkers):
+class WorkersOnHosts(Cluster):
     """The base of clusters with the same number of workers on each of several hosts."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
@@ -113,9 +113,6 @@ class WorkersOnHosts(EqualWorkers):
     cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
     warm: bool = argument(flag, "warm", default=True)
     tuning: bool = argument(flag, "tuning", default=True)
-
-    #: It has no parameter servers.
-    ps: ClassVar[int] = 0
 
     @property
     def workers(self) -> int:

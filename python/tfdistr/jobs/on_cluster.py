@@ -15,10 +15,8 @@ import attrs
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.lock import check_lock, lock_id, lock_variable
 from tfdistr.checkpoint.preemption import Preemption, stopped
-from tfdistr.clusters.any_cluster import AnyCluster
 from tfdistr.clusters.backend import Backend, write_backend
-from tfdistr.clusters.ray.cluster import RayCluster
-from tfdistr.clusters.ssh.cluster import SshCluster
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.data.source import form_of
 from tfdistr.errors import (
     CheckpointError,
@@ -92,7 +90,7 @@ class PlainSummary:
 def fit_on_cluster(
     job: Job,
     kind: Kind,
-    cluster: AnyCluster,
+    cluster: Cluster,
     caller: Caller,
     run_dir: Path,
     stored: StoredRun | None = None,
@@ -109,7 +107,7 @@ def fit_on_cluster(
     """
     caller = caller.for_job(job)
     env = {**whole(caller.before_start)(for_r(job.seed), str(run_dir)), **lock_variable(run_dir)}
-    cluster = _for_job(cluster, job, env)
+    cluster = cluster.for_job(env, job.heartbeat_timeout)
     recovery = job.recovery
     summary = kind.summary(caller.on_event)
     backend = kind.backend(cluster, job.communication)
@@ -132,7 +130,7 @@ def fit_on_cluster(
         try:
             backend, statuses = _with_restarts(
                 backend, caller.command, run_dir, on_event, restarts, job, preemption,
-                elastic=getattr(cluster, "fewest", None) is not None,
+                elastic=cluster.fewest is not None,
             )  # fmt: skip
         finally:
             caller.after_end(str(run_dir))
@@ -142,14 +140,6 @@ def fit_on_cluster(
         stored.end()  # a SIGTERM that came too late must not end this process before
     preemption.pass_on()
     return result
-
-
-def _for_job(cluster: AnyCluster, job: Job, env: Mapping[str, str]) -> AnyCluster:
-    """The cluster with what a job needs; variables of the user take precedence."""
-    cluster = attrs.evolve(cluster, env={**env, **(cluster.env or {})})
-    if isinstance(cluster, SshCluster | RayCluster):
-        cluster = attrs.evolve(cluster, silence=job.heartbeat_timeout)
-    return cluster
 
 
 def _events(
@@ -170,7 +160,7 @@ def _events(
 def _result(
     job: Job,
     rows: list[dict[str, Any]],
-    cluster: AnyCluster,
+    cluster: Cluster,
     summary: Summary,
     caller: Caller,
     run_dir: Path,

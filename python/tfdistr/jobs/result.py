@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from tfdistr.clusters.any_cluster import AnyCluster
+    from tfdistr.clusters.cluster import Cluster
     from tfdistr.training.trained_model import Training
 
 _STATE = "model.npz"
@@ -95,7 +95,7 @@ class FitResult:
         sample_weight: Any = None,
         batch_size: int | None = 32,
         steps: int | None = None,
-        cluster: AnyCluster | None = None,
+        cluster: Cluster | None = None,
     ) -> dict[str, float]:
         """Evaluate a trained model.
 
@@ -140,7 +140,7 @@ class FitResult:
         *,
         batch_size: int | None = 32,
         steps: int | None = None,
-        cluster: AnyCluster | None = None,
+        cluster: Cluster | None = None,
         output: str | os.PathLike[str] | None = None,
         output_format: str = "npy",
     ) -> Any:

@@ -94,7 +94,7 @@ def _train(
 
 
 def _check_elastic(job: Job, cluster: Any) -> None:
-    if getattr(cluster, "fewest", None) is not None and job.virtual_workers is None:
+    if cluster is not None and cluster.fewest is not None and job.virtual_workers is None:
         raise ArgumentError(
             "A number of workers that may change needs `virtual_workers`, or the result would depend on it.",
             received=f"from {cluster.fewest} to {cluster.workers} workers, and no virtual_workers",

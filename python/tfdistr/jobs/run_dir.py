@@ -12,9 +12,6 @@ from typing import Any
 
 from tfdistr.checkpoint.lock import LOCK, RunLock, in_use, is_in_use
 from tfdistr.checkpoint.object_store import is_url
-from tfdistr.clusters.hosts import WorkersOnHosts
-from tfdistr.clusters.ray.cluster import RayCluster
-from tfdistr.clusters.slurm.cluster import SlurmCluster
 from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.jobs.resume import is_run
@@ -87,7 +84,7 @@ def open_run_dir(
 
 def _is_elsewhere(cluster: Any) -> bool:
     """Return whether a cluster may have workers on other machines."""
-    return isinstance(cluster, WorkersOnHosts | RayCluster | SlurmCluster)
+    return cluster is not None and cluster.spans_hosts
 
 
 def _take(folder: Path, lock: RunLock, *, resume: bool) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.clusters.any_cluster import AnyCluster
-from tfdistr.clusters.backend import Backend, backend_path, choose_backend
+from tfdistr.clusters.backend import Backend, backend_path
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.cores import take_cores
-from tfdistr.clusters.local.cluster import LocalCluster
-from tfdistr.clusters.local.parameter_servers import LocalServers
-from tfdistr.collectives.mpi.world import chooses_mpi, world
+from tfdistr.collectives.choice import chooses_mpi
+from tfdistr.collectives.mpi.world import world
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import train_as_chief_here, train_here
@@ -164,18 +163,17 @@ class Kind:
         )
 
     def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
-        if not isinstance(cluster, AnyCluster):
+        if not isinstance(cluster, Cluster):
             raise ArgumentError(
                 "`cluster` must be what local_cluster() or another function of clusters returns, or be left "
                 "out.",
                 received=describe(cluster),
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )
-        peers = not isinstance(cluster, LocalCluster)
-        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=peers)
+        self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=not cluster.has_servers)
         self._check_started(cluster, communication, options)
 
-    def _check_started(self, cluster: AnyCluster, communication: str, options: Mapping[str, Any]) -> None:
+    def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
         self.backend(cluster, communication)  # fails before anything is written or started
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
@@ -204,9 +202,9 @@ class Kind:
 
     # --- How jobs are trained
 
-    def backend(self, cluster: AnyCluster, communication: str) -> Backend:
+    def backend(self, cluster: Cluster, communication: str) -> Backend:
         """The backend that starts the processes of ``cluster`` and carries their exchange."""
-        return choose_backend(cluster, communication)
+        return cluster.backend(communication)
 
     def summary(self, on_event: OnEventOfJob) -> Summary:
         """Handles the events of a job, and adds the strategy's part to the result at the end."""
@@ -306,7 +304,7 @@ class ParameterServer(Kind):
     def _misfit(self, ps: int) -> str:
         return f"The strategy {self.name!r} needs parameter servers."
 
-    def _check_started(self, cluster: AnyCluster, communication: str, options: Mapping[str, Any]) -> None:
+    def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
         ServerOptions(**options).check_workers(cluster.workers)
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
@@ -314,7 +312,7 @@ class ParameterServer(Kind):
         ServerOptions(**options).check_workers(workers)
         return workers
 
-    def backend(self, cluster: AnyCluster, communication: str) -> Backend:
+    def backend(self, cluster: Cluster, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 
@@ -357,7 +355,7 @@ class ModelParallel(Kind):
             return super()._misfit(ps)
         return f"The strategy {self.name!r} trains in one process; ranks of MPI cannot compute for it."
 
-    def _check_started(self, cluster: AnyCluster, communication: str, options: Mapping[str, Any]) -> None:
+    def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
         check_placement(options.get("placement"), cluster.workers)
 
     def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
@@ -367,7 +365,7 @@ class ModelParallel(Kind):
     def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
         return 1
 
-    def backend(self, cluster: AnyCluster, communication: str) -> Backend:
+    def backend(self, cluster: Cluster, communication: str) -> Backend:
         """Processes with different tasks."""
         return _servers(cluster)
 
@@ -387,9 +385,8 @@ class ModelParallel(Kind):
             strategy.leave()
 
 
-def _servers(cluster: Any) -> Backend:
-    assert isinstance(cluster, LocalCluster)  # destination() refuses others
-    return Backend("auto", LocalServers(cluster), "the chief has its servers compute")
+def _servers(cluster: Cluster) -> Backend:
+    return Backend("auto", cluster.with_servers(), "the chief has its servers compute")
 
 
 #: The jobs of each strategy, by its name.

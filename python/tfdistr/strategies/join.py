@@ -13,33 +13,20 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.collectives.choice import MpiIfAllCan
+from tfdistr.collectives.communication_options import Exchange
 from tfdistr.collectives.comparison import versions
 from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.mpi.agreement import Talks
-from tfdistr.collectives.mpi.joining import Joining
-from tfdistr.collectives.mpi.library import MpiLibrary
 from tfdistr.collectives.mpi.shared_names import remove_names
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.meeting import meet
 from tfdistr.rendezvous.protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
-from tfdistr.strategies.communication_options import Exchange
 
 log = logging.getLogger("tfdistr")
 
-#: The warning for the user when the ring takes the place of NCCL.
-NO_NCCL = (
-    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
-    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
-)
-#: The warning for the user when the ring takes the place of MPI.
-NO_MPI = (
-    "The ring carries the gradients, because MPI cannot: %s. On CPUs a step then takes longer, up to about "
-    "three times. Install the same mpich and mpi4py on each host and let them connect to each other, or pass "
-    'communication="ring".'
-)
-_SEES_A_GPU = "it sees a GPU"
 _MAKE_FIRST = "Make the strategy first: right after the imports, before data and models."
 # With keras3, R makes a tensor when TensorFlow is imported, but not within a call that makes a strategy.
 _IN_R = " Create objects of TensorFlow that it takes in the call itself, not before."
@@ -83,7 +70,7 @@ def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_time
     until = time.monotonic() + start_timeout
     lifelines = None
     if len(tasks) > 1:
-        mpi = _Mpi(exchange) if exchange.communication in ("auto", "mpi") else None
+        mpi = MpiIfAllCan(exchange) if exchange.communication in ("auto", "mpi") else None
         if mpi is None or mpi.obstacle:
             _check_unused()
         asked = {"communication": exchange.communication}
@@ -110,61 +97,6 @@ def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_time
     return Joined(None, lifelines)
 
 
-class _Mpi:
-    """This worker's MPI, if it can be a rank.
-
-    Attributes:
-        obstacle: Why it cannot; "" if it can.
-    """
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange, self._asked = exchange, exchange.communication == "mpi"
-        self._library, self.obstacle = None, ""
-        if not self._asked and tf.config.get_visible_devices("GPU"):
-            self.obstacle = _SEES_A_GPU
-            return
-        try:
-            self._library = MpiLibrary()
-        except ClusterStartError as error:
-            self.obstacle = str(error.received)
-
-    def join(self, talks: Talks, lifelines: Lifelines, heartbeat_timeout: float) -> Collectives | None:
-        """Become a rank together with the others; return None if they cannot, and nobody has asked for it.
-
-        Raises:
-            ClusterStartError: A worker was lost, or MPI was asked for, and they cannot be ranks.
-        """
-        library = self._library
-        agreement = talks.agree(library.version if library else "", self.obstacle)
-        if agreement.obstacle and self._asked:
-            raise talks.error(agreement.obstacle)
-        if agreement.obstacle or library is None:
-            if talks.rank == 0:
-                _say_why(agreement.obstacle)
-            return None
-        if talks.rank == 0 and not self._asked:
-            log.info("communication: mpi, because all workers have %s", library.version)
-        joining = Joining(talks, agreement, library, talks.timeout)
-        comm = joining.start()
-        from tfdistr.collectives.mpi.collectives import MpiCollectives
-
-        collectives = MpiCollectives(
-            comm, self._exchange.bytes_per_pack, heartbeat_timeout, timeout=self._exchange.timeout_seconds
-        )
-        joining.finish()
-        several_nodes = len(set(agreement.nodes)) > 1
-        collectives.watch(lifelines, talks.tasks, joining.end, heartbeats=several_nodes)
-        return collectives
-
-
-def _say_why(obstacle: str) -> None:
-    """Say why MPI does not carry the gradients, and what it costs."""
-    if obstacle.endswith(_SEES_A_GPU):
-        log.info("communication: left to TensorFlow, because %s", obstacle)
-    else:
-        log.warning(NO_MPI, obstacle)
-
-
 def _check_unused() -> None:
     if tf_internals.context_initialized():
         raise ClusterStartError(
@@ -172,13 +104,6 @@ def _check_unused() -> None:
             received="TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
             fix=_MAKE_FIRST + (_IN_R if "rpytools" in sys.modules else ""),
         )
-
-
-def usable(communication: str) -> str:
-    """``communication``, or "ring" if it is "nccl" and TensorFlow sees no GPU; initializes no device."""
-    if communication == "nccl" and not tf.config.get_visible_devices("GPU"):
-        return "ring"
-    return communication
 
 
 def training_jobs(resolver: Any) -> dict[str, int]:

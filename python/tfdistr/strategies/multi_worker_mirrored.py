@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.collectives.choice import NO_NCCL, chooses_mpi, nccl_or_ring
+from tfdistr.collectives.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.collectives.comparison import agree, versions
 from tfdistr.collectives.interface import Collectives
-from tfdistr.collectives.mpi.world import chooses_mpi
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import what_to_tell
-from tfdistr.strategies.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step import exact_step, replica_of
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.join import NO_NCCL, Joined, addresses, join, start_error, usable
+from tfdistr.strategies.join import Joined, addresses, join, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual.check import check_virtual_workers
@@ -149,7 +149,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 cluster_resolver = None  # TensorFlow starts no server
             communication = "auto" if communication == "mpi" else communication
         collectives, lifelines = joined
-        used = usable(communication)
+        used = nccl_or_ring(communication)
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=exchange.bytes_per_pack,
             timeout_seconds=exchange.timeout_seconds,

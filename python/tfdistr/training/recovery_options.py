@@ -76,7 +76,7 @@ def check_recovery(
 
 
 def _fewest(value: Any, cluster: Any) -> int | None:
-    fewest = optional_whole("min_workers", value) or getattr(cluster, "fewest", None)
+    fewest = optional_whole("min_workers", value) or (cluster.fewest if cluster else None)
     if fewest is not None and (cluster is None or fewest > cluster.workers):
         raise ArgumentError(
             "`min_workers` must be at most the number of workers of `cluster`.",

@@ -12,7 +12,6 @@ import pytest
 
 import tfdistr
 from tfdistr.clusters import backend, gpus
-from tfdistr.clusters.backend import choose_backend
 from tfdistr.clusters.gpus import visible_gpus
 from tfdistr.clusters.local.cluster import describe_local_cluster as local_cluster
 from tfdistr.errors import ArgumentError, ClusterStartError
@@ -23,7 +22,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def chosen(workers: int, communication: str, **env: str) -> str:
-    return str(choose_backend(local_cluster(workers, env=NO_GPU | env), communication))
+    return str(local_cluster(workers, env=NO_GPU | env).backend(communication))
 
 
 def test_what_is_chosen() -> None:
@@ -103,7 +102,7 @@ def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
         'Fix: Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
     ]
     for each in (local_cluster("gpus"), local_cluster(2, env=NO_GPU), local_cluster(1)):
-        assert choose_backend(each, "nccl").communication == "nccl"
+        assert each.backend("nccl").communication == "nccl"
 
 
 def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
@@ -164,8 +163,8 @@ def test_another_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_choice_does_not_start_mpi() -> None:
     code = (
-        "import sys; from tfdistr.clusters.backend import choose_backend; "
-        "from tfdistr.clusters.local.cluster import LocalCluster; choose_backend(LocalCluster(2), 'mpi'); "
+        "import sys; from tfdistr.clusters.local.cluster import LocalCluster; "
+        "LocalCluster(2).backend('mpi'); "
         "sys.exit('mpi4py' in sys.modules or 'tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -15,9 +15,9 @@ import tensorflow as tf
 from paths import WORKERS
 
 import tfdistr
+from tfdistr.clusters.cluster import Role
 from tfdistr.clusters.local import parameter_servers
 from tfdistr.clusters.local.parameter_servers import LocalServers
-from tfdistr.clusters.roles import Role
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.rendezvous.config import tf_config

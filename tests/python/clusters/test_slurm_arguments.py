@@ -15,7 +15,6 @@ import pytest
 from launched import wait_for
 
 import tfdistr
-from tfdistr.clusters.backend import choose_backend
 from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
@@ -208,7 +207,7 @@ def test_a_task_of_srun_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> No
     for name, value in {**ALLOCATION, "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ArgumentError) as caught:
-        choose_backend(tfdistr.slurm_cluster(), "auto")
+        tfdistr.slurm_cluster().backend("auto")
     assert str(caught.value).splitlines() == [
         "slurm_cluster() is for one process, which starts the workers.",
         "Received: a task of srun, one of several that run this script",
@@ -227,7 +226,7 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("tfdistr.clusters.backend._library", lambda python: ("Open MPI v5.0.3", None))
     monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: True)
     with pytest.raises(ClusterStartError) as caught:
-        choose_backend(tfdistr.slurm_cluster(2), "mpi")
+        tfdistr.slurm_cluster(2).backend("mpi")
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs an MPI library that mpi4py and srun can use.',
         "Received: srun has no --mpi=pmix, which Open MPI v5.0.3 needs",
@@ -236,10 +235,10 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: False)
     with pytest.raises(ClusterStartError, match="Received: no mpi4py"):
-        choose_backend(tfdistr.slurm_cluster(2), "mpi")
-    assert choose_backend(tfdistr.slurm_cluster(2), "ring").reason == "the caller asked for it"
-    assert choose_backend(tfdistr.slurm_cluster(1), "auto").reason == "one worker has none to talk to"
-    assert str(choose_backend(tfdistr.slurm_cluster(2), "auto")) == (
+        tfdistr.slurm_cluster(2).backend("mpi")
+    assert tfdistr.slurm_cluster(2).backend("ring").reason == "the caller asked for it"
+    assert tfdistr.slurm_cluster(1).backend("auto").reason == "one worker has none to talk to"
+    assert str(tfdistr.slurm_cluster(2).backend("auto")) == (
         "communication: left to the workers, because they find out what they have when they meet"
     )
 

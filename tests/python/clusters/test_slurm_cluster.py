@@ -19,7 +19,6 @@ import pytest
 import slurm_lab
 from launched import command, is_there, processes_of, wait_for
 
-from tfdistr.clusters.backend import choose_backend
 from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
 from tfdistr.clusters.slurm.cluster import slurm_cluster
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
@@ -391,12 +390,12 @@ def test_nothing_is_left_when_the_caller_ends(
 def test_mpich_needs_no_srun(job: Job, allocate: Callable[..., Allocation]) -> None:
     pytest.importorskip("mpi4py")
     allocate("--nodes=2", "--ntasks=2")
-    assert choose_backend(slurm_cluster(), "auto").communication == "auto"
-    backend = choose_backend(slurm_cluster(), "mpi")
+    assert slurm_cluster().backend("auto").communication == "auto"
+    backend = slurm_cluster().backend("mpi")
     assert str(backend) == "communication: mpi, because the caller asked for it"
     assert backend.cluster == slurm_cluster()
     began = time.monotonic()
-    assert choose_backend(slurm_cluster(), "ring").communication == "ring"
+    assert slurm_cluster().backend("ring").communication == "ring"
     assert time.monotonic() - began < 1
 
 

@@ -15,7 +15,6 @@ import pytest
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.backend import choose_backend
 from tfdistr.clusters.hosts import name_of_host
 from tfdistr.clusters.ssh import cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
@@ -73,11 +72,11 @@ def test_other_arguments(arguments: dict[str, Any], rule: str) -> None:
 
 def test_what_carries_the_gradients() -> None:
     cluster = ssh_cluster(["a", "b"])
-    assert str(choose_backend(cluster, "ring")) == "communication: ring, because the caller asked for it"
-    assert str(choose_backend(cluster, "mpi")) == "communication: mpi, because the caller asked for it"
-    assert choose_backend(cluster, "auto").cluster is cluster
+    assert str(cluster.backend("ring")) == "communication: ring, because the caller asked for it"
+    assert str(cluster.backend("mpi")) == "communication: mpi, because the caller asked for it"
+    assert cluster.backend("auto").cluster is cluster
     tunnels = ssh_cluster(["a", "b"], tunnels=True)
-    assert str(choose_backend(tunnels, "auto")) == "communication: ring, because ssh tunnels do not carry MPI"
+    assert str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels do not carry MPI"
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=tunnels, communication="mpi")
     assert str(caught.value).splitlines() == [

@@ -15,7 +15,8 @@ import pytest
 from clusters import NO_GPU, run_cluster
 
 import tfdistr
-from tfdistr.collectives.mpi.world import chooses_mpi, world
+from tfdistr.collectives.choice import chooses_mpi
+from tfdistr.collectives.mpi.world import world
 from tfdistr.rendezvous.launcher_ranks import ranks as ranks_of_launcher
 
 pytestmark = pytest.mark.timeout(240)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from launched_job import Job
 
-from tfdistr.clusters.roles import equal_workers
+from tfdistr.clusters.cluster import Role
 from tfdistr.errors import WorkerFailedError
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.events import EventReader, EventWriter, events_path
@@ -73,8 +73,9 @@ class Host:
 def blamed(folder: Path, ahead: tuple[float, ...], *actions: Actions) -> WorkerFailedError:
     """Run hosts whose clocks are so far ahead, and return the error of the job."""
     hosts = [Host(i, folder, each, what) for i, (each, what) in enumerate(zip(ahead, actions, strict=True))]
+    roles = [Role(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
     cluster: Any = SimpleNamespace(
-        workers=len(hosts), roles=equal_workers(len(hosts)), start_again=None, follow=False,
+        workers=len(hosts), roles=roles, start_again=None, follow=False,
         start_timeout=60.0, start=lambda command, run_dir: hosts,
     )  # fmt: skip
     with pytest.raises(WorkerFailedError) as caught:

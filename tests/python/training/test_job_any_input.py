@@ -67,7 +67,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return start(command, *args, **kwargs)
         raise AssertionError(f"a process was started: {command}")
 
-    monkeypatch.setattr("tfdistr.clusters.backend._check_mpich", lambda: None)
+    monkeypatch.setattr("tfdistr.clusters.local.cluster.mpi_library", lambda: "MPICH")
     monkeypatch.setattr(subprocess, "Popen", refuse)
 
 

@@ -13,7 +13,7 @@ import attrs
 
 from tfdistr._version import __version__
 from tfdistr.cli.script_options import LANGUAGES, check_arguments, check_script
-from tfdistr.clusters.local.cluster import check_env
+from tfdistr.clusters.environment import check_env
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.pods import INDEX
 from tfdistr.rendezvous.token import TOKEN

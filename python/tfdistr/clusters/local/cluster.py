@@ -8,32 +8,29 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.backend import Backend, mpi_library
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.cores import check_cores, share_of
+from tfdistr.clusters.environment import check_env, unset, worker_defaults
 from tfdistr.clusters.gpus import GROWTH, one_gpu_each, visible_gpus
 from tfdistr.clusters.worker_process import WorkerProcess, stop
+from tfdistr.collectives.mpi.world import no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.fork_server.servers import warm_start
 from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
 from tfdistr.rendezvous.token import with_token
-from tfdistr.schemas.messages import show
 from tfdistr.utils.arguments import argument, flag, optional_whole, seconds, whole
-from tfdistr.utils.describe import ValueOfR
 from tfdistr.utils.processes import PARENT
-from tfdistr.utils.tuning import TUNING, tuned_environment
 
 log = logging.getLogger("tfdistr")
 
 _HOST = "127.0.0.1"
-_OWN = ("TF_CONFIG", PARENT)
-#: Only for variables that the user has not set: the start messages of TensorFlow and gRPC hide errors.
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
 #: On one machine no worker needs to listen on the network. Workers with MPICH would listen at the address of
 #: an interface, by UCX or libfabric. The variables of the environment are for jobs on several machines.
 BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
@@ -43,38 +40,8 @@ _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
 
 
-def check_env(env: Any) -> dict[str, str]:
-    """Check that ``env`` maps names of environment variables to text. No error shows a value."""
-    if env is not None and not isinstance(env, Mapping):
-        raise ArgumentError(
-            "`env` must map the names of environment variables to their values.",
-            received=_kind(env),
-            fix='Pass for example env={"OMP_NUM_THREADS": "1"}.',
-        )
-    for name, value in (env or {}).items():
-        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
-            raise ArgumentError(
-                "Each name in `env` must be the name of an environment variable.",
-                received=show(name.partition("=")[0] + "=..." if "=" in str(name) else name),
-                fix='Write it like "OMP_NUM_THREADS", without a "=".',
-            )
-        if name in _OWN:
-            raise ArgumentError(
-                f"`env` must not set {name}: the launcher gives each worker its own.",
-                received=f"env with {name}",
-                fix=f"Leave {name} out. Workers at addresses of your own are started by hand.",
-            )
-        if not isinstance(value, str) or "\0" in value:
-            raise ArgumentError(
-                f"`env` must give {name} a value that is text.",
-                received="text with a null character" if isinstance(value, str) else _kind(value),
-                fix='Put it in quotes, like "1".',
-            )
-    return dict(env or {})
-
-
 @attrs.frozen
-class LocalCluster(EqualWorkers):
+class LocalCluster(Cluster):
     """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
     workers: int = argument(whole, "workers", default=2)
@@ -90,24 +57,33 @@ class LocalCluster(EqualWorkers):
     fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
     tuning: bool = argument(flag, "tuning", default=True)
 
+    spans_hosts: ClassVar[bool] = False
+    has_servers: ClassVar[bool] = True
+    where: ClassVar[str] = "of this machine"
+
     def __attrs_post_init__(self) -> None:
         check_cores(self.workers, self.cores_per_worker)
 
+    def requested_backend(self, communication: str) -> Backend:
+        """Check that the workers will find MPICH, or a GPU for each."""
+        if communication == "mpi" and "MPICH" not in (library := mpi_library()):
+            raise no_mpi(f"{library}; only MPICH starts without its launcher")
+        if communication == "nccl" and (shared := self.shared_gpus()):
+            raise ArgumentError(
+                'communication="nccl" needs a GPU for each worker.',
+                received=f"{self.workers} workers, which all see GPU {', '.join(shared)}",
+                fix='Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
+            )
+        return super().requested_backend(communication)
+
+    def with_servers(self) -> Cluster:
+        """Return the processes of a chief, its workers and its parameter servers."""
+        from tfdistr.clusters.local.parameter_servers import LocalServers
+
+        return LocalServers(self)
+
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
-        """Start every worker once, on ports that are free now.
-
-        Args:
-            command: The program of a worker and its arguments; `run_dir` and the index of the worker are
-                added.
-            run_dir: The directory of the run.
-
-        Returns:
-            The workers in the order of their indices; the caller has to `stop` them.
-
-        Raises:
-            ClusterStartError: If there are too few ports, or the program cannot be started. Then no
-                worker is left running.
-        """
+        """Start every worker once, on ports that are free now; see `Cluster.start`."""
         plan = tf_config(worker=[f"{_HOST}:{port}" for port in free_ports(self.workers)])
         environments = with_token([self.environment(index) for index in range(self.workers)])
         return launch(
@@ -149,7 +125,7 @@ class LocalCluster(EqualWorkers):
         """The environment variables of worker ``index`` that are added to the variables of this process."""
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
-        shared = _unset(GROWTH) if self.shared_gpus() else {}
+        shared = unset(GROWTH) if self.shared_gpus() else {}
         return {**shared, **self.common_environment(), **share, **own}
 
     def shared_gpus(self) -> tuple[str, ...]:
@@ -278,19 +254,6 @@ def launch(start: Callable[[int], WorkerProcess], count: int) -> list[WorkerProc
     return processes
 
 
-def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:
-    """The environment variables of every worker.
-
-    Args:
-        env: The variables of the user, which take precedence.
-        tuning: Whether to tune the worker for its processor.
-    """
-    given = dict(env or {})
-    settings = {**_unset(_QUIET), "PYTHONUNBUFFERED": "1"}
-    settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}
-    return {**settings, **given}
-
-
 def _warn_of_network(env: Mapping[str, str]) -> None:
     """Warn the user if ``env`` makes workers listen at network addresses, which "preload" does not close."""
     for name in BY_MEMORY:
@@ -299,14 +262,3 @@ def _warn_of_network(env: Mapping[str, str]) -> None:
                 "With %s=%s in `env` other machines may reach the workers, and disturb the job. Leave it "
                 'out, or pass env={"%s": "namespace"} too.', name, env[name], LOOPBACK,
             )  # fmt: skip
-
-
-def _unset(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that this process does not have."""
-    return {name: value for name, value in variables.items() if name not in os.environ}
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, ValueOfR):
-        return str(value)
-    return f"an object of class {type(value).__name__}"  # the value itself may be a secret

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfdistr.clusters.cluster import Cluster, Role
 from tfdistr.clusters.gpus import visible_gpus
 from tfdistr.clusters.local.cluster import LocalCluster, launch
-from tfdistr.clusters.roles import Role
 from tfdistr.clusters.worker_process import WorkerProcess
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config
@@ -19,7 +19,7 @@ _SERVER = (sys.executable, "-m", "tfdistr.parameter_server.server_process")
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
-class LocalServers:
+class LocalServers(Cluster):
     """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
 
     Args:
@@ -29,14 +29,19 @@ class LocalServers:
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         counts = {"worker": cluster.workers, "ps": cluster.ps, "chief": 1}
-        self.tasks = [Task(job, index) for job, count in counts.items() for index in range(count)]
+        self._tasks = [Task(job, index) for job, count in counts.items() for index in range(count)]
         self._configs: list[ClusterConfig] = []
         self._of_r = False
 
     @property
     def workers(self) -> int:
         """The number of processes."""
-        return len(self.tasks)
+        return len(self._tasks)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The task of each process."""
+        return self._tasks
 
     @property
     def follow(self) -> bool:
@@ -54,7 +59,7 @@ class LocalServers:
         return [self._role(task) for task in self.tasks]
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
-        """Start every process once; ``command`` is for the chief. See `LocalCluster.start`."""
+        """Start every process once; ``command`` is for the chief. See `Cluster.start`."""
         self._of_r = command[0] != sys.executable
         jobs: dict[str, list[str]] = {}
         for task, port in zip(self.tasks, free_ports(len(self.tasks)), strict=True):

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from tfdistr.clusters import ssh
-from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.hosts import of_this_process
-from tfdistr.clusters.local.cluster import check_env, worker_defaults
 from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
 from tfdistr.clusters.ray import arguments as check
 from tfdistr.clusters.ray.workers import RayJob, RayWorker
@@ -27,6 +27,9 @@ from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, flag, one_of, optional_seconds, whole
 
 _TO_JOIN = 300.0
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _CORE = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"
 # What Ray tells an actor: its devices, and Ray itself. The actor's own variables are right.
@@ -38,7 +41,7 @@ _OF_RUNTIME_ENV = re.compile(r"PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_.*|LD_LIBRARY_P
 
 
 @attrs.frozen
-class RayCluster(EqualWorkers):
+class RayCluster(Cluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
     num_workers: int = argument(whole, "num_workers", default=2)
@@ -56,9 +59,6 @@ class RayCluster(EqualWorkers):
     tuning: bool = argument(flag, "tuning", default=True)
     #: Seconds without a sign of life from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
-
-    #: It has no parameter servers.
-    ps: ClassVar[int] = 0
 
     @property
     def workers(self) -> int:
@@ -83,13 +83,17 @@ class RayCluster(EqualWorkers):
                 fix="pip install 'tfdistr[ray]', or pass cluster=local_cluster(workers=2).",
             )
 
+    def for_job(self, env: Mapping[str, str], heartbeat_timeout: float) -> Self:
+        """Return this cluster with what a job needs."""
+        return attrs.evolve(super().for_job(env, heartbeat_timeout), silence=heartbeat_timeout)
+
     def without(self, worker: int, min_workers: int) -> RayCluster | None:
         """This cluster with one worker less; None if fewer than ``min_workers`` would be left."""
         left = self.num_workers - 1
         return attrs.evolve(self, num_workers=left) if left >= min_workers else None
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RayWorker]:
-        """Have Ray start every worker once, when it has a place for all; see `LocalCluster.start`."""
+        """Have Ray start every worker once, when it has a place for all; see `Cluster.start`."""
         address, group = self._place()
         folder = Path(run_dir).absolute()
         spec = {

@@ -9,14 +9,16 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import EqualWorkers
+from tfdistr.clusters.backend import Backend, mpi_library
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.cores import share_of
-from tfdistr.clusters.local.cluster import check_env, worker_defaults
+from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.slurm import arguments as check
 from tfdistr.clusters.slurm.programs import (
     check_programs,
     cores_of_allocation,
     in_allocation,
+    mpi_of_srun,
     nodes_of_allocation,
     tasks_of_allocation,
 )
@@ -32,7 +34,7 @@ _TO_JOIN = 300.0
 
 
 @attrs.frozen
-class SlurmCluster(EqualWorkers):
+class SlurmCluster(Cluster):
     """Workers that Slurm starts. `slurm_cluster` describes the arguments."""
 
     nodes: int | None = argument(optional_whole, "nodes", default=None)
@@ -55,8 +57,7 @@ class SlurmCluster(EqualWorkers):
     #: The nodes of the allocation that were lost.
     without_nodes: tuple[str, ...] = attrs.field(default=(), metadata={"hidden": True})
 
-    #: It has no parameter servers.
-    ps: ClassVar[int] = 0
+    where: ClassVar[str] = "of Slurm's allocation"
 
     def __attrs_post_init__(self) -> None:
         if self.nodes is None and not in_allocation():
@@ -134,8 +135,22 @@ class SlurmCluster(EqualWorkers):
                 "the allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
             )
 
+    def requested_backend(self, communication: str) -> Backend:
+        """Have srun make the ranks of an MPI that is not MPICH, which needs no launcher."""
+        if communication != "mpi" or "MPICH" in (library := mpi_library()):
+            return super().requested_backend(communication)
+        option, why = mpi_of_srun(library, len(self.counts))
+        if option is None:
+            raise ClusterStartError(
+                'communication="mpi" needs an MPI library that mpi4py and srun can use.',
+                received=why,
+                fix='Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
+                "(srun --mpi=list).",
+            )
+        return Backend("mpi", attrs.evolve(self, mpi=option), "the caller asked for it")
+
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[SlurmRank]:
-        """Start every worker once; see `LocalCluster.start`."""
+        """Start every worker once; see `Cluster.start`."""
         counts, environments = self.counts, self.environments()
         if in_allocation():
             cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))

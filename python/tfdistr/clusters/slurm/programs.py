@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import NamedTuple
 
 from tfdistr.errors import ClusterStartError
@@ -143,11 +142,6 @@ def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
         if why:
             return None, why
     return wanted, ""
-
-
-def has_mpi4py() -> bool:
-    """Return whether mpi4py is installed."""
-    return find_spec("mpi4py") is not None
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Clusters of workers on several hosts, each started by ssh; TensorFlow's collectives join them."""
+"""Clusters of workers on several hosts, each started by ssh."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from tfdistr.clusters import ssh
+from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
 from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
 from tfdistr.clusters.ssh.host_checks import refuse
@@ -27,6 +29,9 @@ from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
 from tfdistr.schemas.messages import show
 from tfdistr.utils.arguments import argument, flag
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
@@ -54,8 +59,24 @@ class SshCluster(WorkersOnHosts):
                     fix='Pass hosts=["a", "b"], for example, and put a port into `ssh`: ssh="ssh -p 2222".',
                 ) from None
 
+    def backend(self, communication: str) -> Backend:
+        """Choose what carries the gradients; tunnels carry the ring only."""
+        if self.tunnels and communication == "mpi":
+            raise ArgumentError(
+                'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
+                received="ssh_cluster() with tunnels=True",
+                fix='Pass communication="ring", or tunnels=False if the hosts can connect to each other.',
+            )
+        if self.tunnels and communication == "auto":
+            return Backend("ring", self, "ssh tunnels do not carry MPI")
+        return super().backend(communication)
+
+    def for_job(self, env: Mapping[str, str], heartbeat_timeout: float) -> Self:
+        """Return this cluster with what a job needs."""
+        return attrs.evolve(super().for_job(env, heartbeat_timeout), silence=heartbeat_timeout)
+
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[SshWorker]:
-        """Start every worker once; see `LocalCluster.start`.
+        """Start every worker once; see `Cluster.start`.
 
         Raises:
             ClusterStartError: A host cannot be reached, or has not what workers need.

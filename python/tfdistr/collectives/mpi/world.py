@@ -1,7 +1,7 @@
 """Collectives through MPI: without a server of TensorFlow, without an open port, without TF_CONFIG.
 
 Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiCollectives``. For ranks without a
-launcher, see ``mpi_join``.
+launcher, see ``joining``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import Any
 from tfdistr.collectives.mpi.init_timeout import limit
 from tfdistr.collectives.mpi.node_meeting import meet
 from tfdistr.errors import ClusterStartError
-from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
-from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.utils.processes import PARENT
 
 #: A program that prints the version text of the MPI library. The calling process need not load the library
@@ -35,16 +33,6 @@ def launched_by_mpi() -> bool:
     told = launcher_of()
     by_slurm_alone = told is not None and told[0] == SLURM_RANK
     return ranks() > 1 and not by_slurm_alone and importlib.util.find_spec("mpi4py") is not None
-
-
-def chooses_mpi(communication: str) -> bool:
-    """Return whether the collectives use MPI, whose launcher has started this process.
-
-    The argument, or else the launcher and TF_CONFIG decide. See ``mpi_join`` for MPI without a launcher.
-    """
-    if communication == "mpi":
-        return launched_by_mpi() or cluster_to_join() is None
-    return communication == "auto" and launched_by_mpi() and cluster_from_env() is None
 
 
 def world(start_timeout: float = 300.0) -> Any:

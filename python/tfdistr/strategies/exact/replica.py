@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import check_variable
-from tfdistr.collectives.interface import Collectives, TensorFlowCollectives
+from tfdistr.collectives.interface import Collectives
+from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to_tensorflow
 from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError

@@ -20,11 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 import tfdistr
+from tfdistr.collectives import choice
 from tfdistr.collectives.mpi import agreement
 from tfdistr.collectives.mpi.agreement import Agreement, Talks
 from tfdistr.collectives.mpi.shared_names import mapped_names
 from tfdistr.errors import ClusterStartError
-from tfdistr.strategies import join
 
 FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
 CONFIG = tfdistr.cluster_from_env()
@@ -49,7 +49,7 @@ def happens(epoch: int, logs: object) -> None:
 def change_start() -> None:
     for name in ("FI_PROVIDER", "UCX_TLS"):  # of the tests
         os.environ.pop(name, None)
-    library, agree = join.MpiLibrary, Talks.agree
+    library, agree = choice.MpiLibrary, Talks.agree
     if WHAT in ("another node", "a closed port", "cut"):  # a cut network stops no workers that share memory
         agreement.node = lambda: f"node-{INDEX}"
     if WHAT.endswith("two hosts"):
@@ -73,7 +73,7 @@ def change_start() -> None:
         return agree(self, version, obstacle)
 
     Talks.agree = end
-    join.MpiLibrary = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, library)
+    choice.MpiLibrary = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, library)
     if WHAT == "a closed port":
         agreement.OpenDoor = lambda door: socket.socket()
     if WHAT == "a GPU":

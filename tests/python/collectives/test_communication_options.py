@@ -9,9 +9,9 @@ import tensorflow as tf
 from clusters import run_cluster
 
 import tfdistr
+from tfdistr.collectives.communication_options import Exchange, check_exchange
 from tfdistr.collectives.interface import BYTES_PER_PACK
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.communication_options import Exchange, check_exchange
 
 pytestmark = pytest.mark.timeout(200)
 

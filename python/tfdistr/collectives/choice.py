@@ -1,0 +1,113 @@
+"""The choice of what carries the gradients: MPI, the ring, or NCCL."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tfdistr.collectives.mpi.agreement import Talks
+from tfdistr.collectives.mpi.joining import Joining
+from tfdistr.collectives.mpi.library import MpiLibrary
+from tfdistr.collectives.mpi.world import launched_by_mpi
+from tfdistr.errors import ClusterStartError
+from tfdistr.rendezvous.config import cluster_from_env
+from tfdistr.rendezvous.lifelines import Lifelines
+from tfdistr.rendezvous.meeting import cluster_to_join
+
+if TYPE_CHECKING:
+    from tfdistr.collectives.communication_options import Exchange
+    from tfdistr.collectives.interface import Collectives
+
+log = logging.getLogger("tfdistr")
+
+#: The warning for the user when the ring takes the place of NCCL.
+NO_NCCL = (
+    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
+    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
+)
+#: The warning for the user when the ring takes the place of MPI.
+NO_MPI = (
+    "The ring carries the gradients, because MPI cannot: %s. On CPUs a step then takes longer, up to about "
+    "three times. Install the same mpich and mpi4py on each host and let them connect to each other, or pass "
+    'communication="ring".'
+)
+_SEES_A_GPU = "it sees a GPU"
+
+
+def chooses_mpi(communication: str) -> bool:
+    """Return whether the collectives use MPI, whose launcher has started this process.
+
+    The argument, or else the launcher and TF_CONFIG decide. See `MpiIfAllCan` for MPI without a launcher.
+    """
+    if communication == "mpi":
+        return launched_by_mpi() or cluster_to_join() is None
+    return communication == "auto" and launched_by_mpi() and cluster_from_env() is None
+
+
+def nccl_or_ring(communication: str) -> str:
+    """Return "ring" for "nccl" if TensorFlow sees no GPU; else ``communication``. Initializes no device."""
+    return "ring" if communication == "nccl" and not _sees_gpu() else communication
+
+
+class MpiIfAllCan:
+    """MPI, if all workers that meet can be ranks of one MPI; else the ring.
+
+    Args:
+        exchange: How the workers exchange values.
+
+    Attributes:
+        obstacle: Why this worker cannot be a rank; "" if it can.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange, self._asked = exchange, exchange.communication == "mpi"
+        self._library, self.obstacle = None, ""
+        if not self._asked and _sees_gpu():
+            self.obstacle = _SEES_A_GPU
+            return
+        try:
+            self._library = MpiLibrary()
+        except ClusterStartError as error:
+            self.obstacle = str(error.received)
+
+    def join(self, talks: Talks, lifelines: Lifelines, heartbeat_timeout: float) -> Collectives | None:
+        """Become a rank together with the others; return None if they cannot, and nobody has asked for it.
+
+        Raises:
+            ClusterStartError: A worker was lost, or MPI was asked for, and they cannot be ranks.
+        """
+        library = self._library
+        agreement = talks.agree(library.version if library else "", self.obstacle)
+        if agreement.obstacle and self._asked:
+            raise talks.error(agreement.obstacle)
+        if agreement.obstacle or library is None:
+            if talks.rank == 0:
+                _say_why(agreement.obstacle)
+            return None
+        if talks.rank == 0 and not self._asked:
+            log.info("communication: mpi, because all workers have %s", library.version)
+        joining = Joining(talks, agreement, library, talks.timeout)
+        comm = joining.start()
+        from tfdistr.collectives.mpi.collectives import MpiCollectives
+
+        collectives = MpiCollectives(
+            comm, self._exchange.bytes_per_pack, heartbeat_timeout, timeout=self._exchange.timeout_seconds
+        )
+        joining.finish()
+        several_nodes = len(set(agreement.nodes)) > 1
+        collectives.watch(lifelines, talks.tasks, joining.end, heartbeats=several_nodes)
+        return collectives
+
+
+def _say_why(obstacle: str) -> None:
+    """Say why MPI does not carry the gradients, and what it costs."""
+    if obstacle.endswith(_SEES_A_GPU):
+        log.info("communication: left to TensorFlow, because %s", obstacle)
+    else:
+        log.warning(NO_MPI, obstacle)
+
+
+def _sees_gpu() -> bool:
+    import tensorflow as tf  # the launcher has not imported it
+
+    return bool(tf.config.get_visible_devices("GPU"))

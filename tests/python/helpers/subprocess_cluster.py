@@ -1,0 +1,55 @@
+"""A small engine, as an example: workers that are plain subprocesses of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import attrs
+
+from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.worker_process import WorkerProcess, stop
+from tfdistr.network.ports import free_ports
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.rendezvous.token import with_token
+from tfdistr.utils.arguments import argument, flag, seconds, whole
+from tfdistr.utils.processes import PARENT
+
+
+@attrs.frozen
+class SubprocessCluster(Cluster):
+    """Workers of this machine. `subprocess_cluster` describes the arguments."""
+
+    workers: int = argument(whole, "workers", default=2)
+    env: Mapping[str, str] | None = attrs.field(default=None, converter=check_env, repr=False)
+    follow: bool = argument(flag, "follow", default=False)
+    start_timeout: float = argument(seconds, "start_timeout", default=120.0, example="120.0")
+
+    spans_hosts: ClassVar[bool] = False
+    where: ClassVar[str] = "of this machine"
+
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
+        """Start every worker, or none."""
+        plan = tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(self.workers)])
+        common = {**os.environ, **worker_defaults(self.env, tuning=True), PARENT: str(os.getpid())}
+        started: list[WorkerProcess] = []
+        try:
+            for index, env in enumerate(with_token([common] * self.workers)):
+                words = [*command, os.fspath(run_dir), str(index)]
+                whole_env = {**env, **plan[index].to_env()}
+                started.append(WorkerProcess(index, words, env=whole_env, run_dir=run_dir))
+        except BaseException:
+            stop(started)
+            raise
+        return started
+
+    def without(self, worker: int, min_workers: int) -> SubprocessCluster | None:
+        """Leave one worker out."""
+        return attrs.evolve(self, workers=self.workers - 1) if self.workers > min_workers else None
+
+
+def subprocess_cluster(workers: int = 2, **options: object) -> SubprocessCluster:
+    """Describe a cluster of subprocesses; the options are the fields of the class."""
+    return SubprocessCluster(workers, **options)  # type: ignore[arg-type]
