@@ -70,7 +70,7 @@ _MODULES = {
     "worker_index": "strategies.rank",
     **_ENGINES,
 }
-__all__ = sorted(_MODULES)
+__all__ = list(_MODULES)
 #: Modules with public names of their own.
 _SUBMODULES = ("testing",)
 

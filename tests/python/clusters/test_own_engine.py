@@ -59,7 +59,7 @@ def test_a_job_has_the_result_of_one_worker_also_after_a_lost_worker(tmp_path: P
 
 
 def test_a_lost_worker_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(WorkerFailedError, match="Worker 1 of 2 .*SIGKILL"):
+    with pytest.raises(WorkerFailedError, match=r"Worker 1 of 2 .*SIGKILL"):
         fit(cluster=subprocess_cluster(2), callbacks=kill_once(tmp_path / "killed"))
 
 
