@@ -73,9 +73,9 @@ def tfdistr_reads(described: Any, workers: int, index: int, shuffle: bool, batch
 
     from tfdistr.data import datasets
     from tfdistr.data.order.context import WorkerContext
-    from tfdistr.data.pipeline.read_ahead import ReadAhead
+    from tfdistr.data.pipeline.index_batches import ReadAhead
     from tfdistr.data.pipeline.worker_data import make_data
-    from tfdistr.training.steps import GATHERED_BYTES
+    from tfdistr.training.step_blocks import GATHERED_BYTES
 
     datasets.IN_MEMORY_BYTES = 1  # as where the examples are larger than the memory
     context = WorkerContext(workers, index, workers * batch, seed=1, shuffle=shuffle)

@@ -33,7 +33,7 @@ from tfdistr.data.order.context import WorkerContext  # noqa: E402
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data  # noqa: E402
 from tfdistr.data.source import make_source  # noqa: E402
 from tfdistr.strategies.build import build  # noqa: E402
-from tfdistr.training.steps import Steps  # noqa: E402
+from tfdistr.training.step_blocks import Steps  # noqa: E402
 
 ROUNDS = 12
 

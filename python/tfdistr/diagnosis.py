@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._version import __version__
-from tfdistr.clusters.gpus import visible_gpus
 from tfdistr.clusters.hosts import check_hosts, words_of_ssh
+from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh.host_checks import BAD, CLOCKS, NONE, OK, findings
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import VERSIONS_OF_R, ask, marker_in, r_request
@@ -31,10 +31,9 @@ from tfdistr.rendezvous.protocol import absence, greeting_of, listening_socket, 
 from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
-from tfdistr.utils.arguments import positive
+from tfdistr.utils.arguments import positive, read_text
 from tfdistr.utils.optional_imports import data_frame
 from tfdistr.utils.python310 import timeout as limit
-from tfdistr.utils.user_files import read_text
 from tfdistr.utils.versions import PACKAGES, version_of
 
 _OK, _BAD, _NONE = OK, BAD, NONE

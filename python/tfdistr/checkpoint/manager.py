@@ -18,12 +18,18 @@ from keras.callbacks import Callback
 
 from tfdistr.checkpoint.callback_state import Given, as_given, before_training, give_back, state_of
 from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.gather import Part, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.checkpoint.json_values import NotPlainError, from_plain, to_plain
-from tfdistr.checkpoint.model_state import assign, other_model, values_of, variables_of
-from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.checkpoint.random_state import random_state, set_random_state
+from tfdistr.checkpoint.variables import (
+    assign,
+    build_optimizers,
+    other_model,
+    trained_by,
+    values_of,
+    variables_of,
+)
+from tfdistr.checkpoint.worker_arrays import Part, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
 

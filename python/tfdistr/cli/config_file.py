@@ -11,9 +11,9 @@ import attrs
 
 from tfdistr.cli.script_options import Script
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import read_text
 from tfdistr.utils.python310 import tomllib
 from tfdistr.utils.trusted_files import create_private
-from tfdistr.utils.user_files import read_text
 
 #: The names of the options, in the order of the file.
 OPTIONS = tuple(

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import whole
-from tfdistr.utils.user_files import read_text
+from tfdistr.utils.arguments import read_text, whole
 
 # As mpiexec and others write them: "node-1", "node-1:2", "node-1 slots=2".
 _LINE = re.compile(

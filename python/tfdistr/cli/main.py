@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tfdistr.cli.commands import add_commands
-from tfdistr.cli.kubernetes.commands import add_kubernetes
+from tfdistr.cli.kubernetes.kubernetes_commands import add_kubernetes
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 from tfdistr.rendezvous.config import ClusterConfig, parse_tf_config
 from tfdistr.rendezvous.tf_config import load_json
+from tfdistr.utils.arguments import read_text
 from tfdistr.utils.describe import describe
-from tfdistr.utils.user_files import read_text
 from tfdistr.utils.warn import WARNINGS
 
 _ADDRESSES = ("chief", "worker", "ps")
@@ -133,7 +133,7 @@ def _examine(parsed: argparse.Namespace) -> int:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from tfdistr.parameter_server.server_process import offer_feed
-    from tfdistr.servers.server import serve
+    from tfdistr.servers.server_task import serve
 
     config = server_config(
         parsed.type, parsed.index, parsed.cluster, {job: getattr(parsed, job) for job in _ADDRESSES}

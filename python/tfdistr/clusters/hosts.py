@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.cores import share_of
 from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.resources import share_of
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
-from tfdistr.schemas.messages import show
+from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, flag, optional_whole, seconds, whole
 
 if TYPE_CHECKING:

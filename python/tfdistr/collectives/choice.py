@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfdistr.collectives.mpi.agreement import Talks
 from tfdistr.collectives.mpi.joining import Joining
-from tfdistr.collectives.mpi.library import MpiLibrary
-from tfdistr.collectives.mpi.world import launched_by_mpi
+from tfdistr.collectives.mpi.world import MpiLibrary, launched_by_mpi
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.rendezvous.lifelines import Lifelines

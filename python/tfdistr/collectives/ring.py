@@ -11,14 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.interface import (
-    HEARING,
-    WAITING_NOTE,
-    Collectives,
-    Traffic,
-    add_pairs,
-    move_axis,
-)
+from tfdistr.collectives.interface import HEARING, WAITING_NOTE, Collectives, Traffic, add_pairs, move_axis
 from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.peer_failure import report_end

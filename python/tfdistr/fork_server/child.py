@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdistr.fork_server.environment import is_read_at_load
+from tfdistr.fork_server.load_variables import is_read_at_load
 from tfdistr.utils.processes import PARENT, end_with_parent
 
 

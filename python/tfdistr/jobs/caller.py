@@ -13,8 +13,7 @@ from tfdistr.clusters.local.cluster import WORKER
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.r.functions import RFunction, environment_of_r_worker, r_worker_command
 from tfdistr.training.job import Job
-from tfdistr.utils.foreign import Named
-from tfdistr.utils.function_files import PythonFunction
+from tfdistr.utils.function_files import Named, PythonFunction
 
 
 @dataclass(frozen=True)

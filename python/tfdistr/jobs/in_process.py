@@ -19,7 +19,7 @@ from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.lazy_model import Trained
-from tfdistr.jobs.peers import Peers
+from tfdistr.jobs.membership import Peers
 from tfdistr.jobs.result import FitResult, save_training
 from tfdistr.jobs.resume import take_up
 from tfdistr.jobs.run_dir import open_run_dir

@@ -20,10 +20,10 @@ from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
 from tfdistr.jobs.strategy_runners import KINDS
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
-from tfdistr.training.model_values import map_inputs
+from tfdistr.training.model_state import map_inputs
 from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
 from tfdistr.utils.arguments import one_of, optional_path, optional_whole
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.optional_imports import parquet
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr.clusters.backend import Backend, backend_path
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.cores import take_cores
+from tfdistr.clusters.resources import take_cores
 from tfdistr.collectives.choice import chooses_mpi
 from tfdistr.collectives.mpi.world import world
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -25,7 +25,7 @@ from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import ranks
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.pods import place_in_job
-from tfdistr.servers.lost import lost_server
+from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.layer_placement import check_placement, count_workers
 from tfdistr.strategies.registry import check_known, make_strategy
 from tfdistr.training.job import Job
@@ -220,7 +220,7 @@ class Kind:
 
             return train_here(job, MultiWorkerMirroredStrategy(**job.strategy_options), caller, run_dir)
         if alone:
-            from tfdistr.strategies.single_worker import SingleWorker
+            from tfdistr.strategies.worker_strategy import SingleWorker
 
             return train_here(job, SingleWorker(), caller, run_dir)
         return train_here(job, JOINED.join(config, job), caller, run_dir)

@@ -13,7 +13,7 @@ from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.training.job import Job
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 if TYPE_CHECKING:
     from tfdistr.parameter_server.coordinator import ServersTraining
@@ -81,7 +81,7 @@ def train_as_chief(
         functions: The value for each ``Named`` part of the job.
     """
     from tfdistr.parameter_server.coordinator import train_on_servers
-    from tfdistr.servers.client import parameter_server_strategy
+    from tfdistr.servers.chief import parameter_server_strategy
 
     start_timeout, how = options["start_timeout"], {k: options[k] for k in options if k != "start_timeout"}
     # Before the job is loaded: its parts use TensorFlow.

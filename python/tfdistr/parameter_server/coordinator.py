@@ -26,14 +26,13 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
+from tfdistr.parameter_server.gradients import Outcome, Step
 from tfdistr.parameter_server.options import ServerOptions
-from tfdistr.parameter_server.report import Report, StepsReporter
-from tfdistr.parameter_server.step import Outcome, Step
-from tfdistr.parameter_server.updates import OneByOne, Together
+from tfdistr.parameter_server.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.servers.client import dismiss_servers, join_servers
-from tfdistr.servers.lost import lost_server
+from tfdistr.servers.chief import dismiss_servers, join_servers
+from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.worker_strategy import OneProcess

@@ -25,7 +25,7 @@ from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.tf_internals.remote_calls import call, offer
 from tfdistr.training.job import Job
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 from tfdistr.utils.pickles import load_value, save_value
 
 TRAINING, VALIDATION = 0, 1

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tfdistr.checkpoint.folder import STOP, checkpoint_folder
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.clusters.cores import take_cores
+from tfdistr.clusters.resources import take_cores
 from tfdistr.rendezvous.config import cluster_from_env
-from tfdistr.servers.server import serve
+from tfdistr.servers.server_task import serve
 from tfdistr.supervision.reporting import process_of_job
 
 

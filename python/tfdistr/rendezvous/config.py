@@ -21,7 +21,7 @@ from typing import Any, overload
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.tf_config import check_schema, endpoint, load_json, plain, split_address
 from tfdistr.schemas import normalise
-from tfdistr.schemas.messages import show
+from tfdistr.schemas.schema_errors import show
 
 __all__ = [
     "JOBS",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfdistr.errors import ClusterConfigError
 from tfdistr.schemas import validator
-from tfdistr.schemas.messages import field_name, refusal, show
+from tfdistr.schemas.schema_errors import field_name, refusal, show
 from tfdistr.utils.describe import ValueOfR
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ def probed(model: keras.Model, without: Collection[str]) -> keras.Model:
     import keras
 
     from tfdistr import tf_internals
-    from tfdistr.strategies.batch_normalization import without_synchronization
+    from tfdistr.strategies.build import without_synchronization
 
     layers = [model, *tf_internals.all_layers(model)]
     if DRAWS in without:

@@ -13,8 +13,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfdistr.errors import ArgumentError, TfdistrError
-from tfdistr.schemas.messages import refusal, show
 from tfdistr.schemas.normal_form import normal_form
+from tfdistr.schemas.schema_errors import refusal, show
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

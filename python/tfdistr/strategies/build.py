@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import keras
@@ -132,3 +133,24 @@ def _one_replica(strategy: tf.distribute.Strategy) -> Any:
     """The context of a replica; that of a worker exchanges nothing."""
     of_worker = getattr(strategy.extended, "without_peers", None)
     return of_worker() if of_worker else tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0)
+
+
+def without_synchronization(model: keras.Model) -> list[keras.layers.BatchNormalization]:
+    """The layers ``BatchNormalization`` of a model that normalize with the rows of one worker only."""
+    layers = tf_internals.all_layers(model)
+    return [v for v in layers if isinstance(v, keras.layers.BatchNormalization) and not v.synchronized]
+
+
+log = logging.getLogger("tfdistr")
+
+
+def turn_off(model: keras.Model, where: str) -> None:
+    """Make a model train without XLA, and say so.
+
+    Args:
+        model: A compiled model.
+        where: Where XLA cannot be used, such as "on several workers".
+    """
+    if model.jit_compile:
+        log.warning("jit_compile=True is ignored %s: XLA cannot compile what they exchange.", where)
+        model.jit_compile = False

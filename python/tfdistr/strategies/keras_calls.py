@@ -20,12 +20,11 @@ from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, versions
 from tfdistr.collectives.model_parts import describe_model, describe_parts
 from tfdistr.strategies.backup import go_on_in_data
-from tfdistr.strategies.batch_normalization import without_synchronization
+from tfdistr.strategies.build import turn_off, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.rounding import compare_machines
-from tfdistr.strategies.xla import turn_off
 
 log = logging.getLogger("tfdistr")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 #: The places of layers by name; or a function that returns the place of a layer, or None.
 Placement = Mapping[str, str] | Callable[[Any], str | None]

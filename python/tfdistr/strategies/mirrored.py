@@ -18,12 +18,16 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.strategies.build import let_keras_build
+from tfdistr.strategies.build import let_keras_build, turn_off
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
-from tfdistr.strategies.exact.step import MeanOverExamples, at_least_one, count_examples, without_stand_in
+from tfdistr.strategies.exact.loss_weighting import (
+    MeanOverExamples,
+    at_least_one,
+    count_examples,
+    without_stand_in,
+)
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.worker_strategy import OneProcess
-from tfdistr.strategies.xla import turn_off
 from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")

@@ -19,8 +19,8 @@ from tfdistr import tf_internals
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
-from tfdistr.servers.client import dismiss_servers, prepare_dismissal, wait_for_servers
-from tfdistr.servers.server import THREADS
+from tfdistr.servers.chief import dismiss_servers, prepare_dismissal, wait_for_servers
+from tfdistr.servers.server_task import THREADS
 from tfdistr.strategies.build import build
 from tfdistr.strategies.layer_placement import (
     Placement,

@@ -30,14 +30,14 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import what_to_tell
+from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.exact.step import exact_step, replica_of
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, addresses, join, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual.check import check_virtual_workers
-from tfdistr.strategies.virtual.step import VirtualWorkers, run_virtual_workers
+from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
 from tfdistr.strategies.virtual.threads import use_one_thread
 from tfdistr.utils import at_exit
 from tfdistr.utils.arguments import GRADIENT_DTYPES, one_of, optional_whole

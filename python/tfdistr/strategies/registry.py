@@ -19,7 +19,7 @@ STRATEGIES = {
     "multi_worker_mirrored": ("strategies.multi_worker_mirrored", "MultiWorkerMirroredStrategy"),
     "mirrored": ("strategies.mirrored", "MirroredStrategy"),
     "one_device": ("strategies.mirrored", "OneDeviceStrategy"),
-    "parameter_server": ("servers.client", "parameter_server_strategy"),
+    "parameter_server": ("servers.chief", "parameter_server_strategy"),
     "model_parallel": ("strategies.model_parallel", "ModelParallelStrategy"),
 }
 

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from tfdistr.data.pipeline.element_shapes import has_known_shapes
+
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
@@ -103,3 +105,20 @@ class OneProcess:
 
     def leave(self) -> None:
         """Do nothing: there are no peers."""
+
+
+class SingleWorker(OneProcess):
+    """Takes the place of a strategy in a process that trains alone."""
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """The context in which a model is made: an empty one."""
+        return contextlib.nullcontext()
+
+    def prepare(self, model: keras.Model, data: WorkerData) -> None:
+        """Read a batch if the shapes are not known.
+
+        A strategy reads a batch to build the model. This advances a shuffle that depends on the iteration.
+        The order of the examples must be the same here.
+        """
+        if not (has_known_shapes(data.element_spec) or data.fed):
+            next(iter(data.dataset), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import shutil
@@ -18,9 +19,53 @@ from typing import Any
 from tfdistr.clusters.worker_process import scratch_path
 from tfdistr.network.loopback import restore_preload
 from tfdistr.supervision.events import EventWriter
-from tfdistr.supervision.worker_log import continue_without_log
+from tfdistr.utils.disk import REFUSES
 from tfdistr.utils.processes import die_with_parent
 from tfdistr.utils.warn import WARNINGS
+
+
+class _Log(io.FileIO):
+    """The log of this process. A line that a full disk refuses is left out: it must not end the training.
+
+    Args:
+        descriptor: The open file.
+        events: Tells the user.
+    """
+
+    def __init__(self, descriptor: int, events: EventWriter) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._events = events
+
+    def write(self, data: Any) -> int:
+        """Write bytes, or leave them out."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in REFUSES:
+                raise
+            self._events.tell_full()
+            return memoryview(data).nbytes
+
+
+def continue_without_log(events: EventWriter) -> None:
+    """Make Python's standard output and standard error leave out what a full disk refuses.
+
+    Args:
+        events: Tells the user.
+    """
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        before = getattr(sys, name)
+        if type(before) is not io.TextIOWrapper or before.fileno() != descriptor:
+            continue  # somebody else's
+        with contextlib.suppress(OSError):
+            before.flush()
+        log = _Log(descriptor, events)
+        unbuffered = isinstance(before.buffer, io.RawIOBase)
+        setattr(sys, name, io.TextIOWrapper(
+            log if unbuffered else io.BufferedWriter(log), before.encoding, before.errors,
+            line_buffering=before.line_buffering, write_through=before.write_through,
+        ))  # fmt: skip
+
 
 log = logging.getLogger("tfdistr")
 

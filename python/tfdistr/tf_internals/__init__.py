@@ -61,6 +61,8 @@ from tfdistr.tf_internals.keras_optimizers import (
     trained_variables,
 )
 from tfdistr.tf_internals.keras_own import (
+    TRACE_IN_PROCESS,
+    flush_events,
     own_parts,
     silent_batch_statistics,
     undisturbed_random_numbers,
@@ -68,8 +70,6 @@ from tfdistr.tf_internals.keras_own import (
 )
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
 from tfdistr.tf_internals.keras_updates import fewer_passes
-from tfdistr.tf_internals.kernels import onednn_is_on
-from tfdistr.tf_internals.loops import loop_of
 from tfdistr.tf_internals.pipelines import (
     dense_slices,
     deserialized_dataset,
@@ -82,13 +82,14 @@ from tfdistr.tf_internals.pipelines import (
     nodes_after,
     peek,
     python_ops,
+    random_record_reader,
     reshuffles,
     serialized_dataset,
     source_files,
     walk_pipeline,
 )
 from tfdistr.tf_internals.r_functions import function_of_r
-from tfdistr.tf_internals.records import random_record_reader
+from tfdistr.tf_internals.runtime import device_of, loop_of, make_again, onednn_is_on
 from tfdistr.tf_internals.serialization import compile_arguments, serialized, whole_configs
 from tfdistr.tf_internals.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr.tf_internals.strategy import (
@@ -97,8 +98,6 @@ from tfdistr.tf_internals.strategy import (
     OneDeviceExtended,
     tape_is_active,
 )
-from tfdistr.tf_internals.tensorboard import TRACE_IN_PROCESS, flush_events
-from tfdistr.tf_internals.variables import device_of, make_again
 
 __all__ = [
     "BETWEEN_SEEDS",

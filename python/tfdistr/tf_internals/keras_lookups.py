@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdistr.tf_internals.keras_loop import all_layers
 from tfdistr.tf_internals.keras_step import overridden
-from tfdistr.tf_internals.variables import device_of
+from tfdistr.tf_internals.runtime import device_of
 
 
 @contextlib.contextmanager

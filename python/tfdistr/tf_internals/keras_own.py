@@ -96,3 +96,14 @@ def undisturbed_random_numbers() -> Iterator[None]:
         np.random.set_state(state[1])
         if of_tensorflow is not None:
             of_tensorflow.setstate(state[2])
+
+
+# Whether a trace or the profiler runs in this process. In another process they do not run, and the callback
+# would fail when it ends them.
+TRACE_IN_PROCESS = frozenset({"_is_tracing", "_profiler_started"})
+
+
+def flush_events(callback: keras.callbacks.TensorBoard) -> None:
+    """Write the events that TensorFlow keeps for up to two minutes. The callback has no method for it."""
+    for writer in callback._writers.values():
+        writer.flush()

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdistr.tf_internals.keras_lookups import row_lookups
 from tfdistr.tf_internals.keras_optimizers import UpdateStep
 from tfdistr.tf_internals.keras_step import overridden
-from tfdistr.tf_internals.variables import device_of
+from tfdistr.tf_internals.runtime import device_of
 
 # For these types the CPU kernels round like Keras's operations.
 _TYPES = (tf.float32, tf.float64)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
-from tfdistr.training.serializable import cannot_serialize, has_lambda
 from tfdistr.utils.disk import BEFORE_START, writing
 
 if TYPE_CHECKING:
     import keras
+
+#: What always helps.
+PASS_A_FUNCTION = "pass a function that builds and compiles the model: every worker calls it."
 
 
 class GivenModel:
@@ -174,3 +176,20 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
             raise cannot_serialize(f"{what}, which cannot be pickled: {error}") from error
         parts[keras.saving.get_registered_name(part)] = part
     return parts
+
+
+def cannot_serialize(what: str, fix: str | None = None) -> ArgumentError:
+    """The error for a part of a model; ``fix`` is what helps besides passing a function."""
+    usual = "Use functions with a name, and classes with `get_config()`, that hold nothing of this process"
+    return ArgumentError(
+        "Cannot serialize `model` for the workers.",
+        received=what,
+        fix=f"{fix or usual}, or {PASS_A_FUNCTION}",
+    )
+
+
+def has_lambda(config: Any) -> bool:
+    """Return whether the description of a model has a lambda."""
+    if isinstance(config, dict):
+        return config.get("class_name") == "__lambda__" or any(map(has_lambda, config.values()))
+    return isinstance(config, list | tuple) and any(map(has_lambda, config))

@@ -29,8 +29,7 @@ from tfdistr.utils.arguments import (
     whole,
 )
 from tfdistr.utils.describe import describe
-from tfdistr.utils.foreign import Named
-from tfdistr.utils.function_files import FunctionOfFile
+from tfdistr.utils.function_files import FunctionOfFile, Named
 from tfdistr.utils.pickles import load_value, save_value
 from tfdistr.utils.trackers import check_not_sent
 

@@ -13,7 +13,7 @@ from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
 from tfdistr.utils.arguments import fraction, whole
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 
 def make_job(

@@ -16,15 +16,14 @@ import keras
 from tfdistr import tf_internals
 from tfdistr.checkpoint.manager import Keeper
 from tfdistr.data.pipeline.worker_data import WorkerData
-from tfdistr.strategies.build import build
+from tfdistr.strategies.build import build, turn_off
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.exact.batch_check import check_batch
-from tfdistr.strategies.xla import turn_off
 from tfdistr.training.callback_list import CallbackList, numbers_of
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.epochs import run_epochs
 from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
-from tfdistr.training.steps import Step, Steps, extended_of
+from tfdistr.training.step_blocks import Step, Steps, extended_of
 from tfdistr.training.watchdog import progress
 
 

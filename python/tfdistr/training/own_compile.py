@@ -18,8 +18,8 @@ from typing import Any
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
-from tfdistr.training.serializable import cannot_serialize, has_lambda
+from tfdistr.checkpoint.variables import build_optimizers, trained_by
+from tfdistr.training.given_model import cannot_serialize, has_lambda
 
 _FIX = (
     "Keep each argument of compile() as an attribute of the same name, or define get_compile_config() and "

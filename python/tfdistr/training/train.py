@@ -25,15 +25,13 @@ from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
-from tfdistr.training.labels import check_labels
+from tfdistr.training.job_data import Reader, check_labels
 from tfdistr.training.loop import fit, runs_own_loop
-from tfdistr.training.reader import Reader
-from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
+from tfdistr.training.reporter import OnEvent, Reporter, Waits, examples_of_epoch, history_of
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
-from tfdistr.training.waits import Waits
 from tfdistr.training.warm_up import scale_learning_rate
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 log = logging.getLogger("tfdistr")
 

@@ -239,3 +239,10 @@ def _required(node: ast.AST | None) -> tuple[str, ...]:
         name for name, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None
     ]
     return tuple(argument.arg for argument in [*first, *keyword])
+
+
+@dataclass(frozen=True)
+class Named:
+    """The placeholder in a job. A worker of the other language replaces it by the function of this name."""
+
+    name: str

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfdistr.cli.kubernetes.job import _Following
+from tfdistr.cli.kubernetes.kubernetes_job import _Following
 
 HOUR = 3600.0
 

@@ -15,8 +15,8 @@ import pytest
 from elsewhere import Kubernetes
 
 import tfdistr
-from tfdistr.cli.kubernetes import job as following
 from tfdistr.cli.kubernetes import kubectl as program
+from tfdistr.cli.kubernetes import kubernetes_job as following
 from tfdistr.cli.kubernetes.pod_options import Pods
 
 pytestmark = pytest.mark.timeout(300)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.clusters import backend, gpus
-from tfdistr.clusters.gpus import visible_gpus
+from tfdistr.clusters import backend, resources
 from tfdistr.clusters.local.cluster import describe_local_cluster as local_cluster
+from tfdistr.clusters.resources import visible_gpus
 from tfdistr.errors import ArgumentError, ClusterStartError
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,7 +39,7 @@ def test_what_is_chosen() -> None:
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which NVIDIA's driver lists its GPUs; there are none yet."""
-    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "gpus")
+    monkeypatch.setattr(resources, "_DRIVER", tmp_path / "gpus")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
     return tmp_path / "gpus"

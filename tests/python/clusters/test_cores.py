@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import tfdistr
-from tfdistr.clusters.cores import check_cores, neighbours_together, share_of, take_cores
+from tfdistr.clusters.resources import check_cores, neighbours_together, share_of, take_cores
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.processes import usable_cores
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from clusters import run_cluster
 
-from tfdistr.collectives.mpi import node_meeting
+from tfdistr.collectives.mpi import world
 
 
 def test_a_rank_that_waits_leaves_its_core_to_others():
@@ -25,9 +25,9 @@ def as_rank(monkeypatch):
     """Have this process be rank 0, with what the launcher says of the numbers of ranks."""
 
     def be(ranks: int, on_this_host: int) -> None:
-        monkeypatch.setattr(node_meeting, "job_name", lambda: "job-of-a-test")
-        monkeypatch.setattr(node_meeting, "launcher_of", lambda: ("PMI_RANK", 0, ranks, on_this_host))
-        monkeypatch.setattr(node_meeting, "_shown", [])
+        monkeypatch.setattr(world, "job_name", lambda: "job-of-a-test")
+        monkeypatch.setattr(world, "launcher_of", lambda: ("PMI_RANK", 0, ranks, on_this_host))
+        monkeypatch.setattr(world, "_shown", [])
 
     return be
 
@@ -35,14 +35,14 @@ def as_rank(monkeypatch):
 def test_ranks_of_several_hosts_meet_in_mpi(as_rank, monkeypatch):
     as_rank(ranks=4, on_this_host=2)
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it waits"))
-    node_meeting.meet()
+    world.meet()
 
 
 def test_ranks_that_cannot_see_each_other_go_on(as_rank, monkeypatch):
     as_rank(ranks=2, on_this_host=2)
-    monkeypatch.setattr(node_meeting, "_LONGEST", 0.2)
+    monkeypatch.setattr(world, "_LONGEST", 0.2)
     began = time.monotonic()
-    node_meeting.meet()
+    world.meet()
     assert time.monotonic() - began >= 0.2
 
 
@@ -50,5 +50,5 @@ def test_a_name_that_is_taken_is_no_reason_to_wait(as_rank, monkeypatch):
     as_rank(ranks=2, on_this_host=2)
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it waits"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-        other.bind(node_meeting._name("job-of-a-test", 0))
-        node_meeting.meet()
+        other.bind(world._name("job-of-a-test", 0))
+        world.meet()

@@ -11,8 +11,7 @@ import pytest
 from launched import wait_for
 
 from tfdistr.data.order.shuffle_order import Order
-from tfdistr.data.pipeline.index_batches import Batches
-from tfdistr.data.pipeline.read_ahead import ReadAhead
+from tfdistr.data.pipeline.index_batches import Batches, ReadAhead
 from tfdistr.errors import ArgumentError
 
 EXAMPLES, BATCH = 22, 4  # five batches, and one of two rows

@@ -21,7 +21,7 @@ from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.ssh.cluster import ssh_cluster
 from tfdistr.errors import ArgumentError
 from tfdistr.fork_server import servers
-from tfdistr.fork_server.environment import is_read_at_load
+from tfdistr.fork_server.load_variables import is_read_at_load
 from tfdistr.supervision.events import EventReader
 from tfdistr.supervision.supervisor import run_workers
 

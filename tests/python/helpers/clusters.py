@@ -14,7 +14,7 @@ import warm
 from paths import PROGRAMS
 
 import tfdistr
-from tfdistr.clusters.gpus import visible_gpus
+from tfdistr.clusters.resources import visible_gpus
 from tfdistr.network.ports import free_ports
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")

@@ -27,7 +27,7 @@ from slow import mostly_slow
 import tfdistr
 from tfdistr.data import datasets
 from tfdistr.errors import ArgumentError, WorkerFailedError
-from tfdistr.training import steps
+from tfdistr.training import step_blocks
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -91,7 +91,7 @@ def test_training_from_files_gives_the_bits_of_arrays(name, in_memory, tmp_path,
 def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(name, tmp_path, monkeypatch):
     """As those of large batches, which a pipeline reads."""
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    monkeypatch.setattr(steps, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(step_blocks, "GATHERED_BYTES", 1)
     files = SETS[name](tmp_path)
     described = files.described()
     from_files = train(described, validation_data=described)
@@ -100,7 +100,7 @@ def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(name, tmp_pa
 
 def test_an_image_that_no_graph_can_decode_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    monkeypatch.setattr(steps, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(step_blocks, "GATHERED_BYTES", 1)
     (tmp_path / "cat").mkdir()
     image = tf.io.encode_png(np.zeros((20, 20, 3), np.uint8)).numpy()
     for number in range(100):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfdistr.errors import JobMismatchError, JobStoppedError, WorkerFailedError
-from tfdistr.jobs.peers import Peers
+from tfdistr.jobs.membership import Peers
 
 
 class Cluster:

@@ -17,11 +17,11 @@ import pytest
 import tfdistr
 from tfdistr.checkpoint.preemption import stopped
 from tfdistr.errors import ArgumentError, JobStoppedError
-from tfdistr.strategies.single_worker import SingleWorker
+from tfdistr.strategies.worker_strategy import SingleWorker
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.training.train import _saves
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 
 class OwnFit(keras.Sequential):

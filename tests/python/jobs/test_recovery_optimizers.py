@@ -14,7 +14,7 @@ from resumed import X, Y, bits, train
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.checkpoint.optimizers import build_optimizers, trained_by
+from tfdistr.checkpoint.variables import build_optimizers, trained_by
 from tfdistr.errors import ArgumentError
 from tfdistr.tf_internals import optimizers_of
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdistr.checkpoint.gather import parts_of
-from tfdistr.checkpoint.model_state import Variable, assign
+from tfdistr.checkpoint.variables import Variable, assign
+from tfdistr.checkpoint.worker_arrays import parts_of
 
 
 def test_parts_of_workers_that_are_gone_or_new():

@@ -23,7 +23,7 @@ from tfdistr.jobs.strategy_runners import KINDS
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 WORKER = WORKERS / "worker.py"
 

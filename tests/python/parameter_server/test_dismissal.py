@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfdistr.rendezvous.config import Task
-from tfdistr.servers import client
+from tfdistr.servers import chief
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def calls(monkeypatch) -> list[float]:
             raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
         return answer
 
-    monkeypatch.setattr(client, "_stop", lambda: stop)
+    monkeypatch.setattr(chief, "_stop", lambda: stop)
     return made
 
 
 def dismiss(address: str, seconds: float = 30.0) -> None:
-    client._dismiss(Task("worker", 0), address, time.monotonic() + seconds)
+    chief._dismiss(Task("worker", 0), address, time.monotonic() + seconds)
 
 
 @pytest.fixture

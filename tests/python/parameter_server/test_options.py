@@ -16,11 +16,11 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategy_runners import KINDS
 from tfdistr.parameter_server import feed
 from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
+from tfdistr.parameter_server.gradients import Step
 from tfdistr.parameter_server.options import ServerOptions
-from tfdistr.parameter_server.step import Step
 from tfdistr.strategies.build import build
 from tfdistr.training.job_arguments import make_job
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -19,8 +19,8 @@ import tfdistr
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config
-from tfdistr.servers.client import join_servers
-from tfdistr.servers.server import Patience, serve
+from tfdistr.servers.chief import join_servers
+from tfdistr.servers.server_task import Patience, serve
 
 pytestmark = pytest.mark.timeout(240)
 BOUND = 1e-6

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from tfdistr.r.environ import reload_environ
+from tfdistr.r.session import reload_environ
 
 
 def test_environ_follows_what_was_changed_outside_of_python(monkeypatch):

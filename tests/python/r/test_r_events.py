@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfdistr.r.events import events_for_r
+from tfdistr.r.session import events_for_r
 
 
 def test_only_the_kinds_that_it_shows():

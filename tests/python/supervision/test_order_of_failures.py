@@ -16,9 +16,8 @@ from launched_job import Job
 from tfdistr.clusters.cluster import Role
 from tfdistr.errors import WorkerFailedError
 from tfdistr.supervision import supervisor
-from tfdistr.supervision.events import EventReader, EventWriter, events_path
+from tfdistr.supervision.events import EventReader, EventWriter, HostClocks, events_path
 from tfdistr.supervision.failures import Cause, Failure, root_cause
-from tfdistr.supervision.host_clocks import HostClocks
 from tfdistr.supervision.supervisor import run_workers
 
 HOUR = 3600.0

@@ -17,7 +17,7 @@ import tfdistr
 from tfdistr.data.source import Arrays, make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job import Job
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 from tfdistr.utils.pickles import load_value, save_value
 
 X = np.arange(100_000.0).reshape(-1, 4)

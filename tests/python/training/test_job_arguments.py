@@ -19,7 +19,7 @@ from tfdistr.jobs import run_dir as module
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.training.job_arguments import make_job
 from tfdistr.utils.arguments import flag, one_of, optional_whole, whole
-from tfdistr.utils.foreign import Named
+from tfdistr.utils.function_files import Named
 
 X = np.zeros((4, 2), "float32")
 Y = np.zeros((4, 1), "float32")
@@ -181,7 +181,7 @@ def test_what_is_refused(differing, message, received, fix):
 
 def test_a_learning_rate_schedule_is_not_scaled():
     job = make_job(scheduled, X, Y, num_workers=2, scale_learning_rate="linear")
-    from tfdistr.strategies.single_worker import SingleWorker
+    from tfdistr.strategies.worker_strategy import SingleWorker
     from tfdistr.training.tasks import run_task
 
     with pytest.raises(ArgumentError) as caught:

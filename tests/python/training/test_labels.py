@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.training.labels import check_labels
+from tfdistr.training.job_data import check_labels
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
 TEXT = np.array(["setosa", "virginica"] * 6)

@@ -14,15 +14,15 @@ import tfdistr
 from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.class_weight import weigh_classes
-from tfdistr.data.pipeline.read_ahead import ReadAhead
+from tfdistr.data.pipeline.index_batches import ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
-from tfdistr.training import steps as training_steps
+from tfdistr.training import step_blocks as training_steps
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.loop import fit, runs_own_loop
-from tfdistr.training.steps import Steps
+from tfdistr.training.step_blocks import Steps
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(44, 5)).astype("float32")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfdistr.training.waits import Waits
+from tfdistr.training.reporter import Waits
 from tfdistr.utils.warn import WARNINGS
 
 

@@ -14,9 +14,8 @@ import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.cores import check_cores, share_of
 from tfdistr.clusters.environment import check_env, unset, worker_defaults
-from tfdistr.clusters.gpus import GROWTH, one_gpu_each, visible_gpus
+from tfdistr.clusters.resources import GROWTH, check_cores, one_gpu_each, share_of, visible_gpus
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.collectives.mpi.world import no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfdistr.clusters.cluster import Cluster, Role
-from tfdistr.clusters.gpus import visible_gpus
 from tfdistr.clusters.local.cluster import LocalCluster, launch
+from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.worker_process import WorkerProcess
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config

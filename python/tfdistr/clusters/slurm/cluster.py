@@ -11,8 +11,8 @@ import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.cores import share_of
 from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.resources import share_of
 from tfdistr.clusters.slurm import arguments as check
 from tfdistr.clusters.slurm.programs import (
     check_programs,

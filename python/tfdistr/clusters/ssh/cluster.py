@@ -27,7 +27,7 @@ from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.fork_server.servers import Place, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
-from tfdistr.schemas.messages import show
+from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, flag
 
 if TYPE_CHECKING:

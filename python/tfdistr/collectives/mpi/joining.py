@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from tfdistr.collectives.mpi.agreement import END, Agreement, Talks
-from tfdistr.collectives.mpi.library import MpiLibrary
 from tfdistr.collectives.mpi.peer_lines import PeerLines, readable
 from tfdistr.collectives.mpi.pmi import PmiError, PmiServer
+from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
 

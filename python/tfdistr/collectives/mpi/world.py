@@ -7,16 +7,65 @@ launcher, see ``joining``.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
+import socket
 import sys
+import time
 from typing import Any
 
 from tfdistr.collectives.mpi.init_timeout import limit
-from tfdistr.collectives.mpi.node_meeting import meet
+from tfdistr.collectives.mpi.shared_names import job_name
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
+
+_LOOK = 0.01
+# Ranks with network namespaces of their own cannot see each other here: they go on, and meet in MPI_Init.
+_LONGEST = 20.0
+
+# Peers may look for this rank until all have called MPI_Init. Python closes a socket that nothing refers to.
+_shown: list[socket.socket] = []
+
+
+def meet() -> None:
+    """Wait until all ranks of this job have called this, if all of them are on this host.
+
+    Each rank binds a socket whose name has the name of the job, and looks for the sockets of the others. The
+    names are in Linux's abstract namespace: nothing is left of them when a process ends.
+    """
+    told, job = launcher_of(), job_name()
+    if told is None or not job:
+        return
+    _, rank, ranks, on_this_host = told
+    missing = set(range(ranks)) - {rank} if ranks == on_this_host else set()
+    if not missing or not _show(_name(job, rank)):
+        return
+    until = time.monotonic() + _LONGEST
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as look:
+        while missing and time.monotonic() < until:
+            time.sleep(_LOOK)
+            for peer in sorted(missing):
+                with contextlib.suppress(OSError):  # it has not come, or may not be looked for
+                    look.connect(_name(job, peer))
+                    missing.remove(peer)
+
+
+def _show(name: str) -> bool:
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        own.bind(name)
+    except OSError:  # not on Linux, or the name is taken
+        own.close()
+        return False
+    _shown.append(own)
+    return True
+
+
+def _name(job: str, rank: int) -> str:
+    return f"\0tfdistr-{job[:80]}-{rank}"  # a name has at most 108 bytes
+
 
 #: A program that prints the version text of the MPI library. The calling process need not load the library
 #: or start MPI.
@@ -103,3 +152,53 @@ def finish() -> None:
 
         if MPI.Is_initialized() and not MPI.Is_finalized():
             MPI.Finalize()
+
+
+_THREAD_MULTIPLE = 3
+
+
+class MpiLibrary:
+    """The library, which is loaded and not started.
+
+    Raises:
+        ClusterStartError: There is no MPI here, or not MPICH, or it has started already.
+    """
+
+    def __init__(self) -> None:
+        self._mpi = _mpi4py()
+        self.version = " ".join(self._mpi.Get_library_version().splitlines()[0].split()).strip("\0")
+        if "MPICH" not in self.version:
+            raise no_mpi(f"{self.version}; only MPICH starts without its launcher")
+        self._calls = ctypes.CDLL(self._mpi.__file__)  # which has loaded the library
+
+    def initialize(self) -> int:
+        """Start MPI, and return its error code."""
+        return int(self._calls.MPI_Init_thread(None, None, _THREAD_MULTIPLE, ctypes.byref(ctypes.c_int())))
+
+    def finalize(self) -> None:
+        """End MPI."""
+        self._calls.MPI_Finalize()
+
+    def world(self) -> Any:
+        """The communicator of all ranks, whose errors are exceptions."""
+        for comm in (self._mpi.COMM_WORLD, self._mpi.COMM_SELF):
+            comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        return self._mpi.COMM_WORLD
+
+
+def _mpi4py() -> Any:
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # after a failure there is no orderly end
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise no_mpi(str(error).splitlines()[0]) from error
+    if MPI.Is_initialized():
+        raise ClusterStartError(
+            "MPI starts only once in a process.",
+            received="a process in which MPI runs already, or has run",
+            fix='Start the process again, or pass communication="ring".',
+        )
+    return MPI

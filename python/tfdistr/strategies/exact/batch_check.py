@@ -29,8 +29,8 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.order.shard import cut_rows
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
+from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.exact.step import count_examples
 from tfdistr.utils.warn import ABOUT_BATCH
 
 log = logging.getLogger("tfdistr")

@@ -16,11 +16,10 @@ from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to
 from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
-from tfdistr.strategies.build import let_keras_build
+from tfdistr.strategies.build import let_keras_build, turn_off
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
-from tfdistr.strategies.xla import turn_off
 
 
 class OneReplica(tf_internals.MultiWorkerExtended):

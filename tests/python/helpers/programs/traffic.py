@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from tfdistr.data.source import make_source  # noqa: E402
-from tfdistr.training import job, steps  # noqa: E402
+from tfdistr.training import job, step_blocks  # noqa: E402
 from tfdistr.training.tasks import run_task  # noqa: E402
 
 rng = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def by_keras():
 found = {}
 found["each step"], exact = by_distributed_fit(by_batch=True)
 if not strategy.is_chief:
-    steps.GATHERED_BYTES = 1500  # two steps in a call, where the chief makes four
+    step_blocks.GATHERED_BYTES = 1500  # two steps in a call, where the chief makes four
 found["epochs"], _ = by_distributed_fit(by_batch=False)
 before = strategy.collectives.seconds
 found["large"], large = by_distributed_fit(by_batch=True, width=100_000)
@@ -104,7 +104,7 @@ found["bfloat16"], rounded = by_distributed_fit(by_batch=True, dtype="bfloat16")
 found["bfloat16 under Keras"] = by_keras()
 strategy.gradient_dtype = "float32"
 found["Keras"] = by_keras()
-steps.GATHERED_BYTES = 650  # more than the share of the other worker, less than that of the chief
+step_blocks.GATHERED_BYTES = 650  # more than the share of the other worker, less than that of the chief
 found["shares"], _ = by_distributed_fit(by_batch=True, batch_size=15)
 found["table"], _ = by_distributed_fit(by_batch=True, table_with="sgd")
 found["table with Adam"], _ = by_distributed_fit(by_batch=True, table_with="adam")

@@ -19,7 +19,7 @@ from pathlib import Path
 from tfdistr.rendezvous.meeting import meet
 from tfdistr.rendezvous.protocol import no_port, no_port_error
 from tfdistr.supervision.events import EventReader, EventWriter
-from tfdistr.supervision.worker_log import continue_without_log
+from tfdistr.supervision.reporting import continue_without_log
 from tfdistr.utils.processes import die_with_parent
 
 LONG = 600.0

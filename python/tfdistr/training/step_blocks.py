@@ -12,8 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.pipeline.index_batches import Batches
-from tfdistr.data.pipeline.read_ahead import ReadAhead
+from tfdistr.data.pipeline.index_batches import Batches, ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs

@@ -22,8 +22,8 @@ from tfdistr.cli.kubernetes.pod import PEER_STATUS
 from tfdistr.cli.kubernetes.pod_options import Pods
 from tfdistr.cli.script_options import log_folder
 from tfdistr.errors import STOPPED_STATUS, ClusterStartError, JobStoppedError, WorkerFailedError
+from tfdistr.supervision.events import HostClocks
 from tfdistr.supervision.failures import Failure, root_cause, worker_failed_error
-from tfdistr.supervision.host_clocks import HostClocks
 from tfdistr.utils.arguments import optional_seconds
 
 OnEvent = Callable[[dict[str, Any]], object]

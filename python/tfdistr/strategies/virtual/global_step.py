@@ -14,11 +14,17 @@ from tfdistr.collectives.interface import add_pairs
 from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.exact.step import count_examples
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.virtual.operations import check_operations
-from tfdistr.strategies.virtual.share import Exchange, ShareStep, Update, sent_gradients, share_step
+from tfdistr.strategies.virtual.share import (
+    Exchange,
+    ShareStep,
+    Update,
+    check_operations,
+    sent_gradients,
+    share_step,
+)
 from tfdistr.strategies.virtual.stages import Stages, apart
 
 

@@ -19,7 +19,7 @@ from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.feed import Batch
 from tfdistr.strategies.exact.exchange import scale
-from tfdistr.strategies.exact.step import at_least_one
+from tfdistr.strategies.exact.loss_weighting import at_least_one
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.tf_internals import overridden
 

@@ -1,4 +1,4 @@
-"""Naming the server that is gone, with the variables that it held."""
+"""The error for a lost server, with the variables that it held."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") ->
     """
     import tensorflow as tf
 
-    from tfdistr.servers.client import servers_of
+    from tfdistr.servers.chief import servers_of
 
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return None

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.rendezvous.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
-from tfdistr.servers.server import SERVERS, STOP, THREADS, answers, check_servers
+from tfdistr.servers.server_task import SERVERS, STOP, THREADS, answers, check_servers
 from tfdistr.tf_internals.remote_calls import call, forget_servers, keep_for_ever
 from tfdistr.utils import at_exit
 

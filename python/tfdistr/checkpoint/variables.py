@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.gather import Part
 from tfdistr.checkpoint.json_values import Array
+from tfdistr.checkpoint.worker_arrays import Part
 from tfdistr.errors import ArgumentError
 
 
@@ -93,3 +93,44 @@ def _is_sum(value: Any) -> bool:
 
 def _kind(shape: Any, dtype: str) -> str:
     return f"{dtype} {tuple(shape)}"
+
+
+#: For each optimizer the numbers of the variables that it trains, among those of the model; None if the
+#: optimizer was not used.
+Trained = Sequence[Sequence[int] | None]
+
+
+def trained_by(model: keras.Model) -> list[list[int] | None]:
+    """The variables that each optimizer trains.
+
+    Raises:
+        ArgumentError: A variable is not one of the model's.
+    """
+    numbers = {id(variable): number for number, variable in enumerate(model.variables)}
+    trained: list[list[int] | None] = []
+    for optimizer in tf_internals.optimizers_of(model):
+        variables = tf_internals.trained_variables(optimizer) if optimizer.built else []
+        strange = [variable.path for variable in variables if id(variable) not in numbers]
+        if strange:
+            raise ArgumentError(
+                "Optimizers must train variables of the model, or their state cannot be saved.",
+                received=f"{', '.join(strange)}, of which {type(model).__name__}.variables knows nothing",
+                fix="Make the layers with these variables attributes of the model.",
+            )
+        trained.append([numbers[id(variable)] for variable in variables] if optimizer.built else None)
+    return trained
+
+
+def build_optimizers(model: keras.Model, trained: Trained) -> None:
+    """Make the variables of optimizers that were not used yet.
+
+    Args:
+        model: A built model.
+        trained: The result of ``trained_by`` in the training that resumes.
+    """
+    variables = model.variables
+    for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):
+        if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):
+            continue  # what is of another model is found when the values are compared
+        with model.distribute_strategy.scope():
+            optimizer.build([variables[number] for number in numbers])

@@ -6,7 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import keras
+import tensorflow as tf
 from tensorflow.python.ops import control_flow_util_v2
+from tensorflow.python.util import _pywrap_util_port
 
 from tfdistr.tf_internals.keras_step import overridden
 
@@ -36,3 +39,31 @@ def loop_of(step: Any) -> Iterator[None]:
             flag = "_DISABLE_LOWER_USING_SWITCH_MERGE"
             stack.enter_context(overridden(control_flow_util_v2, flag, True))
         yield
+
+
+def onednn_is_on() -> bool:
+    """Return whether TensorFlow uses its oneDNN kernels.
+
+    (``IsMklEnabled``, which TensorFlow's own tests ask. A public function tells only with what TensorFlow was
+    built, not what TF_ENABLE_ONEDNN_OPTS and the processor have made of it.)
+    """
+    return bool(_pywrap_util_port.IsMklEnabled())
+
+
+def device_of(variable: Any) -> str:
+    """Return the full name of the device of a variable. The variable is of Keras or of TensorFlow.
+
+    (``Variable.value`` gives a tensor where Keras casts to 16 bits; ``Variable._value`` never does.)
+    """
+    return str((variable._value if isinstance(variable, keras.Variable) else variable).device)
+
+
+def make_again(variable: keras.Variable) -> None:
+    """Replace the TensorFlow variable inside a Keras variable by a new one.
+
+    Keras cannot choose the device of a variable, and TensorFlow cannot move a variable.
+    """
+    value: tf.Variable = variable._value
+    variable._value = tf.Variable(
+        value.read_value(), dtype=value.dtype, trainable=value.trainable, name=variable.name
+    )

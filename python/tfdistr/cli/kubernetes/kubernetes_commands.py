@@ -126,7 +126,7 @@ def _worker(parsed: argparse.Namespace) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from tfdistr.cli.kubernetes.job import run_pods
+    from tfdistr.cli.kubernetes.kubernetes_job import run_pods
 
     try:
         options = {name: getattr(parsed, name, None) for name in ("log_dir", "start_timeout")}
