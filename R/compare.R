@@ -40,7 +40,7 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
   rows <- with_conditions({
     arguments <- strategy_options(...)
     core()$check_comparison(epochs, as.list(names(arguments)))
-    if (is_python(model)) model <- core()$copies(model)
+    if (is_python(model)) model <- core()$as_model_factory(model)
     named <- if (is.list(strategies)) reticulate::py_dict(as.list(names(strategies)), unname(strategies))
     runs <- reticulate::iterate(core()$plan_comparison(named %||% as.list(strategies), as.list(workers)))
     lapply(runs, function(run) {

@@ -51,7 +51,7 @@ expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), toleranc
   rlang::check_installed("testthat")
   arguments <- strategy_options(...)
   plan <- with_conditions(plan_of_fits(model, workers, tolerance, arguments))
-  if (is_python(model)) model <- with_conditions(core()$copies(model))
+  if (is_python(model)) model <- with_conditions(core()$as_model_factory(model))
   defaults <- list(verbose = 0, seed = 1)
   arguments <- c(arguments, defaults[setdiff(names(defaults), names(arguments))])
   train <- function(model, workers, arguments) {

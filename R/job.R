@@ -34,7 +34,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
       if (name %in% c("data", "validation")) value <- data_function(value)
       reticulate::r_to_py(recorded(value, errors))
     } else {
-      core()$Named(name)
+      core()$FunctionByName(name)
     }
   }
   build <- if (is.function(functions$model)) recorded(functions$model, errors)

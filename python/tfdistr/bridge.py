@@ -54,7 +54,7 @@ NAMES = {
     "parse_tf_config": "rendezvous.config",
     # distributed_fit()
     "Caller": "jobs.caller",
-    "Named": "utils.function_files",
+    "FunctionByName": "utils.function_files",
     "Columns": "data.source",
     "ValueOfR": "utils.describe",
     "check_names": "data.source",
@@ -79,7 +79,7 @@ NAMES = {
     # compare_strategies()
     "Measured": "compare",
     "check_comparison": "compare:check",
-    "copies": "training.given_model",
+    "as_model_factory": "training.given_model",
     "measured": "compare",
     "plan_comparison": "compare:plan",
     # expect_same_fit()

@@ -13,10 +13,10 @@ from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.strategy_runners import KINDS, kind_of
+from tfdistr.jobs.strategy_runners import RUNNERS, runner_of
 from tfdistr.supervision.events import EventReader
-from tfdistr.training.given_model import copies
-from tfdistr.utils.arguments import whole
+from tfdistr.training.given_model import as_model_factory
+from tfdistr.utils.arguments import check_int
 from tfdistr.utils.optional_imports import data_frame, figure
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Run:
     @property
     def ps(self) -> int:
         """Number of parameter servers of the run."""
-        return KINDS[self.strategy].ps
+        return RUNNERS[self.strategy].ps
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def compare_strategies(
         [('one_device', 1), ('multi_worker_mirrored', 1), ('multi_worker_mirrored', 2)]
     """
     check(epochs, arguments)
-    model = copies(model)
+    model = as_model_factory(model)
     rows = []
     for run in plan(strategies, workers):
         with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
@@ -185,7 +185,7 @@ def check(epochs: Any, arguments: Iterable[str]) -> None:
     Raises:
         ArgumentError: There are too few epochs, or the comparison itself sets one of the arguments.
     """
-    whole("epochs", epochs, minimum=2)
+    check_int("epochs", epochs, minimum=2)
     fixed = [name for name in arguments if name in ("cluster", "strategy", "run_dir")]
     if fixed:
         raise ArgumentError(
@@ -202,7 +202,7 @@ def plan(strategies: Any, workers: Any) -> list[Run]:
         ArgumentError: A strategy or an option does not exist, or a number of workers is not valid.
     """
     named = strategies if isinstance(strategies, Mapping) else {name: {} for name in _listed(strategies)}
-    numbers = sorted({whole("workers", number) for number in _listed(workers)})
+    numbers = sorted({check_int("workers", number) for number in _listed(workers)})
     if not named or not numbers:
         raise ArgumentError(
             "`strategies` and `workers` must each have at least one value.",
@@ -211,9 +211,9 @@ def plan(strategies: Any, workers: Any) -> list[Run]:
         )
     runs = []
     for name, options in named.items():
-        kind = kind_of(name)
-        checked = kind.check_options(options or {})
-        tried = [1] if kind.max_workers == 1 else numbers
+        runner = runner_of(name)
+        checked = runner.check_options(options or {})
+        tried = [1] if runner.max_workers == 1 else numbers
         runs += [Run(name, number, checked) for number in tried]
     return runs
 

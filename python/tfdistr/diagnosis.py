@@ -31,7 +31,7 @@ from tfdistr.rendezvous.protocol import absence, greeting_of, listening_socket, 
 from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
-from tfdistr.utils.arguments import positive, read_text
+from tfdistr.utils.arguments import check_positive, read_text
 from tfdistr.utils.optional_imports import data_frame
 from tfdistr.utils.python310 import timeout as limit
 from tfdistr.utils.versions import PACKAGES, version_of
@@ -152,7 +152,7 @@ def doctor(
         >>> found.rows[0].status
         'ok'
     """
-    seconds = positive("timeout", timeout, of=" of seconds", example="20.0")
+    seconds = check_positive("timeout", timeout, of=" of seconds", example="20.0")
     if hosts is not None and config is not None:
         raise ArgumentError(
             "Give `config` or `hosts`, not both.", received="config and hosts", fix="Leave one of them out."

@@ -11,7 +11,7 @@ from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
 from tfdistr.same_fit.plan import plan_same_fit
 from tfdistr.same_fit.probe import Probe
-from tfdistr.training.given_model import copies
+from tfdistr.training.given_model import as_model_factory
 
 if TYPE_CHECKING:
     import keras
@@ -88,7 +88,7 @@ def assert_same_fit(
         Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2.
     """
     plan = plan_same_fit(model, workers, tolerance, arguments)
-    model = copies(model)
+    model = as_model_factory(model)
 
     def train(number: int, model: Any, given: dict[str, Any]) -> FitResult:
         return distributed_fit(model, x, y, cluster=local_cluster(number), **given)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.training.given_model import copies
+from tfdistr.training.given_model import as_model_factory
 
 keras_hub = pytest.importorskip("keras_hub", reason="tools/setup-beside.sh zoo makes an environment with it")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "equality")]
@@ -55,7 +55,7 @@ def bits(model: keras.Model) -> list[bytes]:
 @pytest.mark.parametrize("name", ["bert_classifier", "gpt2_causal_lm", "retinanet"])
 def test_a_compiled_task_of_keras_hub_trains_on_workers(name: str) -> None:
     model = CASES[name].model()
-    expected = train(copies(model), name, 1)
+    expected = train(as_model_factory(model), name, 1)
     assert train(model, name, 2).model is model
     assert bits(model) == bits(expected.model)
     assert int(model.optimizer.iterations) == 6
@@ -64,14 +64,14 @@ def test_a_compiled_task_of_keras_hub_trains_on_workers(name: str) -> None:
 def test_a_sampler_reaches_the_copies() -> None:
     model = CASES["gpt2_causal_lm"].model()
     model.compile(sampler=keras_hub.samplers.TopKSampler(k=3))
-    assert copies(model)().sampler.k == 3
+    assert as_model_factory(model)().sampler.k == 3
 
 
 def test_a_loss_of_a_detector_that_is_a_lambda_is_named() -> None:
     model = CASES["retinanet"].model()
     model.compile(box_loss=lambda y, p: y - p)
     with pytest.raises(tfdistr.ArgumentError, match=r"`loss` of Detector.compile\(\): a lambda"):
-        copies(model)
+        as_model_factory(model)
 
 
 def test_a_preset_in_a_folder_gives_the_result_of_the_compiled_model(tmp_path: Path) -> None:

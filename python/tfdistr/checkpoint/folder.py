@@ -268,6 +268,6 @@ def checkpoint_folder(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def checkpoints(run_dir: str | os.PathLike[str]) -> CheckpointFolder:
-    """The checkpoints of the run in ``run_dir``, which `take_up` has begun."""
+    """The checkpoints of the run in ``run_dir``, which `begin_or_resume` has begun."""
     described = json.loads((Path(run_dir) / DESCRIPTION).read_text())
     return CheckpointFolder(checkpoint_folder(run_dir), described["id"], lock_id(Path(run_dir)))

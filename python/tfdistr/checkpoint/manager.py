@@ -40,7 +40,7 @@ ASK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Found:
+class LoadedCheckpoint:
     """A checkpoint, as one worker has it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Found:
     arrays: list[Array]
 
 
-class Keeper:
+class CheckpointManager:
     """Tells the training loop when to save, and saves. It does the same on all workers.
 
     Args:
@@ -296,7 +296,7 @@ class Keeper:
         seconds = time.monotonic() - began
         self._on_event("checkpoint", epoch=position.epoch, step=position.step, seconds=seconds)
 
-    def _load(self) -> Found | None:
+    def _load(self) -> LoadedCheckpoint | None:
         newest = self._folder.newest() if self._is_chief else None
         header = {"position": newest.position, "total": newest.total, **newest.notes} if newest else None
         own = dict(newest.arrays) if newest else None
@@ -309,7 +309,7 @@ class Keeper:
         worker = self._collectives.index if self._collectives is not None else 0
         *values, notes, content = parts_of(arrays, worker, self._workers, header["workers"])
         state = json.loads(notes.own.tobytes())
-        return Found(
+        return LoadedCheckpoint(
             Position(*header["position"]), header["total"], state["ended"], values, state,
             unpack(state["kinds"], content.own),
         )  # fmt: skip

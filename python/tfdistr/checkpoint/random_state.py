@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.checkpoint.json_values import Array, from_plain, to_plain
-from tfdistr.utils.interrupts import whole
+from tfdistr.utils.interrupts import defer_sigint
 
 _foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
 
@@ -22,7 +22,7 @@ def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable
         get: Called without arguments; returns the state as text.
         restore: Called with this text; restores the state.
     """
-    _foreign[language] = (whole(get), whole(restore))
+    _foreign[language] = (defer_sigint(get), defer_sigint(restore))
 
 
 def random_state(arrays: list[Array]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import read_text, whole
+from tfdistr.utils.arguments import check_int, read_text
 
 # As mpiexec and others write them: "node-1", "node-1:2", "node-1 slots=2".
 _LINE = re.compile(
@@ -42,7 +42,7 @@ class Hosts:
                 received=f"workers={workers!r}",
                 fix=f"Pass workers={count}: one on each host.",
             )
-        total = whole("workers", workers)
+        total = check_int("workers", workers)
         if total % count or (self.each is not None and total != self.each * count):
             with_each = "" if self.each is None else f", with {self.each} workers each"
             raise ArgumentError(

@@ -19,11 +19,11 @@ from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import (
     COMMUNICATION,
     argument,
-    one_of,
-    optional_path,
-    optional_whole,
-    seconds,
-    whole,
+    check_choice,
+    check_int,
+    check_optional_int,
+    check_optional_path,
+    check_seconds,
 )
 
 #: The kinds of scripts, by the end of their names.
@@ -104,11 +104,11 @@ class Workers:
 
     workers: int | str | None = None
     hosts: Sequence[str] | None = None
-    hostfile: str | None = argument(optional_path, "hostfile", default=None)
-    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
-    communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
+    hostfile: str | None = argument(check_optional_path, "hostfile", default=None)
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
+    communication: str = argument(check_choice, "communication", COMMUNICATION, default="auto")
     env: Mapping[str, str] = attrs.field(factory=dict, converter=check_env, repr=False)
-    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, example="300.0")
     ssh: str | None = None
 
     def cluster(self, *, follow: bool, warm: bool) -> Cluster:
@@ -133,7 +133,7 @@ class Workers:
         """The number of nodes and of workers on each node; None for what the allocation says."""
         if self.workers is None:
             return None, None
-        workers, nodes = whole("workers", self.workers), len(nodes_of_allocation())
+        workers, nodes = check_int("workers", self.workers), len(nodes_of_allocation())
         if workers < nodes:
             return workers, 1
         if workers % nodes:
@@ -171,10 +171,10 @@ class Script(Workers):
 
     script: str = attrs.field()
     arguments: tuple[str, ...] = attrs.field(default=(), converter=check_arguments)
-    run_dir: str | None = argument(optional_path, "run_dir", default=None)
-    log_dir: str | None = argument(optional_path, "log_dir", default=None)
-    max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
-    rscript: str | None = argument(optional_path, "rscript", default=None)
+    run_dir: str | None = argument(check_optional_path, "run_dir", default=None)
+    log_dir: str | None = argument(check_optional_path, "log_dir", default=None)
+    max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
+    rscript: str | None = argument(check_optional_path, "rscript", default=None)
 
     @script.validator
     def _check_script(self, attribute: attrs.Attribute[str], value: Any) -> None:

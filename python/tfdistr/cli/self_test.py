@@ -25,7 +25,7 @@ ARGUMENTS = {"batch_size": 64, "epochs": 4, "seed": 1, "verbose": 0}
 
 
 @dataclass(frozen=True)
-class Training:
+class TestTraining:
     """A training of the test.
 
     Args:
@@ -56,7 +56,7 @@ class Verdict:
 
 
 
-def plan(workers: Workers) -> list[Training]:
+def plan(workers: Workers) -> list[TestTraining]:
     """The two trainings that are compared: on one worker, and on the workers.
 
     Raises:
@@ -66,8 +66,8 @@ def plan(workers: Workers) -> list[Training]:
     one = describe_local_cluster(1, env=workers.env, start_timeout=workers.start_timeout)
     count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
     return [
-        Training("Training on one worker of this machine ...", one, ARGUMENTS),
-        Training(
+        TestTraining("Training on one worker of this machine ...", one, ARGUMENTS),
+        TestTraining(
             f"Training on {count} {cluster.where} ...",
             cluster,
             {**ARGUMENTS, "communication": workers.communication},
@@ -127,7 +127,7 @@ def _seconds(fit: FitResult) -> float:
     return max(float(row["seconds"]) for row in fit.workers)
 
 
-def _fit(training: Training) -> FitResult:
+def _fit(training: TestTraining) -> FitResult:
     from tfdistr.data.datasets import load_dataset
 
     data = load_dataset("digits", "train")

@@ -16,7 +16,7 @@ from tfdistr.clusters.resources import share_of
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas.schema_errors import show
-from tfdistr.utils.arguments import argument, flag, optional_whole, seconds, whole
+from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,16 +103,16 @@ class WorkersOnHosts(Cluster):
     """The base of clusters with the same number of workers on each of several hosts."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
-    workers_per_host: int = argument(whole, "workers_per_host", default=1)
+    workers_per_host: int = argument(check_int, "workers_per_host", default=1)
     env: Mapping[str, str] | None = attrs.field(  # may hold secrets
         default=None, converter=check_env, hash=False, repr=False
     )
-    follow: bool = argument(flag, "follow", default=False)
-    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
+    follow: bool = argument(check_bool, "follow", default=False)
+    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, example="300.0")
     ssh: str | None = attrs.field(default=None, converter=_check_ssh)
-    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
-    warm: bool = argument(flag, "warm", default=True)
-    tuning: bool = argument(flag, "tuning", default=True)
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
+    warm: bool = argument(check_bool, "warm", default=True)
+    tuning: bool = argument(check_bool, "tuning", default=True)
 
     @property
     def workers(self) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import optional_whole
+from tfdistr.utils.arguments import check_optional_int
 from tfdistr.utils.processes import usable_cores
 
 _SHARE = "TFDISTR_CORES"
@@ -32,7 +32,7 @@ def check_cores(workers: int, cores_per_worker: Any) -> int | None:
     Raises:
         ArgumentError: This machine has too few cores.
     """
-    cores = optional_whole("cores_per_worker", cores_per_worker)
+    cores = check_optional_int("cores_per_worker", cores_per_worker)
     _check_enough(workers, cores or 0, len(usable_cores()))
     return cores
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdistr.collectives.interface import BYTES_PER_PACK
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import COMMUNICATION, one_of, whole
+from tfdistr.utils.arguments import COMMUNICATION, check_choice, check_int
 from tfdistr.utils.describe import describe
 
 # The public class makes objects of another class, which has no public name.
@@ -46,11 +46,12 @@ def check_exchange(communication_options: Any, communication: Any, bytes_per_pac
     if communication_options is None:
         if isinstance(communication, Enum):  # tf.distribute.experimental.CommunicationImplementation
             communication = str(communication.value).lower()
-        name = "auto" if communication is None else one_of("communication", communication, COMMUNICATION)
+        asked = "auto" if communication is None else communication
+        name = check_choice("communication", asked, COMMUNICATION)
         size = BYTES_PER_PACK if bytes_per_pack is None else bytes_per_pack
-        return Exchange(name, whole("bytes_per_pack", size, minimum=0), None)
+        return Exchange(name, check_int("bytes_per_pack", size, minimum=0), None)
     _check_options(communication_options, communication=communication, bytes_per_pack=bytes_per_pack)
-    size = whole("bytes_per_pack", communication_options.bytes_per_pack, minimum=0)
+    size = check_int("bytes_per_pack", communication_options.bytes_per_pack, minimum=0)
     return Exchange(
         communication_options.implementation.value.lower(),
         size or BYTES_PER_PACK,

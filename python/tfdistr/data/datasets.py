@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import flag, one_of, optional_path
+from tfdistr.utils.arguments import check_bool, check_choice, check_optional_path
 from tfdistr.utils.optional_imports import tensorflow_datasets
 
 if TYPE_CHECKING:
@@ -198,8 +198,8 @@ def load_dataset(
         raise ArgumentError(
             "`split` must be the name of a split.", received=repr(split), fix='For example "train".'
         )
-    flag("supervised", supervised)
-    optional_path("data_dir", data_dir)
+    check_bool("supervised", supervised)
+    check_optional_path("data_dir", data_dir)
     of_files = {
         "files": files, "features": features, "target": target, "fill": fill, "matrix": matrix,
         "delimiter": delimiter, "image_size": image_size, "color_mode": color_mode,
@@ -213,7 +213,7 @@ def load_dataset(
         return describe_files(name, **given)
     _refuse_others(name, list(given), tuple(others))
     if name == "digits":
-        one_of("split", split, tuple(_DIGITS_SPLITS))
+        check_choice("split", split, tuple(_DIGITS_SPLITS))
         return Dataset(name, split, None, supervised)
     described = Dataset(name, split, None if data_dir is None else str(data_dir), supervised)
     _check_prepared(described)

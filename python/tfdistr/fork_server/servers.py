@@ -59,7 +59,7 @@ class WarmStart:
 
 
 @dataclass(frozen=True)
-class Place:
+class Host:
     """Where a server runs.
 
     Args:
@@ -78,7 +78,7 @@ class _Kind:
     command: tuple[str, ...]
     environment: frozenset[tuple[str, str]]
     loopback: Loopback
-    place: Place
+    place: Host
 
 
 class _Server:
@@ -274,11 +274,11 @@ def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopbac
         env: Its whole environment.
         loopback: Its protection from other machines.
     """
-    return warm_starts(command, env, loopback, [Place()])[0]
+    return warm_starts(command, env, loopback, [Host()])[0]
 
 
 def warm_starts(
-    command: Sequence[str], env: Mapping[str, str], loopback: Loopback, places: Sequence[Place]
+    command: Sequence[str], env: Mapping[str, str], loopback: Loopback, places: Sequence[Host]
 ) -> list[WarmStart | None]:
     """The result of ``warm_start`` for each place."""
     split = _split(command)
@@ -298,7 +298,7 @@ def warm_starts(
     return [WarmStart(path, argv) if path else None for path in paths]
 
 
-def _attempt(place: Place, act: Callable[..., T], *arguments: Any) -> T | None:
+def _attempt(place: Host, act: Callable[..., T], *arguments: Any) -> T | None:
     """The result of ``act``; None, and a warning, if ``act`` raises an OSError."""
     try:
         return act(*arguments)

@@ -13,7 +13,7 @@ from tfdistr.clusters.local.cluster import WORKER
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.r.functions import RFunction, environment_of_r_worker, r_worker_command
 from tfdistr.training.job import Job
-from tfdistr.utils.function_files import Named, PythonFunction
+from tfdistr.utils.function_files import FunctionByName, PythonFunction
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Caller:
         R functions of a file need R workers. A Python function of a file needs only Python workers, if no
         other part of the job is a function of R.
         """
-        of_r = any(isinstance(part, Named | RFunction) for part in job.functions)
+        of_r = any(isinstance(part, FunctionByName | RFunction) for part in job.functions)
         if of_r and self.command == WORKER:
             return replace(
                 self, command=r_worker_command(), before_start=_before_r_workers, after_end=_after_r_workers

@@ -21,16 +21,16 @@ from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.lazy_model import Trained
 from tfdistr.jobs.membership import Peers
 from tfdistr.jobs.result import FitResult, save_training
-from tfdistr.jobs.resume import take_up
+from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import for_r
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.training.given_model import of_caller
+from tfdistr.training.given_model import callers_model
 from tfdistr.training.job import Job
 from tfdistr.training.model_state import ModelState
-from tfdistr.utils.interrupts import whole
+from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def train_here(
                 job, chief = _begin_run(job, caller, run_dir, workers, ends)
             stored = chief.stored if chief else None
             job = attrs.evolve(job, seed=peers.agree(job.seed, uploads=stored is not None))
-            whole(caller.on_seed)(for_r(job.seed))
+            defer_sigint(caller.on_seed)(for_r(job.seed))
             begin_with_seed(job.functions, job.seed)
             events = _events(caller, strategy.worker_index, stored)
             trained = run_task(job, strategy, events, chief.folder if chief else None, preemption)
@@ -105,7 +105,7 @@ def _begin_run(
     else:
         opened = open_run_dir(run_dir, resume=resume, heartbeat_timeout=job.heartbeat_timeout)
         folder = ends.enter_context(opened)
-    job = take_up(job, folder, workers)
+    job = begin_or_resume(job, folder, workers)
     write_job(job, folder, workers)
     if stored:
         stored.begin(caller.on_event)
@@ -132,7 +132,7 @@ def train_as_chief_here(
         if job.recovery.every is not None:
             job, run = _begin_run(job, caller, run_dir, workers, ends)
         stored = run.stored if run else None
-        whole(caller.on_seed)(for_r(job.seed))
+        defer_sigint(caller.on_seed)(for_r(job.seed))
         begin_with_seed(job.functions, job.seed)
         trained = train_on_servers(
             job, config, _events(caller, 0, stored), **job.options,
@@ -158,7 +158,7 @@ def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Call
 
 def _trained(job: Job, training: Training) -> Trained:
     """The trained model, or the caller's model, which gets the state of the trained one."""
-    made = training.model if of_caller(job.model) is None else None
+    made = training.model if callers_model(job.model) is None else None
     return Trained(
         job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made
     )

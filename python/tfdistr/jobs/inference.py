@@ -17,13 +17,13 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
-from tfdistr.jobs.strategy_runners import KINDS
+from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_state import map_inputs
 from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
-from tfdistr.utils.arguments import one_of, optional_path, optional_whole
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.arguments import check_choice, check_optional_int, check_optional_path
+from tfdistr.utils.function_files import FunctionByName
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.optional_imports import parquet
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
     from tfdistr.training.model_state import ModelState
 
-_KIND = KINDS["multi_worker_mirrored"]
+_RUNNER = RUNNERS["multi_worker_mirrored"]
 
 
 def evaluate(
@@ -55,7 +55,7 @@ def evaluate(
     if cluster is not None:
         return _on_cluster(job, caller, cluster).metrics
     import_tensorflow()
-    return _KIND.fit_here(job, config, caller).metrics
+    return _RUNNER.fit_here(job, config, caller).metrics
 
 
 def _needs_worker(result: FitResult) -> bool:
@@ -73,10 +73,10 @@ def predict(
     name: str = "x", **numbers: Any,
 ) -> Any:  # fmt: skip
     """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
-    as_parquet = one_of("output_format", output_format, ("npy", "parquet")) == "parquet"
+    as_parquet = check_choice("output_format", output_format, ("npy", "parquet")) == "parquet"
     if as_parquet:
         parquet('`output_format="parquet"`')
-    output = optional_path("output", output)
+    output = check_optional_path("output", output)
     folder = None if output is None else _empty_folder(output)
     if folder is None and as_parquet:
         raise ArgumentError(
@@ -127,13 +127,13 @@ def _empty_folder(output: Any) -> Path:
 
 def _source(
     result: FitResult, inputs: Any, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
-) -> Source | Named:
+) -> Source | FunctionByName:
     """Check data for a model.
 
     Raises:
         ArgumentError: It has not the form of the data with which the model was trained.
     """
-    if isinstance(x, Named):
+    if isinstance(x, FunctionByName):
         return x
     if result.form.columns is not None:
         x = choose_columns(x, result.form.columns, name)
@@ -160,10 +160,10 @@ def _shapes(shapes: dict[str, Any], name: str) -> str:
 
 
 def _job(
-    task: str, result: FitResult, state: ModelState, source: Source | Named, cluster: Any, *,
+    task: str, result: FitResult, state: ModelState, source: Source | FunctionByName, cluster: Any, *,
     batch_size: Any, steps: Any, joins: bool = True,
 ) -> tuple[Job, Any]:  # fmt: skip
-    wanted = optional_whole("steps", steps)
+    wanted = check_optional_int("steps", steps)
     if isinstance(source, Arrays) and wanted is not None and batch_size is not None:
         available = steps_per_epoch(source.examples, batch_size)
         if wanted > available:
@@ -178,7 +178,7 @@ def _job(
         settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
     config, workers = (None, 1)
     if joins or cluster is not None:
-        config, workers = _KIND.destination(cluster, settings.get("communication", "auto"))
+        config, workers = _RUNNER.destination(cluster, settings.get("communication", "auto"))
     recipe = result.trained.recipe_here if cluster is None else result.trained.recipe
     job = make_job(
         recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
@@ -189,7 +189,7 @@ def _job(
 
 def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> FitResult:
     run_dir = temporary_run_dir(cluster)
-    result = fit_on_cluster(job, _KIND, cluster, caller, run_dir)
+    result = fit_on_cluster(job, _RUNNER, cluster, caller, run_dir)
     if not keep:
         remove_run_dir(run_dir)
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.training.given_model import of_caller
+from tfdistr.training.given_model import callers_model
 from tfdistr.training.model_state import ModelState
 from tfdistr.utils.interrupts import import_tensorflow
 
@@ -48,7 +48,7 @@ class Trained:
         if self._made is None:
             state = self._read()
             import_tensorflow()
-            model = of_caller(self.recipe) or self.recipe_here()
+            model = callers_model(self.recipe) or self.recipe_here()
             self._made, self._inputs = state.give(model), state.inputs
         return self._made
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import ClusterStartError, JobMismatchError, JobStoppedError, WorkerFailedError
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.rendezvous.peer_failure import judge
+from tfdistr.rendezvous.peer_failure import attribute_failure
 from tfdistr.training.job import Job
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Peers:
         # Also an interrupt: the session may live on.
         strategy, collectives = self._strategy, self._strategy.collectives
         heard = collectives.heard_failure if collectives is not None else lambda: None
-        verdict = judge(error, strategy.worker_index, strategy.tasks, self._find_lost, heard)
+        verdict = attribute_failure(error, strategy.worker_index, strategy.tasks, self._find_lost, heard)
         if not verdict.known:
             strategy.report_failure(verdict.news)
         elif collectives is not None:

@@ -36,11 +36,11 @@ from tfdistr.r.values import for_r
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.utils.disk import writing
-from tfdistr.utils.interrupts import whole
+from tfdistr.utils.interrupts import defer_sigint
 
 if TYPE_CHECKING:
     from tfdistr.jobs.stored_run import StoredRun
-    from tfdistr.jobs.strategy_runners import Kind
+    from tfdistr.jobs.strategy_runners import StrategyRunner
 
 log = logging.getLogger("tfdistr")
 
@@ -89,7 +89,7 @@ class PlainSummary:
 
 def fit_on_cluster(
     job: Job,
-    kind: Kind,
+    runner: StrategyRunner,
     cluster: Cluster,
     caller: Caller,
     run_dir: Path,
@@ -99,18 +99,18 @@ def fit_on_cluster(
 
     Args:
         job: The job.
-        kind: How jobs of its strategy are trained.
+        runner: Trains jobs of its strategy.
         cluster: The cluster.
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
     caller = caller.for_job(job)
-    env = {**whole(caller.before_start)(for_r(job.seed), str(run_dir)), **lock_variable(run_dir)}
+    env = {**defer_sigint(caller.before_start)(for_r(job.seed), str(run_dir)), **lock_variable(run_dir)}
     cluster = cluster.for_job(env, job.heartbeat_timeout)
     recovery = job.recovery
-    summary = kind.summary(caller.on_event)
-    backend = kind.backend(cluster, job.communication)
+    summary = runner.summary(caller.on_event)
+    backend = runner.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
     complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
     if complete is not None:
@@ -135,7 +135,7 @@ def fit_on_cluster(
         finally:
             caller.after_end(str(run_dir))
         result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
-        result = _noted(result, run_dir, stored)
+        result = _record_result(result, run_dir, stored)
     if stored:
         stored.end()  # a SIGTERM that came too late must not end this process before
     preemption.pass_on()
@@ -255,7 +255,7 @@ def _ask_to_stop(run_dir: Path) -> None:
         path.touch()
 
 
-def _noted(result: FitResult, run_dir: Path, stored: StoredRun | None) -> FitResult:
+def _record_result(result: FitResult, run_dir: Path, stored: StoredRun | None) -> FitResult:
     """Note that a job is complete; return its result as the user sees it."""
     if stored:
         return stored.note(result)

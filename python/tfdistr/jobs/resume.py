@@ -27,7 +27,7 @@ def is_run(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def take_up(job: Job, run_dir: Path, workers: int) -> Job:
+def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
     """Begin a run with checkpoints in ``run_dir``, or resume the run in it.
 
     Args:

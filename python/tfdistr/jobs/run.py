@@ -11,17 +11,17 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.resume import take_up
+from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
-from tfdistr.jobs.strategy_runners import KINDS, Kind, kind_of
+from tfdistr.jobs.strategy_runners import RUNNERS, StrategyRunner, runner_of
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.pods import run_dir_of_pod
-from tfdistr.training.given_model import copies, of_caller
+from tfdistr.training.given_model import as_model_factory, callers_model
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.recovery_options import check_recovery
-from tfdistr.utils.arguments import optional_path
+from tfdistr.utils.arguments import check_optional_path
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.tuning import tune_this_process
 from tfdistr.utils.versions import check_installed
@@ -49,48 +49,48 @@ def run_fit(
     check_installed()
     if cluster is None:
         tune_this_process(exact=arguments["virtual_workers"] is not None)
-    run_dir = optional_path("run_dir", run_dir)
+    run_dir = check_optional_path("run_dir", run_dir)
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()
-    kind = kind_of(strategy)
-    config, num_workers = kind.destination(cluster, arguments["communication"], options)
+    runner = runner_of(strategy)
+    config, num_workers = runner.destination(cluster, arguments["communication"], options)
     recovery = check_recovery(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
-        shrinking=[name for name, other in KINDS.items() if other.shrinks],
+        shrinking=[name for name, other in RUNNERS.items() if other.shrinks],
     )  # fmt: skip
     if isinstance(model, FitResult):
         arguments["state"] = model.trained.state()
-        model = copies(model.trained.recipe)  # the result itself stays as it is
+        model = as_model_factory(model.trained.recipe)  # the result itself stays as it is
     job = make_job(
         model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
     )
-    kind.check_job(job)
+    runner.check_job(job)
     _check_elastic(job, cluster)
-    result = _train(job, kind, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
-    if of_caller(job.model) is not None:
+    result = _train(job, runner, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
+    if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
     return result
 
 
 def _train(
-    job: Job, kind: Kind, config: ClusterConfig | None, caller: Caller, *, cluster: Any, run_dir: Any,
-    given: dict[str, Any],
+    job: Job, runner: StrategyRunner, config: ClusterConfig | None, caller: Caller, *, cluster: Any,
+    run_dir: Any, given: dict[str, Any],
 ) -> FitResult:  # fmt: skip
     if cluster is None:
         import_tensorflow()
-        return kind.fit_here(job, config, caller, run_dir)
+        return runner.fit_here(job, config, caller, run_dir)
     if given["start_timeout"] is not None:
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
     resume = job.recovery.resume
     if is_url(run_dir):
         with StoredRun(run_dir, cluster, resume=resume) as stored:
-            job = take_up(job, stored.folder, cluster.workers)
-            return fit_on_cluster(job, kind, cluster, caller, stored.folder, stored)
+            job = begin_or_resume(job, stored.folder, cluster.workers)
+            return fit_on_cluster(job, runner, cluster, caller, stored.folder, stored)
     with open_run_dir(
         run_dir, cluster, resume=resume, heartbeat_timeout=job.heartbeat_timeout
     ) as folder:
-        job = take_up(job, folder, cluster.workers)
-        return fit_on_cluster(job, kind, cluster, caller, folder)
+        job = begin_or_resume(job, folder, cluster.workers)
+        return fit_on_cluster(job, runner, cluster, caller, folder)
 
 
 def _check_elastic(job: Job, cluster: Any) -> None:

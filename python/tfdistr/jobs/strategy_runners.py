@@ -29,7 +29,7 @@ from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.layer_placement import check_placement, count_workers
 from tfdistr.strategies.registry import check_known, make_strategy
 from tfdistr.training.job import Job
-from tfdistr.utils.arguments import COMMUNICATION, one_of
+from tfdistr.utils.arguments import COMMUNICATION, check_choice
 from tfdistr.utils.describe import describe
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.tuning import describe_tuning
@@ -45,7 +45,7 @@ log = logging.getLogger("tfdistr")
 OnEventOfJob = Callable[[dict[str, Any]], object]
 
 
-class Kind:
+class StrategyRunner:
     """The jobs of a strategy. This class is for equal workers, which exchange their gradients.
 
     Args:
@@ -93,7 +93,7 @@ class Kind:
         """
         options = options or {}
         check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
-        one_of("communication", communication, COMMUNICATION)
+        check_choice("communication", communication, COMMUNICATION)
         if cluster is not None:
             self._check_cluster(cluster, communication, options)
             return None, self._count_shares(cluster.workers, options)
@@ -155,11 +155,11 @@ class Kind:
         if self.fits(workers, ps, peers=peers):
             return
         servers = f" and {ps} parameter server{'s' * (ps != 1)}" if ps or self.ps else ""
-        fitting = ", ".join(repr(name) for name, kind in KINDS.items() if kind.fits(workers, ps, peers=peers))
+        fitting = [repr(name) for name, each in RUNNERS.items() if each.fits(workers, ps, peers=peers)]
         raise ArgumentError(
             self._misfit(ps),
             received=f"{workers} worker{'s' * (workers != 1)}{servers}, by {where}",
-            fix=f"Change the cluster, or pass a strategy that fits it: {fitting}.",
+            fix=f"Change the cluster, or pass a strategy that fits it: {', '.join(fitting)}.",
         )
 
     def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
@@ -257,7 +257,7 @@ class Kind:
         return run_task(job, strategy, on_event, run_dir)
 
 
-class OneProcess(Kind):
+class OneProcess(StrategyRunner):
     """The jobs of strategies for one process."""
 
     has_virtual_workers = False
@@ -284,7 +284,7 @@ class Mirrored(OneProcess):
         return max(1, len(tf.config.list_physical_devices("GPU")))
 
 
-class ParameterServer(Kind):
+class ParameterServer(StrategyRunner):
     """The jobs whose chief makes workers compute, and holds the weights on parameter servers."""
 
     shrinks = False
@@ -339,7 +339,7 @@ class ParameterServer(Kind):
         return train_as_chief(run_dir, options, on_event, functions)
 
 
-class ModelParallel(Kind):
+class ModelParallel(StrategyRunner):
     """The jobs of one process, the client, which may make workers compute their layers."""
 
     shrinks = False
@@ -390,10 +390,10 @@ def _servers(cluster: Cluster) -> Backend:
 
 
 #: The jobs of each strategy, by its name.
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("multi_worker_mirrored"),
+RUNNERS = {
+    runner.name: runner
+    for runner in (
+        StrategyRunner("multi_worker_mirrored"),
         Mirrored("mirrored", ("devices",)),
         OneProcess("one_device", ("device",)),
         ParameterServer("parameter_server", ("update", "replicas_to_aggregate")),
@@ -402,10 +402,10 @@ KINDS = {
 }
 
 
-def kind_of(strategy: Any) -> Kind:
+def runner_of(strategy: Any) -> StrategyRunner:
     """The jobs of a strategy.
 
     Raises:
         ArgumentError: The strategy does not exist.
     """
-    return KINDS[one_of("strategy", strategy, tuple(KINDS))]
+    return RUNNERS[check_choice("strategy", strategy, tuple(RUNNERS))]

@@ -44,7 +44,7 @@ def _train(
     events = process.events
     try:
         start_early()
-        from tfdistr.jobs.strategy_runners import KINDS
+        from tfdistr.jobs.strategy_runners import RUNNERS
         from tfdistr.training.job import Job
 
         def last_words(error: BaseException, text: str) -> None:
@@ -55,7 +55,7 @@ def _train(
 
         on_failure(last_words)
         name, options = Job.load_strategy(run_dir, functions)
-        trained = KINDS[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
+        trained = RUNNERS[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
         if all(strategy.is_chief for strategy in joined):
             from tfdistr.jobs.result import save_training
 

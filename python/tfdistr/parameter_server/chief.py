@@ -13,7 +13,7 @@ from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.training.job import Job
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 
 if TYPE_CHECKING:
     from tfdistr.parameter_server.coordinator import ServersTraining
@@ -26,7 +26,7 @@ def check_data(job: Job) -> None:
     Raises:
         ArgumentError: The data come from a function of R.
     """
-    if any(isinstance(source, Named | RFunction) for source in (job.data, job.validation)):
+    if any(isinstance(source, FunctionByName | RFunction) for source in (job.data, job.validation)):
         raise ArgumentError(
             "The workers of parameter servers read the data in Python, so it cannot be a function of R.",
             received="an R function",
@@ -78,7 +78,7 @@ def train_as_chief(
         options: The arguments of `ServerOptions`, and ``start_timeout``, seconds that the servers may take to
             start.
         on_event: Called as ``on_event(kind, **fields)``.
-        functions: The value for each ``Named`` part of the job.
+        functions: The value for each ``FunctionByName`` part of the job.
     """
     from tfdistr.parameter_server.coordinator import train_on_servers
     from tfdistr.servers.chief import parameter_server_strategy

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder
-from tfdistr.checkpoint.manager import Keeper
+from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.model_parts import parts_of_run
 from tfdistr.data.pipeline.class_weight import weigh_classes
@@ -114,7 +114,7 @@ def train_on_servers(
         preemption = preemption or Preemption()
         with Watchdog(job.step_timeout, _Watched()), preemption if checkpoints else contextlib.nullcontext():
             chief = _Chief(job, config, strategy, options, on_event, run_dir)
-            trained = chief.train(chief.keeper(checkpoints, preemption) if checkpoints else None)
+            trained = chief.train(chief.manager(checkpoints, preemption) if checkpoints else None)
         # The variables can be deleted only as long as their servers are there.
         del chief
         gc.collect()
@@ -168,19 +168,19 @@ class _Chief:
         self._dispatcher = Dispatcher(strategy)
         self._reported = 0.0
 
-    def keeper(self, folder: CheckpointFolder, preemption: Preemption) -> Keeper:
+    def manager(self, folder: CheckpointFolder, preemption: Preemption) -> CheckpointManager:
         """What keeps the checkpoints of this training, in ``folder``."""
         every, steps = self._job.recovery.every, self._data.steps
         assert every is not None
         assert steps is not None
-        keeper = Keeper(
+        manager = CheckpointManager(
             folder, every, preemption, on_event=self._on_event, parts=parts_of_run(self._model)
         )  # fmt: skip
-        if not keeper.found:
-            keeper.begin_after(self._job.initial_epoch * steps)
-        return keeper
+        if not manager.found:
+            manager.begin_after(self._job.initial_epoch * steps)
+        return manager
 
-    def train(self, keeper: Keeper | None = None) -> ServersTraining:
+    def train(self, manager: CheckpointManager | None = None) -> ServersTraining:
         """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
@@ -193,13 +193,13 @@ class _Chief:
             reporter.on_steps(done, logs)
             self._tell(REPORT_INTERVAL)
 
-        train = _Phase(model, "train", self._updates(), data, listed, on_steps, keeper)
+        train = _Phase(model, "train", self._updates(), data, listed, on_steps, manager)
         test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
         self._on_event(
             "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
         )
         started = time.monotonic()
-        run_epochs(model, job.all_epochs, listed, train, test, keeper)
+        run_epochs(model, job.all_epochs, listed, train, test, manager)
         seconds = time.monotonic() - started
         trained = copy_here(job, model, data, listed.callbacks)
         return ServersTraining(
@@ -295,11 +295,11 @@ class _Phase:
         data: WorkerData | None,
         callbacks: CallbackList,
         on_steps: Callable[[int, Any], None] = lambda done, logs: None,
-        keeper: Keeper | None = None,
+        manager: CheckpointManager | None = None,
     ) -> None:
         assert data is not None
         self.done = 0
-        self._keeper, self._callbacks = keeper, callbacks.callbacks
+        self._keeper, self._callbacks = manager, callbacks.callbacks
         self._reported = 0.0
         self._on_steps = on_steps
         self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
@@ -329,7 +329,7 @@ class _Phase:
     def run(self, epoch: int, done: int) -> dict[str, Any]:
         """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
         stop = "stop_training" if self._kind == "train" else "stop_evaluating"
-        keeper, total = self._keeper, self._steps
+        manager, total = self._keeper, self._steps
         assert total is not None
         first = epoch * total if self._kind == "train" else 0
         if self._kind == "test":
@@ -337,16 +337,16 @@ class _Phase:
         self.done, self._reported = done, time.monotonic()
         if done:  # the checkpoint has the sums of these steps
             self._sums = [variable.numpy() for variable in self._model.metrics_variables]
-        if keeper:
-            keeper.begin_epoch(done)
+        if manager:
+            manager.begin_epoch(done)
         while self.done < total:
             count = total - self.done
-            self._make(first, min(count, keeper.until(self.done)) if keeper else count, stop)
+            self._make(first, min(count, manager.until(self.done)) if manager else count, stop)
             if getattr(self._model, stop):
                 break
-            if keeper and self.done != total:  # no step is under way now
+            if manager and self.done != total:  # no step is under way now
                 self._logs()
-                keeper.after_steps(self._model, self._callbacks, epoch, self.done)
+                manager.after_steps(self._model, self._callbacks, epoch, self.done)
         return self._logs()
 
     def _make(self, first: int, count: int, stop: str) -> None:

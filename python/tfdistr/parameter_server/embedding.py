@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr.utils.arguments import whole
+from tfdistr.utils.arguments import check_int
 
 
 @keras.saving.register_keras_serializable("tfdistr")
@@ -53,10 +53,10 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.input_dim = whole("input_dim", input_dim)
-        self.output_dim = whole("output_dim", output_dim)
-        self.min_shard_bytes = whole("min_shard_bytes", min_shard_bytes)
-        self.max_shards = whole("max_shards", max_shards)
+        self.input_dim = check_int("input_dim", input_dim)
+        self.output_dim = check_int("output_dim", output_dim)
+        self.min_shard_bytes = check_int("min_shard_bytes", min_shard_bytes)
+        self.max_shards = check_int("max_shards", max_shards)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         self.mask_zero = mask_zero

@@ -25,7 +25,7 @@ from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.tf_internals.remote_calls import call, offer
 from tfdistr.training.job import Job
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 from tfdistr.utils.pickles import load_value, save_value
 
 TRAINING, VALIDATION = 0, 1
@@ -205,7 +205,7 @@ def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _InOrder:
 def _source(job: Job, kind: int) -> tuple[Source, int | None]:
     source = job.data if kind == TRAINING else job.validation
     assert source is not None
-    assert not isinstance(source, Named)  # the launcher has refused it
+    assert not isinstance(source, FunctionByName)  # the launcher has refused it
     return source, job.steps_per_epoch if kind == TRAINING else job.validation_steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import one_of, optional_whole
+from tfdistr.utils.arguments import check_choice, check_optional_int
 
 UPDATES = ("async", "sync")
 
@@ -28,8 +28,8 @@ class ServerOptions:
     replicas_to_aggregate: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("update", self.update, UPDATES)
-        wanted = optional_whole("replicas_to_aggregate", self.replicas_to_aggregate)
+        check_choice("update", self.update, UPDATES)
+        wanted = check_optional_int("replicas_to_aggregate", self.replicas_to_aggregate)
         object.__setattr__(self, "replicas_to_aggregate", wanted)
         if wanted is not None and self.update != "sync":
             raise ArgumentError(

@@ -24,7 +24,7 @@ from tfdistr.utils.function_files import (
     not_a_function,
     path_of,
 )
-from tfdistr.utils.interrupts import whole
+from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.python310 import add_note
 
 #: R without the user's .Rprofile, which could use TensorFlow before a worker makes its strategy.
@@ -238,7 +238,7 @@ _sourced: set[str] = set()  # the hashes of files
 
 def use_r(function: Any, seed: Any, error: Any) -> None:
     """Call R functions in the R that calls this; see `RSide`."""
-    _here[:] = [RSide(function, whole(seed), error)]
+    _here[:] = [RSide(function, defer_sigint(seed), error)]
 
 
 def r_of_this_process() -> RSide:

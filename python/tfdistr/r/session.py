@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfdistr.utils.interrupts import whole
+from tfdistr.utils.interrupts import defer_sigint
 
 
 def reload_environ() -> None:
@@ -67,7 +67,7 @@ def events_for_r(show: Callable[[Event], object], kinds: Sequence[str]) -> Calla
         show: A function of R.
         kinds: The values of ``event["event"]`` that it shows.
     """
-    show, shown = whole(show), frozenset(kinds)
+    show, shown = defer_sigint(show), frozenset(kinds)
 
     def pass_on(event: Event) -> None:
         if event["event"] in shown:

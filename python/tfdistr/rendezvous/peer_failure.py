@@ -131,7 +131,7 @@ class Verdict:
     summary: str
 
 
-def judge(
+def attribute_failure(
     error: BaseException,
     worker: int,
     tasks: Mapping[str, str],
@@ -156,11 +156,11 @@ def judge(
             failure = reported = reported_failure(error, tasks)
         else:
             failure = find_lost(error) or lost_worker(error, tasks)
-    news = what_to_tell(error, worker, tasks)
-    return Verdict(failure, news, reported is not None, str(failure or what_to_tell(error, worker, {})))
+    news = peer_message(error, worker, tasks)
+    return Verdict(failure, news, reported is not None, str(failure or peer_message(error, worker, {})))
 
 
-def what_to_tell(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:
+def peer_message(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:
     """Return the message of worker ``worker``, which ends with ``error``: some peers notice a loss later.
 
     Args:

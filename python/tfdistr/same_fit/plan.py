@@ -12,7 +12,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.result import FitResult
 from tfdistr.same_fit.difference import find_difference
 from tfdistr.same_fit.study import Experiment, Study
-from tfdistr.utils.arguments import whole
+from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
 
 _TOLERANCE = 1e-6
@@ -73,7 +73,7 @@ class Plan:
 
     def changed_by(self, experiment: Experiment) -> dict[str, Any]:
         """The arguments that an experiment changes or adds."""
-        epoch = whole("initial_epoch", self.arguments.get("initial_epoch", 0), minimum=0) + 1
+        epoch = check_int("initial_epoch", self.arguments.get("initial_epoch", 0), minimum=0) + 1
         # No validation is in this epoch.
         changed = {"epochs": epoch, "steps_per_epoch": 1, "validation_freq": [epoch + 1]}
         virtual = experiment.virtual_workers
@@ -118,7 +118,7 @@ def _check_names(arguments: Iterable[str]) -> None:
 
 def _numbers(workers: Any) -> tuple[int, ...]:
     listed = workers if isinstance(workers, Iterable) and not isinstance(workers, str) else [workers]
-    numbers = tuple(sorted({whole("workers", number) for number in listed}))
+    numbers = tuple(sorted({check_int("workers", number) for number in listed}))
     if len(numbers) < 2:
         raise ArgumentError(
             "`workers` must have at least two different numbers of workers, to compare the results.",

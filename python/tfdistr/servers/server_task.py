@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.rendezvous.config import ClusterConfig, split_address
 from tfdistr.rendezvous.protocol import PORT_IN_USE, no_port_error, says_port_in_use
-from tfdistr.utils.arguments import positive
+from tfdistr.utils.arguments import check_positive
 from tfdistr.utils.processes import die_with_parent
 
 log = logging.getLogger("tfdistr")
@@ -73,8 +73,8 @@ def serve(
         )
     patience = Patience(
         config.jobs["chief"][0],
-        positive("start_timeout", start_timeout, of=" of seconds", example="3600.0"),
-        positive("chief_timeout", chief_timeout, of=" of seconds", example="60.0"),
+        check_positive("start_timeout", start_timeout, of=" of seconds", example="3600.0"),
+        check_positive("chief_timeout", chief_timeout, of=" of seconds", example="60.0"),
     )
     die_with_parent()
     if config.task.type == "ps":

@@ -144,7 +144,7 @@ def without_synchronization(model: keras.Model) -> list[keras.layers.BatchNormal
 log = logging.getLogger("tfdistr")
 
 
-def turn_off(model: keras.Model, where: str) -> None:
+def disable_xla(model: keras.Model, where: str) -> None:
     """Make a model train without XLA, and say so.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.rank import place
+from tfdistr.strategies.rank import rank_of_process
 from tfdistr.utils.describe import describe
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _current_strategy() -> tf.distribute.Strategy:
     """The strategy whose scope the call is in. Without a scope, one worker gets TensorFlow's default."""
     import tensorflow as tf
 
-    known = place()
+    known = rank_of_process()
     if known.num_workers > 1 and not tf.distribute.has_strategy():
         raise ArgumentError(
             "distribute() must know the strategy, or every worker would get all rows.",

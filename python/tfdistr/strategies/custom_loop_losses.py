@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import whole
+from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import ValueOfR, describe
 
 _WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dimensions."
@@ -169,7 +169,7 @@ def _weights(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
 
 def _size(size: Any) -> Any:
     if not tf.is_tensor(size):
-        return whole("global_batch_size", size)
+        return check_int("global_batch_size", size)
     if not size.dtype.is_integer or size.shape.rank != 0:
         raise ArgumentError(
             "`global_batch_size` must be one whole number.",

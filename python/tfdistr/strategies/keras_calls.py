@@ -20,7 +20,7 @@ from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, versions
 from tfdistr.collectives.model_parts import describe_model, describe_parts
 from tfdistr.strategies.backup import go_on_in_data
-from tfdistr.strategies.build import turn_off, without_synchronization
+from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.replica import OneReplica
@@ -78,7 +78,7 @@ class KerasCalls:
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
         """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
-        turn_off(model, "on several workers")
+        disable_xla(model, "on several workers")
         if not self._extended.is_chief:
             keep_quiet(callbacks)
 
@@ -133,7 +133,7 @@ class KerasCalls:
     def _save(self, save: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._extended.is_chief:
             return None
-        with self._extended.alone({}):
+        with self._extended.local_only({}):
             return save(*args, **kwargs)
 
 

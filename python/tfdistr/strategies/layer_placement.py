@@ -9,7 +9,7 @@ from typing import Any
 
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 
 #: The places of layers by name; or a function that returns the place of a layer, or None.
 Placement = Mapping[str, str] | Callable[[Any], str | None]
@@ -23,7 +23,7 @@ _FORM = (
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerPlace:
     """A device of a task.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place:
         )
 
 
-def parse_place(name: Any) -> Place:
+def parse_place(name: Any) -> LayerPlace:
     """Parse a place.
 
     Raises:
@@ -64,7 +64,7 @@ def parse_place(name: Any) -> Place:
     if found is None:
         raise ArgumentError("`placement` must give devices or tasks.", received=repr(name), fix=_FORM)
     job, index, device = found.groups()
-    return Place(Task(job.lower(), int(index or 0)) if job else None, device.upper() if device else None)
+    return LayerPlace(Task(job.lower(), int(index or 0)) if job else None, device.upper() if device else None)
 
 
 def count_workers(config: ClusterConfig) -> int:
@@ -93,7 +93,7 @@ def check_placement(placement: Any, workers: int | None) -> None:
     Raises:
         ArgumentError: The placement is not valid.
     """
-    if callable(placement) or isinstance(placement, Named):
+    if callable(placement) or isinstance(placement, FunctionByName):
         return
     if not isinstance(placement, Mapping) or not placement or not all(isinstance(k, str) for k in placement):
         raise ArgumentError(
@@ -105,7 +105,7 @@ def check_placement(placement: Any, workers: int | None) -> None:
         check_task(parse_place(name), workers, layer)
 
 
-def check_task(place: Place, workers: int | None, layer: str) -> None:
+def check_task(place: LayerPlace, workers: int | None, layer: str) -> None:
     """Check that the task of a layer's place exists.
 
     Raises:

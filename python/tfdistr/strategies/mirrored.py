@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.strategies.build import let_keras_build, turn_off
+from tfdistr.strategies.build import disable_xla, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
@@ -171,7 +171,7 @@ def check_model(model: keras.Model) -> None:
             received=received,
             fix=f"{_ONE_PROCESS_EACH}, or leave it out.",
         )
-    turn_off(model, "on several devices")
+    disable_xla(model, "on several devices")
 
 
 class _Share:
@@ -238,7 +238,7 @@ class _Replicas(tf_internals.MirroredExtended):
         def mean() -> MeanOverExamples:
             return self._share().mean
 
-        self.replicas_to_tell = 1
+        self.reported_replicas = 1
         try:
             # One context around all replicas, as it overrides methods of the model, which they share.
             with (
@@ -253,7 +253,7 @@ class _Replicas(tf_internals.MirroredExtended):
             ):
                 yield lambda batch: self._step(model, batch)
         finally:
-            self.replicas_to_tell = None
+            self.reported_replicas = None
             self._shares = []
 
     def predicting(self, fn: Callable[..., Any]) -> Callable[..., Any]:

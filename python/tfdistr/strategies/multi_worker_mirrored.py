@@ -29,7 +29,7 @@ from tfdistr.collectives.comparison import agree, versions
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
-from tfdistr.rendezvous.peer_failure import what_to_tell
+from tfdistr.rendezvous.peer_failure import peer_message
 from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
@@ -40,7 +40,7 @@ from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
 from tfdistr.strategies.virtual.threads import use_one_thread
 from tfdistr.utils import at_exit
-from tfdistr.utils.arguments import GRADIENT_DTYPES, one_of, optional_whole
+from tfdistr.utils.arguments import GRADIENT_DTYPES, check_choice, check_optional_int
 from tfdistr.utils.tuning import tune_this_process
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         exchange = check_exchange(communication_options, communication, bytes_per_pack)
         check_resolver(cluster_resolver)
         communication = exchange.communication
-        count = optional_whole("virtual_workers", virtual_workers)
+        count = check_optional_int("virtual_workers", virtual_workers)
         tune_this_process(exact=count is not None)
         if count is not None:
             check_virtual_workers(count, communication=communication)
@@ -252,7 +252,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     @gradient_dtype.setter
     def gradient_dtype(self, name: str) -> None:
-        one_of("gradient_dtype", name, GRADIENT_DTYPES)
+        check_choice("gradient_dtype", name, GRADIENT_DTYPES)
         self.extended.gradient_dtype = None if name == "float32" else tf.as_dtype(name)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
@@ -338,7 +338,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         at_exit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
-            self.report_failure(what_to_tell(error, self.worker_index, self.tasks))
+            self.report_failure(peer_message(error, self.worker_index, self.tasks))
             self.extended.collectives.abandon()
             return
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):

@@ -26,7 +26,7 @@ from tfdistr.rendezvous.pods import place_in_job
 from tfdistr.rendezvous.slurm_step import place_in_step
 
 
-class Place(NamedTuple):
+class Rank(NamedTuple):
     """A place among the workers.
 
     Attributes:
@@ -60,7 +60,7 @@ def is_chief() -> bool:
         >>> tfdistr.is_chief()
         True
     """
-    return place().is_chief
+    return rank_of_process().is_chief
 
 
 def worker_index() -> int | None:
@@ -77,7 +77,7 @@ def worker_index() -> int | None:
         >>> tfdistr.worker_index()
         0
     """
-    return place().worker_index
+    return rank_of_process().worker_index
 
 
 def num_workers() -> int:
@@ -92,10 +92,10 @@ def num_workers() -> int:
         >>> tfdistr.num_workers()
         1
     """
-    return place().num_workers
+    return rank_of_process().num_workers
 
 
-def place() -> Place:
+def rank_of_process() -> Rank:
     """The place of this process, from the first source that knows it.
 
     Raises:
@@ -106,9 +106,9 @@ def place() -> Place:
         return known
     config = cluster_from_env()
     if config is not None:
-        return Place(config.worker_index, config.num_workers, config.is_chief, "TF_CONFIG")
+        return Rank(config.worker_index, config.num_workers, config.is_chief, "TF_CONFIG")
     made = _made[0]() if _made else None
-    return _of_strategy(made, "the strategy") or _of_launcher() or Place(0, 1, True, "nobody")
+    return _of_strategy(made, "the strategy") or _of_launcher() or Rank(0, 1, True, "nobody")
 
 
 def note_strategy(strategy: Any) -> None:
@@ -121,20 +121,20 @@ def _in_scope() -> Any:
     return tf.distribute.get_strategy() if tf is not None else None
 
 
-def _of_strategy(strategy: Any, by: str) -> Place | None:
+def _of_strategy(strategy: Any, by: str) -> Rank | None:
     """The place that a strategy of tfdistr knows; None for TensorFlow's own strategies."""
     if getattr(strategy, "is_chief", None) is None:
         return None
-    return Place(int(strategy.worker_index), int(strategy.num_workers), bool(strategy.is_chief), by)
+    return Rank(int(strategy.worker_index), int(strategy.num_workers), bool(strategy.is_chief), by)
 
 
-def _of_launcher() -> Place | None:
+def _of_launcher() -> Rank | None:
     by = "the launcher of this process"
     with contextlib.suppress(ClusterConfigError):  # the error of who joins says more
         step = None if launched_by_mpi() else place_in_step() or place_in_job()
         if step is not None:
-            return Place(*step, step[0] == 0, by)
+            return Rank(*step, step[0] == 0, by)
     told, workers = launcher_of(), ranks()
     if told is None or not told[1] < workers:
         return None
-    return Place(told[1], workers, told[1] == 0, by)
+    return Rank(told[1], workers, told[1] == 0, by)

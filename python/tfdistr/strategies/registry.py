@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import one_of
+from tfdistr.utils.arguments import check_choice
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -51,7 +51,7 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
         >>> strategy.num_workers
         1
     """
-    module, attribute = STRATEGIES[one_of("name", name, tuple(STRATEGIES))]
+    module, attribute = STRATEGIES[check_choice("name", name, tuple(STRATEGIES))]
     made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
     check_known(list(inspect.signature(made).parameters), options, f"The strategy {name!r}")
     strategy: tf.distribute.Strategy = made(**options)

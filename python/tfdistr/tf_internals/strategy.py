@@ -24,11 +24,11 @@ class _Tells:
     """Tells a replica that there is only one replica, while it runs code for one replica."""
 
     #: The number of replicas that such code sees while it runs; None for the real number.
-    replicas_to_tell: int | None = None
+    reported_replicas: int | None = None
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        told = self.replicas_to_tell
+        told = self.reported_replicas
         return int(super()._num_replicas_in_sync) if told is None else told  # type: ignore[misc]
 
 

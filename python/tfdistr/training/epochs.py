@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.manager import Keeper
+from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.training.callback_list import CallbackList
 from tfdistr.training.epoch_range import EpochRange
 
@@ -40,7 +40,7 @@ def run_epochs(
     callbacks: CallbackList,
     train: Phase,
     test: Phase | None = None,
-    keeper: Keeper | None = None,
+    manager: CheckpointManager | None = None,
 ) -> None:
     """Train a model for a number of epochs, as Keras's ``fit`` does.
 
@@ -50,16 +50,16 @@ def run_epochs(
         callbacks: All callbacks.
         train: The training.
         test: The validation after epochs.
-        keeper: Keeps checkpoints.
+        manager: Keeps checkpoints.
 
     Raises:
         JobStoppedError: The job was told to end.
     """
     model.stop_training = False
-    if keeper:
-        keeper.before_training(callbacks.callbacks, epochs.end)
+    if manager:
+        manager.before_training(callbacks.callbacks, epochs.end)
     callbacks.on_train_begin()
-    first, done = keeper.begin(model, callbacks.callbacks) if keeper else (0, 0)
+    first, done = manager.begin(model, callbacks.callbacks) if manager else (0, 0)
     logs = last_logs(model)
     begun = max(first, epochs.first)
     restored = tf_internals.initial_epoch(model)  # by BackupAndRestore
@@ -70,8 +70,8 @@ def run_epochs(
             break
         train.reset()
         callbacks.on_epoch_begin(epoch)
-        if keeper and done:
-            keeper.restore(model, callbacks.callbacks)
+        if manager and done:
+            manager.restore(model, callbacks.callbacks)
         logs = train.run(epoch, done)
         done = 0
         if test and epochs.validates(epoch):
@@ -81,8 +81,8 @@ def run_epochs(
             callbacks.on_test_end(tested)
             logs |= {f"val_{name}": value for name, value in tested.items()}
         callbacks.on_epoch_end(epoch, logs)
-        if keeper:
-            keeper.after_epoch(model, callbacks.callbacks, epoch, train.done)
+        if manager:
+            manager.after_epoch(model, callbacks.callbacks, epoch, train.done)
         if model.stop_training:
             break
     train.finish()

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.manager import Keeper
+from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
@@ -35,7 +35,7 @@ def fit_by_keras(
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
     weigh: Callable[[Any], Any] | None = None,
-    keeper: Keeper | None = None,
+    manager: CheckpointManager | None = None,
 ) -> dict[str, list[Any]]:
     """Train as ``fit`` of ``loop.py`` does, but by the model's own ``fit``, with checkpoints after epochs.
 
@@ -46,13 +46,13 @@ def fit_by_keras(
     check_read_by_keras(data, validation)
     first = epochs.first
     kept = callbacks
-    if keeper:
+    if manager:
         kept = [keras.callbacks.History(), *callbacks]  # the history comes before the listener
-        keeper.before_training(kept, epochs.end)
-        first = epochs.end if keeper.ended else max(first, keeper.start.epoch)
-        if keeper.found:
+        manager.before_training(kept, epochs.end)
+        first = epochs.end if manager.ended else max(first, manager.start.epoch)
+        if manager.found:
             build(model, data, optimizer=False)
-    saves = _Saves(model, keeper, kept, first, data.steps) if keeper else None
+    saves = _Saves(model, manager, kept, first, data.steps) if manager else None
     dataset: Any = data.dataset
     history = model.fit(
         dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
@@ -108,7 +108,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         model: The model; a loop of its own may leave the callbacks without it.
-        keeper: Keeps the checkpoints.
+        manager: Keeps the checkpoints.
         kept: The callbacks whose state is saved.
         first: The epoch with which the training begins.
         steps: Number of steps of an epoch, if it is known.
@@ -120,13 +120,13 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(
         self,
         model: keras.Model,
-        keeper: Keeper,
+        manager: CheckpointManager,
         kept: list[keras.callbacks.Callback],
         first: int,
         steps: int | None,
     ) -> None:
         super().__init__()
-        self._trained, self._keeper, self._kept, self._steps = model, keeper, kept, steps
+        self._trained, self._keeper, self._kept, self._steps = model, manager, kept, steps
         self._next = first
         self._begun = False
         self._done = 0

@@ -115,13 +115,13 @@ def given(model: Any) -> Any:
     return GivenModel(model) if keras is not None and isinstance(model, keras.Model) else model
 
 
-def copies(model: Any) -> Any:
+def as_model_factory(model: Any) -> Any:
     """A function that makes copies of a Keras model, which itself stays as it is; other values unchanged."""
     made = given(model)
     return copy.copy(made) if isinstance(made, GivenModel) else made  # a copy has no original
 
 
-def of_caller(model: Any) -> keras.Model | None:
+def callers_model(model: Any) -> keras.Model | None:
     """The model that the caller has given for a job, in the caller's process; None if it was a function."""
     return model.original if isinstance(model, GivenModel) else None
 

@@ -21,15 +21,15 @@ from tfdistr.utils.arguments import (
     COMMUNICATION,
     GRADIENT_DTYPES,
     argument,
-    flag,
-    one_of,
-    optional_seconds,
-    optional_whole,
-    seconds,
-    whole,
+    check_bool,
+    check_choice,
+    check_int,
+    check_optional_int,
+    check_optional_seconds,
+    check_seconds,
 )
 from tfdistr.utils.describe import describe
-from tfdistr.utils.function_files import FunctionOfFile, Named
+from tfdistr.utils.function_files import FunctionByName, FunctionOfFile
 from tfdistr.utils.pickles import load_value, save_value
 from tfdistr.utils.trackers import check_not_sent
 
@@ -47,7 +47,7 @@ _HIDDEN: dict[str, bool] = {"hidden": True}
 def _check_model(model: Any) -> Any:
     model = given(model)
     no_function = hasattr(model, "get_weights") and not isinstance(model, type)  # such as a model of Keras 2
-    if no_function or not (callable(model) or isinstance(model, Named)):
+    if no_function or not (callable(model) or isinstance(model, FunctionByName)):
         raise ArgumentError(
             "`model` must be a compiled Keras 3 model, or a function without arguments that returns one.",
             received=describe(model),
@@ -59,7 +59,7 @@ def _check_model(model: Any) -> Any:
 
 
 def _check_callbacks(callbacks: Any) -> Any:
-    if callbacks is None or callable(callbacks) or isinstance(callbacks, Named):
+    if callbacks is None or callable(callbacks) or isinstance(callbacks, FunctionByName):
         return callbacks
     if isinstance(callbacks, list | tuple):
         for callback in callbacks:  # this process need not import Keras
@@ -108,15 +108,15 @@ def _check_class_weight(weights: Any) -> dict[int, float] | None:
 def _check_validation_freq(value: Any) -> int | tuple[int, ...]:
     listed = not isinstance(value, str | Mapping) and hasattr(value, "__iter__")
     if not listed:
-        return whole("validation_freq", value)
-    return tuple(sorted({whole("validation_freq", epoch) for epoch in value}))
+        return check_int("validation_freq", value)
+    return tuple(sorted({check_int("validation_freq", epoch) for epoch in value}))
 
 
 def _check_seed(seed: Any) -> int:
     """The seed of the user, or a random one."""
     if seed is None:
         return random.SystemRandom().randrange(2**31)
-    return whole("seed", seed, minimum=0, maximum=_LARGEST_SEED)
+    return check_int("seed", seed, minimum=0, maximum=_LARGEST_SEED)
 
 
 @attrs.frozen
@@ -163,33 +163,35 @@ class Job:
     """
 
     model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
-    data: Source | Named = attrs.field(converter=for_data, metadata=_HIDDEN)
-    validation: Source | Named | None = attrs.field(default=None, converter=for_data, metadata=_HIDDEN)
+    data: Source | FunctionByName = attrs.field(converter=for_data, metadata=_HIDDEN)
+    validation: Source | FunctionByName | None = attrs.field(
+        default=None, converter=for_data, metadata=_HIDDEN
+    )
     callbacks: Any = attrs.field(default=None, converter=_check_callbacks, metadata=_HIDDEN)
-    batch_size: int | None = argument(optional_whole, "batch_size", default=32)
-    epochs: int = argument(whole, "epochs", default=1)
-    steps_per_epoch: int | None = argument(optional_whole, "steps_per_epoch", default=None)
-    validation_steps: int | None = argument(optional_whole, "validation_steps", default=None)
-    validation_batch_size: int | None = argument(optional_whole, "validation_batch_size", default=None)
+    batch_size: int | None = argument(check_optional_int, "batch_size", default=32)
+    epochs: int = argument(check_int, "epochs", default=1)
+    steps_per_epoch: int | None = argument(check_optional_int, "steps_per_epoch", default=None)
+    validation_steps: int | None = argument(check_optional_int, "validation_steps", default=None)
+    validation_batch_size: int | None = argument(check_optional_int, "validation_batch_size", default=None)
     validation_freq: int | tuple[int, ...] = attrs.field(default=1, converter=_check_validation_freq)
-    initial_epoch: int = argument(whole, "initial_epoch", default=0, minimum=0)
+    initial_epoch: int = argument(check_int, "initial_epoch", default=0, minimum=0)
     class_weight: Mapping[int, float] | None = attrs.field(
         default=None, converter=_check_class_weight, metadata=_HIDDEN
     )
     seed: int = attrs.field(default=0, converter=_check_seed)
     seed_given: bool = attrs.field(default=True, metadata=_HIDDEN)
-    shuffle: bool = argument(flag, "shuffle", default=True)
-    drop_remainder: bool = argument(flag, "drop_remainder", default=False)
+    shuffle: bool = argument(check_bool, "shuffle", default=True)
+    drop_remainder: bool = argument(check_bool, "drop_remainder", default=False)
     learning_rate_factor: float = 1.0
-    warmup_epochs: int = argument(whole, "warmup_epochs", default=0, minimum=0)
+    warmup_epochs: int = argument(check_int, "warmup_epochs", default=0, minimum=0)
     strategy: str = "multi_worker_mirrored"
     options: Mapping[str, Any] = attrs.field(factory=dict, converter=for_layers, metadata=_HIDDEN)
-    communication: str = argument(one_of, "communication", COMMUNICATION, default="auto")
-    gradient_dtype: str = argument(one_of, "gradient_dtype", GRADIENT_DTYPES, default="float32")
-    virtual_workers: int | None = argument(optional_whole, "virtual_workers", default=None)
-    start_timeout: float = argument(seconds, "start_timeout", default=300.0, hidden=True)
-    heartbeat_timeout: float = argument(seconds, "heartbeat_timeout", default=30.0, hidden=True)
-    step_timeout: float | None = argument(optional_seconds, "step_timeout", default=None, hidden=True)
+    communication: str = argument(check_choice, "communication", COMMUNICATION, default="auto")
+    gradient_dtype: str = argument(check_choice, "gradient_dtype", GRADIENT_DTYPES, default="float32")
+    virtual_workers: int | None = argument(check_optional_int, "virtual_workers", default=None)
+    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, hidden=True)
+    heartbeat_timeout: float = argument(check_seconds, "heartbeat_timeout", default=30.0, hidden=True)
+    step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None, hidden=True)
     task: str = attrs.field(default="fit", metadata=_HIDDEN)
     state: ModelState | None = attrs.field(default=None, metadata=_HIDDEN)
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
@@ -202,7 +204,7 @@ class Job:
     @property
     def source(self) -> Source:
         """The training data, in the process that reads it."""
-        assert not isinstance(self.data, Named)  # load() has replaced it
+        assert not isinstance(self.data, FunctionByName)  # load() has replaced it
         return self.data
 
     @property
@@ -281,7 +283,7 @@ class Job:
         """Read only the strategy of a worker from ``run_dir``: its name and its options."""
         name, options = load_value(run_dir, _STRATEGY)
         present = dict(functions or {})
-        return name, {k: present[v.name] if isinstance(v, Named) else v for k, v in options.items()}
+        return name, {k: present[v.name] if isinstance(v, FunctionByName) else v for k, v in options.items()}
 
     @staticmethod
     def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:
@@ -289,11 +291,12 @@ class Job:
 
         Args:
             run_dir: The folder that ``save`` wrote to.
-            functions: The values for the ``Named`` parts of the job, by name.
+            functions: The values for the ``FunctionByName`` parts of the job, by name.
         """
         job = load_value(run_dir, _NAME)
         assert isinstance(job, Job)
         begin_with_seed(job.functions, job.seed)
         named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
         present = dict(functions or {})
-        return attrs.evolve(job, **{k: present[v.name] for k, v in named.items() if isinstance(v, Named)})
+        found = {k: present[v.name] for k, v in named.items() if isinstance(v, FunctionByName)}
+        return attrs.evolve(job, **found)

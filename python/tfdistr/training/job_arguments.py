@@ -12,8 +12,8 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
-from tfdistr.utils.arguments import fraction, whole
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.arguments import check_fraction, check_int
+from tfdistr.utils.function_files import FunctionByName
 
 
 def make_job(
@@ -46,7 +46,7 @@ def make_job(
                 received=f"batch_size={batch_size!r}, per_worker_batch_size={per_worker_batch_size!r}",
                 fix="Leave one of them out.",
             )
-        batch_size = whole("per_worker_batch_size", per_worker_batch_size) * num_workers
+        batch_size = check_int("per_worker_batch_size", per_worker_batch_size) * num_workers
     if arguments.get("class_weight") is not None and sample_weight is not None:
         raise ArgumentError(
             "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
@@ -56,7 +56,7 @@ def make_job(
     factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
     if start_timeout is not None:
         arguments["start_timeout"] = start_timeout
-    data = x if isinstance(x, Named | Arrays) else make_source(x, y, sample_weight)
+    data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
     data, validation = _split(data, _validation(validation_data), validation_split)
     if gives_batches(data):
         if batch_size not in (32, None):
@@ -140,10 +140,10 @@ def _check_warmup_epochs(job: Job, scale: str) -> None:
 
 
 def _split(
-    data: Source | Named, validation: Source | Named | None, split: Any
-) -> tuple[Source | Named, Source | Named | None]:
+    data: Source | FunctionByName, validation: Source | FunctionByName | None, split: Any
+) -> tuple[Source | FunctionByName, Source | FunctionByName | None]:
     """Take the last part of the training arrays for the validation, as Keras does."""
-    part = fraction("validation_split", split)
+    part = check_fraction("validation_split", split)
     if part == 0:
         return data, validation
     if validation is not None:
@@ -168,8 +168,8 @@ def _split(
     return data.rows(0, training), data.rows(training, data.examples)
 
 
-def _validation(data: Any) -> Source | Named | None:
-    if data is None or isinstance(data, Named):
+def _validation(data: Any) -> Source | FunctionByName | None:
+    if data is None or isinstance(data, FunctionByName):
         return data
     if isinstance(data, tuple | list):  # Keras accepts both
         if not 1 <= len(data) <= 3:

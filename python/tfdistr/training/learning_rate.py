@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tfdistr.utils.arguments import one_of, positive, whole
+from tfdistr.utils.arguments import check_choice, check_int, check_positive
 
 LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
 
@@ -36,12 +36,12 @@ def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "l
         >>> tfdistr.scaled_learning_rate(0.1, num_workers=4), tfdistr.scaled_learning_rate(0.1, 4, "sqrt")
         (0.4, 0.2)
     """
-    rate = positive("learning_rate", learning_rate)
+    rate = check_positive("learning_rate", learning_rate)
     return rate * learning_rate_factor(num_workers, scale)
 
 
 def learning_rate_factor(num_workers: int, scale: str, *, name: str = "scale") -> float:
     """The factor for the learning rate; ``name`` is the name of the argument ``scale`` in errors."""
-    workers = whole("num_workers", num_workers)
+    workers = check_int("num_workers", num_workers)
     factors = {"none": 1.0, "linear": float(workers), "sqrt": math.sqrt(workers)}
-    return factors[one_of(name, scale, LEARNING_RATE_SCALES)]
+    return factors[check_choice(name, scale, LEARNING_RATE_SCALES)]

@@ -14,9 +14,9 @@ from typing import Any
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.manager import Keeper
+from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
-from tfdistr.strategies.build import build, turn_off
+from tfdistr.strategies.build import build, disable_xla
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.training.callback_list import CallbackList, numbers_of
@@ -43,7 +43,7 @@ def fit(
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
     weigh: Step | None = None,
-    keeper: Keeper | None = None,
+    manager: CheckpointManager | None = None,
 ) -> dict[str, list[Any]]:
     """Train ``model`` as its own ``fit`` would.
 
@@ -55,7 +55,7 @@ def fit(
         callbacks: Keras callbacks.
         on_steps: Called when steps of the training are done.
         weigh: Applied to each batch of the training before its step, in the graph.
-        keeper: Keeps checkpoints; ``data`` begins with its first step.
+        manager: Keeps checkpoints; ``data`` begins with its first step.
 
     Raises:
         JobStoppedError: The job was told to end.
@@ -63,14 +63,14 @@ def fit(
     Returns:
         Values of the logs by name, one for each epoch that has them.
     """
-    found = bool(keeper and keeper.found)
+    found = bool(manager and manager.found)
     listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found)
     extended = extended_of(model)
     if extended:
         check_batch(extended, model, data.look, weigh)
-    train = _Phase(model, "train", data, listed, weigh, keeper, on_steps)
+    train = _Phase(model, "train", data, listed, weigh, manager, on_steps)
     test = _Phase(model, "test", validation, listed) if validation else None
-    run_epochs(model, epochs, listed, train, test, keeper)
+    run_epochs(model, epochs, listed, train, test, manager)
     return dict(model.history.history)
 
 
@@ -110,7 +110,7 @@ def _prepare(
     if calls:
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
-        turn_off(model, "with virtual workers")
+        disable_xla(model, "with virtual workers")
     if extended or found:  # the checkpoint says for which variables optimizers are built
         build(model, data, optimizer=extended is not None, training=training)
     listed = CallbackList(
@@ -136,7 +136,7 @@ class _Phase:
         data: The batches.
         callbacks: All callbacks.
         weigh: Applied to a batch before its step.
-        keeper: Keeps checkpoints.
+        manager: Keeps checkpoints.
         on_steps: Called when steps are done.
 
     Attributes:
@@ -150,11 +150,11 @@ class _Phase:
         data: WorkerData,
         callbacks: CallbackList,
         weigh: Step | None = None,
-        keeper: Keeper | None = None,
+        manager: CheckpointManager | None = None,
         on_steps: OnSteps = lambda done, logs: None,
     ) -> None:
         self.done = 0
-        self._keeper = keeper
+        self._keeper = manager
         self._on_steps = on_steps
         self._callbacks = callbacks
         self._model = model
@@ -176,7 +176,7 @@ class _Phase:
     def reset(self) -> None:
         """Reset the metrics. TensorFlow reads each of their variables for this; no peer needs to be asked."""
         extended = extended_of(self._model)
-        with extended.alone({}) if extended else contextlib.nullcontext():
+        with extended.local_only({}) if extended else contextlib.nullcontext():
             self._model.reset_metrics()
 
     def finish(self) -> None:
@@ -219,7 +219,7 @@ class _Phase:
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:
             return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
-        with extended.knowing(extended.read_together(self._model.metrics_variables)):
+        with extended.with_values(extended.read_together(self._model.metrics_variables)):
             return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
 
 

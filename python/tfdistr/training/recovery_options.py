@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import flag, optional_whole, whole
+from tfdistr.utils.arguments import check_bool, check_int, check_optional_int
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def check_recovery(
     Raises:
         ArgumentError: An argument is not valid, or does not fit the others.
     """
-    restarts = whole("max_restarts", max_restarts, minimum=0)
-    goes_on = flag("resume", resume)
+    restarts = check_int("max_restarts", max_restarts, minimum=0)
+    goes_on = check_bool("resume", resume)
     fewest = _fewest(min_workers, cluster)
     every = _every(checkpoint_every)
     asked = goes_on or every is not None or fewest is not None
@@ -76,7 +76,7 @@ def check_recovery(
 
 
 def _fewest(value: Any, cluster: Any) -> int | None:
-    fewest = optional_whole("min_workers", value) or (cluster.fewest if cluster else None)
+    fewest = check_optional_int("min_workers", value) or (cluster.fewest if cluster else None)
     if fewest is not None and (cluster is None or fewest > cluster.workers):
         raise ArgumentError(
             "`min_workers` must be at most the number of workers of `cluster`.",
@@ -95,4 +95,4 @@ def _every(value: Any) -> int | str | None:
             received=repr(value),
             fix='Pass checkpoint_every="epoch", for example.',
         )
-    return whole("checkpoint_every", value)
+    return check_int("checkpoint_every", value)

@@ -11,7 +11,7 @@ import keras
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
-from tfdistr.checkpoint.manager import Keeper
+from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.comparison import agree
 from tfdistr.collectives.model_parts import describe_parts, parts_of_run
@@ -31,7 +31,7 @@ from tfdistr.training.reporter import OnEvent, Reporter, Waits, examples_of_epoc
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 
 log = logging.getLogger("tfdistr")
 
@@ -50,8 +50,8 @@ def train(
         callbacks = make_callbacks(job)
     saves = _saves(job, strategy, model, on_event)
     with preemption if saves else contextlib.nullcontext():
-        keeper = _keeper(job, strategy, preemption, on_event, model, run_dir) if saves else None
-        return _train(job, strategy, on_event, model, [*warm_up, *callbacks], keeper)
+        manager = _keeper(job, strategy, preemption, on_event, model, run_dir) if saves else None
+        return _train(job, strategy, on_event, model, [*warm_up, *callbacks], manager)
 
 
 def _train(
@@ -60,11 +60,12 @@ def _train(
     on_event: OnEvent,
     model: keras.Model,
     callbacks: list[keras.callbacks.Callback],
-    keeper: Keeper | None,
+    manager: CheckpointManager | None,
 ) -> Training:
     reader = Reader(job, strategy)
     # Keras ends an epoch of known length before the pass of its data ends, which would then be read again.
-    data = _training_data(job, reader, keeper, of_known_size=keeper is not None and not runs_own_loop(model))
+    of_known_size = manager is not None and not runs_own_loop(model)
+    data = _training_data(job, reader, manager, of_known_size=of_known_size)
     check_labels(model, data.element_spec)
     validation = None
     if job.validation is not None:
@@ -80,7 +81,7 @@ def _train(
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
         model, data, epochs=job.all_epochs, validation=validation, callbacks=callbacks,
-        on_steps=reporter.on_steps, weigh=weigh, keeper=keeper,
+        on_steps=reporter.on_steps, weigh=weigh, manager=manager,
     )  # fmt: skip
     seconds = time.monotonic() - started
     if strategy.is_chief:
@@ -94,15 +95,17 @@ def _train(
     )  # fmt: skip
 
 
-def _training_data(job: Job, reader: Reader, keeper: Keeper | None, *, of_known_size: bool) -> WorkerData:
+def _training_data(
+    job: Job, reader: Reader, manager: CheckpointManager | None, *, of_known_size: bool
+) -> WorkerData:
     """This worker's batches, from the first step on that the training makes."""
-    if keeper and keeper.found:
-        return reader.training_data(keeper.first_step)
+    if manager and manager.found:
+        return reader.training_data(manager.first_step)
     data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
     # If the number of steps is unknown, the data begins with its first pass.
     first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)
-    if keeper:
-        keeper.begin_after(first)
+    if manager:
+        manager.begin_after(first)
     return data if data and not first else reader.training_data(first)
 
 
@@ -143,19 +146,19 @@ def _keeper(
     on_event: OnEvent,
     model: keras.Model,
     run_dir: Path | None,
-) -> Keeper:
-    """Make the keeper of the checkpoints of a job."""
+) -> CheckpointManager:
+    """Make the manager of the checkpoints of a job."""
     every = job.recovery.every
     assert every is not None
     assert run_dir is not None or not strategy.is_chief
     folder = checkpoints(run_dir) if strategy.is_chief and run_dir is not None else CheckpointFolder(Path())
-    return Keeper(
+    return CheckpointManager(
         folder, every, preemption, collectives=strategy.collectives, others=strategy.variables_beside(),
         on_event=on_event, parts=parts_of_run(model),
         kernels=describe_kernels() if strategy.is_chief else None,
     )  # fmt: skip
 
 
-def _source(source: Source | Named) -> Source:
-    assert not isinstance(source, Named)  # Job.load() has replaced it
+def _source(source: Source | FunctionByName) -> Source:
+    assert not isinstance(source, FunctionByName)  # Job.load() has replaced it
     return source

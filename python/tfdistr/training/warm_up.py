@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import positive, whole
+from tfdistr.utils.arguments import check_int, check_positive
 
 
 class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
@@ -45,9 +45,9 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, initial: float, target: float, epochs: int) -> None:
         super().__init__()
-        self.initial = positive("initial", initial)
-        self.target = positive("target", target)
-        self.epochs = whole("epochs", epochs)
+        self.initial = check_positive("initial", initial)
+        self.target = check_positive("target", target)
+        self.epochs = check_int("epochs", epochs)
         self._epoch = 0
         self._steps: int | None = None
         self._counted = 0

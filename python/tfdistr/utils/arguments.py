@@ -18,7 +18,7 @@ COMMUNICATION = ("auto", "ring", "nccl", "mpi")
 GRADIENT_DTYPES = ("float32", "bfloat16")
 
 
-def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
+def check_int(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
     """Return ``value`` as an int, if it is a whole number within the limits (2.0 is valid, True is not)."""
     try:
         number = int(value)
@@ -35,12 +35,12 @@ def whole(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf)
     return number
 
 
-def optional_whole(name: str, value: Any, *, minimum: int = 1) -> int | None:
+def check_optional_int(name: str, value: Any, *, minimum: int = 1) -> int | None:
     """Do the same as ``whole``, but allow None."""
-    return None if value is None else whole(name, value, minimum=minimum)
+    return None if value is None else check_int(name, value, minimum=minimum)
 
 
-def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
+def check_positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
     """Return ``value`` as a float, if it is above 0; ``of`` is the error's unit, such as " of seconds"."""
     try:
         number = float(value)
@@ -56,7 +56,7 @@ def positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> fl
     return number
 
 
-def fraction(name: str, value: Any) -> float:
+def check_fraction(name: str, value: Any) -> float:
     """Return ``value`` as a float, if it is a number from 0 up to, but not 1."""
     try:
         number = float(value)
@@ -70,7 +70,7 @@ def fraction(name: str, value: Any) -> float:
     return number
 
 
-def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
+def check_choice(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
     """Return ``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(
@@ -81,7 +81,7 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, fix: str | None = N
     return value
 
 
-def flag(name: str, value: Any) -> bool:
+def check_bool(name: str, value: Any) -> bool:
     """Return ``value``, if it is True or False."""
     if not isinstance(value, bool):
         raise ArgumentError(
@@ -90,7 +90,7 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
+def check_optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
     """Return ``value``, if it is None or the path of a file or folder."""
     if value is None or (isinstance(value, str | os.PathLike) and value != ""):
         return value
@@ -99,14 +99,14 @@ def optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
     )
 
 
-def seconds(name: str, value: Any, *, example: str = "60.0") -> float:
+def check_seconds(name: str, value: Any, *, example: str = "60.0") -> float:
     """Return ``value`` as a float, if it is a number of seconds above 0."""
-    return positive(name, value, of=" of seconds", example=example)
+    return check_positive(name, value, of=" of seconds", example=example)
 
 
-def optional_seconds(name: str, value: Any) -> float | None:
+def check_optional_seconds(name: str, value: Any) -> float | None:
     """Do the same as ``seconds``, but allow None."""
-    return None if value is None else seconds(name, value)
+    return None if value is None else check_seconds(name, value)
 
 
 def argument(

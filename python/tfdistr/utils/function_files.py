@@ -242,7 +242,7 @@ def _required(node: ast.AST | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Named:
+class FunctionByName:
     """The placeholder in a job. A worker of the other language replaces it by the function of this name."""
 
     name: str

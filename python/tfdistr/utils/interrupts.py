@@ -139,7 +139,7 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
         let_come()
 
 
-def whole(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+def defer_sigint(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Return a function that calls a function of R, and lets SIGINT wait until its end.
 
     An interrupt of R outside of reticulate's handlers leaves Python's frames by a jump. After it, the next

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 
 from tfdistr.errors import BatchLossWarning, TfdistrWarning
-from tfdistr.utils.interrupts import whole
+from tfdistr.utils.interrupts import defer_sigint
 
 #: For ``log.warning(..., extra=NOTE)``: the record only says how far something is, so it is shown as a line.
 NOTE = {"is_note": True}
@@ -89,7 +89,7 @@ logging.getLogger("tfdistr").addHandler(WARNINGS)
 
 def warn_by(tell: Callable[..., object]) -> None:
     """Set what warns the user of this session. R calls it."""
-    WARNINGS.tell = WARNINGS.tell_of_user = whole(tell)
+    WARNINGS.tell = WARNINGS.tell_of_user = defer_sigint(tell)
 
 
 def user_warned(message: str) -> None:

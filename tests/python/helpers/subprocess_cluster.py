@@ -14,7 +14,7 @@ from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, flag, seconds, whole
+from tfdistr.utils.arguments import argument, check_bool, check_int, check_seconds
 from tfdistr.utils.processes import PARENT
 
 
@@ -22,10 +22,10 @@ from tfdistr.utils.processes import PARENT
 class SubprocessCluster(Cluster):
     """Workers of this machine. `subprocess_cluster` describes the arguments."""
 
-    workers: int = argument(whole, "workers", default=2)
+    workers: int = argument(check_int, "workers", default=2)
     env: Mapping[str, str] | None = attrs.field(default=None, converter=check_env, repr=False)
-    follow: bool = argument(flag, "follow", default=False)
-    start_timeout: float = argument(seconds, "start_timeout", default=120.0, example="120.0")
+    follow: bool = argument(check_bool, "follow", default=False)
+    start_timeout: float = argument(check_seconds, "start_timeout", default=120.0, example="120.0")
 
     spans_hosts: ClassVar[bool] = False
     where: ClassVar[str] = "of this machine"

@@ -21,7 +21,7 @@ from tfdistr.strategies.worker_strategy import SingleWorker
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.training.train import _saves
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 
 
 class OwnFit(keras.Sequential):
@@ -58,7 +58,8 @@ WITHOUT = [(SEVERAL, keras.Sequential, "workers with several devices each"),
 
 @pytest.mark.parametrize(("strategy", "kind", "what"), WITHOUT, ids=["devices", "fit"])
 def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog):
-    job = Job(Named("model"), Named("data"), recovery=Recovery("epoch", asked=False, max_restarts=1))
+    recovery = Recovery("epoch", asked=False, max_restarts=1)
+    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=recovery)
     events: list[str] = []
     with caplog.at_level(logging.WARNING, logger="tfdistr"):
         assert not _saves(job, strategy, kind(), events.append)
@@ -67,7 +68,7 @@ def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog
 
 
 def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused():
-    job = Job(Named("model"), Named("data"), recovery=Recovery("epoch", asked=True))
+    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=Recovery("epoch", asked=True))
     with pytest.raises(ArgumentError) as caught:
         _saves(job, SEVERAL, keras.Sequential(), lambda event: None)
     assert str(caught.value).splitlines()[1] == "Received: workers with several devices each"

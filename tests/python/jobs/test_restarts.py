@@ -19,11 +19,11 @@ from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs import on_cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.resume import Restarts, result_of_run
-from tfdistr.jobs.strategy_runners import KINDS
+from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 
 WORKER = WORKERS / "worker.py"
 
@@ -116,9 +116,10 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
         monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
         ways = {"communication": "ring", "tuning": "oneDNN"}
         monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
-        job = Job(Named("model"), Named("data"), communication="ring", recovery=Recovery("epoch", **recovery))
+        model, data = FunctionByName("model"), FunctionByName("data")
+        job = Job(model, data, communication="ring", recovery=Recovery("epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(
-            job, KINDS["multi_worker_mirrored"], local_cluster(3), Caller(events.append), run_dir
+            job, RUNNERS["multi_worker_mirrored"], local_cluster(3), Caller(events.append), run_dir
         )
         assert not left
         return fitted, events

@@ -15,7 +15,7 @@ from resumed import X, Y, bits, executes_three, model, train
 import tfdistr
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.resume import take_up
+from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
 
@@ -66,11 +66,11 @@ def test_what_says_which_job_a_run_is(tmp_path):
         )
         folder = tmp_path / described
         folder.mkdir()
-        take_up(job, folder, 1)
+        begin_or_resume(job, folder, 1)
         run = json.loads((folder / "run.json").read_text())["job"]
         assert (run["examples"], run["validation examples"]) == (described, None)
         assert run["options"] == {"devices": ["cpu:0", "cpu:1"], "placement": "a dictionary of length 1"}
-        assert take_up(job, folder, 1) is not None  # it is the same job
+        assert begin_or_resume(job, folder, 1) is not None  # it is the same job
 
 
 DATA_IN_RUNS = [

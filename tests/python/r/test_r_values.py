@@ -10,7 +10,7 @@ from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r
 from tfdistr.rendezvous.config import tf_config
-from tfdistr.utils.arguments import flag, one_of, optional_path, positive, whole
+from tfdistr.utils.arguments import check_bool, check_choice, check_int, check_optional_path, check_positive
 from tfdistr.utils.describe import ValueOfR, describe
 
 NA = ValueOfR("NA")
@@ -66,11 +66,11 @@ def test_whole_numbers_that_r_does_not_have_are_an_error(value, shown):
 @pytest.mark.parametrize(
     ("check", "rule"),
     [
-        (lambda: flag("shuffle", NA), "`shuffle` must be true or false."),
-        (lambda: whole("epochs", NA), "`epochs` must be a whole number of at least 1."),
-        (lambda: positive("rate", NA), "`rate` must be a number above 0."),
-        (lambda: one_of("mode", NA, ("a", "b")), "`mode` must be one of 'a', 'b'."),
-        (lambda: optional_path("run_dir", NA), "`run_dir` must be a path."),
+        (lambda: check_bool("shuffle", NA), "`shuffle` must be true or false."),
+        (lambda: check_int("epochs", NA), "`epochs` must be a whole number of at least 1."),
+        (lambda: check_positive("rate", NA), "`rate` must be a number above 0."),
+        (lambda: check_choice("mode", NA, ("a", "b")), "`mode` must be one of 'a', 'b'."),
+        (lambda: check_optional_path("run_dir", NA), "`run_dir` must be a path."),
         (lambda: describe_local_cluster(2, env={"A": NA}), "`env` must give A a value that is text."),
     ],
 )
@@ -97,7 +97,7 @@ def test_messages_show_the_words_of_r():
 @pytest.mark.parametrize("value", [5, True, "", b"a"])
 def test_what_is_no_path_is_refused(value):
     with pytest.raises(ArgumentError) as caught:
-        optional_path("output", value)
+        check_optional_path("output", value)
     assert caught.value.message == "`output` must be a path."
     assert caught.value.received == repr(value)
     assert caught.value.fix == 'Pass output="results", for example.'

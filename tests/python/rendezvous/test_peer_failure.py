@@ -10,13 +10,13 @@ from clusters import run_cluster
 from slow import mostly_slow
 
 from tfdistr.rendezvous.peer_failure import (
+    attribute_failure,
     is_peer_failure,
-    judge,
     lost_worker,
+    peer_message,
     report,
     report_end,
     reported_failure,
-    what_to_tell,
 )
 
 pytestmark = pytest.mark.timeout(180)
@@ -119,7 +119,7 @@ def test_the_worker_that_is_gone_is_found_in_what_tensorflow_says(text, worker):
     assert lost is not None
     assert lost.message.startswith(f"Worker {worker} failed: {address} does not answer any more: it was")
     assert (lost.worker, lost.host) == (worker, address.partition(":")[0])
-    assert what_to_tell(error, 1, TASKS).startswith(f"tfdistr: failure of worker {worker}: {address} does")
+    assert peer_message(error, 1, TASKS).startswith(f"tfdistr: failure of worker {worker}: {address} does")
 
 
 def test_a_worker_whose_heartbeats_do_not_arrive_is_not_blamed():
@@ -140,8 +140,9 @@ def test_a_lost_connection_that_a_function_reports_is_of_a_peer():
 
 def test_the_message_about_the_first_failure_counts_more_than_an_error_about_the_leader():
     error = tf.errors.UnavailableError(None, None, "from remote target /job:chief/replica:0/task:0 while")
-    assert judge(error, 1, TASKS).summary.startswith("Worker 0 failed: 10.0.0.1:1 does not answer")
-    verdict = judge(error, 1, TASKS, heard=lambda: report(2, ValueError("a fault")))
+    summary = attribute_failure(error, 1, TASKS).summary
+    assert summary.startswith("Worker 0 failed: 10.0.0.1:1 does not answer")
+    verdict = attribute_failure(error, 1, TASKS, heard=lambda: report(2, ValueError("a fault")))
     assert (verdict.known, verdict.news) == (True, report(2, ValueError("a fault")))
     assert verdict.failure is not None
     assert (verdict.failure.worker, verdict.summary) == (2, "Worker 2 failed: ValueError: a fault")
@@ -151,8 +152,8 @@ def test_an_error_of_its_own_is_told_as_such():
     own = tf.errors.UnavailableError(None, None, "no such bucket")
     assert is_peer_failure(own)  # as far as can be said
     assert lost_worker(own, TASKS) is None
-    assert what_to_tell(own, 2, TASKS) == "tfdistr: failure of worker 2: UnavailableError: no such bucket"
-    told = reported_failure(tf.errors.AbortedError(None, None, what_to_tell(own, 2, TASKS)))
+    assert peer_message(own, 2, TASKS) == "tfdistr: failure of worker 2: UnavailableError: no such bucket"
+    told = reported_failure(tf.errors.AbortedError(None, None, peer_message(own, 2, TASKS)))
     assert told is not None
     assert told.message == "Worker 2 failed: UnavailableError: no such bucket"
     assert (told.host, told.fix) == ("unknown", None)

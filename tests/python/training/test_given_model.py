@@ -13,7 +13,7 @@ import pytest
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.training.given_model import GivenModel, copies
+from tfdistr.training.given_model import GivenModel, as_model_factory
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -101,7 +101,7 @@ def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_mode
     keras.utils.set_random_seed(3)
     model = MODELS[name]()
     # In another process, or alone, the same weights come from the function.
-    expected = tfdistr.distributed_fit(copies(model), X, Y, **JOB)
+    expected = tfdistr.distributed_fit(as_model_factory(model), X, Y, **JOB)
     fit = tfdistr.distributed_fit(
         model, X, Y, cluster=workers and tfdistr.local_cluster(workers), **JOB
     )  # fmt: skip

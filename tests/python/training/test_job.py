@@ -17,7 +17,7 @@ import tfdistr
 from tfdistr.data.source import Arrays, make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job import Job
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.function_files import FunctionByName
 from tfdistr.utils.pickles import load_value, save_value
 
 X = np.arange(100_000.0).reshape(-1, 4)
@@ -143,7 +143,7 @@ def test_only_the_user_can_read_or_change_the_files(tmp_path):
 
 
 def test_named_parts_are_put_in_by_the_worker(tmp_path):
-    names = {"model": Named("r_model"), "data": Named("r_data"), "callbacks": Named("r_callbacks")}
+    names = {part: FunctionByName(f"r_{part}") for part in ("model", "data", "callbacks")}
     job(**names).save(tmp_path)
     callbacks = [SimpleNamespace(on_epoch_end=print)]
     put_in = {"r_model": len, "r_data": max, "r_callbacks": callbacks, "more": 0}

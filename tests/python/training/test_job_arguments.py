@@ -18,8 +18,8 @@ from tfdistr.fit import distributed_fit
 from tfdistr.jobs import run_dir as module
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.training.job_arguments import make_job
-from tfdistr.utils.arguments import flag, one_of, optional_whole, whole
-from tfdistr.utils.function_files import Named
+from tfdistr.utils.arguments import check_bool, check_choice, check_int, check_optional_int
+from tfdistr.utils.function_files import FunctionByName
 
 X = np.zeros((4, 2), "float32")
 Y = np.zeros((4, 1), "float32")
@@ -235,7 +235,7 @@ def test_one_callback_is_a_list_of_one():
 
 
 def test_functions_of_another_language_are_named():
-    parts = [Named(name) for name in ("model", "data", "validation", "callbacks")]
+    parts = [FunctionByName(name) for name in ("model", "data", "validation", "callbacks")]
     made, x, validation, callbacks = parts
     job = make_job(made, x, num_workers=1, batch_size=None, validation_data=validation, callbacks=callbacks)
     assert [job.model, job.data, job.validation, job.callbacks] == parts
@@ -306,30 +306,30 @@ def test_an_earlier_run_is_not_overwritten(tmp_path, name):
 
 @pytest.mark.parametrize("value", [2, 2.0, np.int64(2), np.float32(2.0)])
 def test_whole_numbers(value):
-    assert whole("n", value) == optional_whole("n", value) == 2
-    assert type(whole("n", value)) is int
+    assert check_int("n", value) == check_optional_int("n", value) == 2
+    assert type(check_int("n", value)) is int
 
 
 @pytest.mark.parametrize("value", [0, 11, 2.5, "2", True, None, [2], float("nan"), float("inf"), 2 + 0j])
 def test_what_is_no_whole_number(value):
     with pytest.raises(ArgumentError) as caught:
-        whole("n", value, maximum=10)
+        check_int("n", value, maximum=10)
     assert str(caught.value).splitlines() == [
         "`n` must be a whole number from 1 to 10.", f"Received: {value!r}", "Fix: Pass n=1, for example."
     ]  # fmt: skip
 
 
 def test_what_may_be_left_out():
-    assert optional_whole("n", None) is None
-    assert whole("n", 0, minimum=0) == 0
+    assert check_optional_int("n", None) is None
+    assert check_int("n", 0, minimum=0) == 0
 
 
 def test_choices_and_flags():
-    assert one_of("c", "b", ["a", "b"]) == "b"
-    assert flag("f", False) is False
+    assert check_choice("c", "b", ["a", "b"]) == "b"
+    assert check_bool("f", False) is False
     with pytest.raises(ArgumentError, match=r"`c` must be one of 'a', 'b'\.\nReceived: 1\nFix: Use c='a'"):
-        one_of("c", 1, ["a", "b"])
+        check_choice("c", 1, ["a", "b"])
     with pytest.raises(ArgumentError, match="Received: 'c'\nFix: Read it up"):
-        one_of("c", "c", ["a", "b"], fix="Read it up.")
+        check_choice("c", "c", ["a", "b"], fix="Read it up.")
     with pytest.raises(ArgumentError, match=r"`f` must be true or false\.\nReceived: None\nFix: Pass f=True"):
-        flag("f", None)
+        check_bool("f", None)

@@ -14,7 +14,7 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.tf_internals import optimizers_of
-from tfdistr.training.given_model import GivenModel, copies
+from tfdistr.training.given_model import GivenModel, as_model_factory
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -256,7 +256,7 @@ def test_keras_saves_models_as_before(tmp_path):
 def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(make, communication):
     keras.utils.set_random_seed(3)
     model = make()
-    expected = tfdistr.distributed_fit(copies(model), X, Y, **JOB)
+    expected = tfdistr.distributed_fit(as_model_factory(model), X, Y, **JOB)
     where = {} if communication is None else {
         "cluster": tfdistr.local_cluster(2), "communication": communication,
     }  # fmt: skip
@@ -274,7 +274,7 @@ def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_mode
 def test_all_optimizers_of_the_callers_model_have_their_state():
     keras.utils.set_random_seed(3)
     model = adversaries()
-    expected = tfdistr.distributed_fit(copies(model), X, Y, **JOB)
+    expected = tfdistr.distributed_fit(as_model_factory(model), X, Y, **JOB)
     tfdistr.distributed_fit(model, X, Y, **JOB)
     assert [int(o.iterations.numpy()) for o in optimizers_of(model)] == [0, 12, 12]
     assert_same(model, expected.model)
@@ -294,7 +294,7 @@ def test_a_run_resumes_with_the_same_bits(tmp_path, make):
     keras.utils.set_random_seed(3)
     model = make()
     given = JOB | {"checkpoint_every": "epoch"}
-    full = tfdistr.distributed_fit(copies(model), X, Y, run_dir=tmp_path / "full", **given)
+    full = tfdistr.distributed_fit(as_model_factory(model), X, Y, run_dir=tmp_path / "full", **given)
     with pytest.raises(RuntimeError, match="the disk is full"):
         tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", callbacks=[Fails()], **given)
     tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", resume=True, **given)

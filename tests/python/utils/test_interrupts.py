@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tfdistr.utils import interrupts as module
-from tfdistr.utils.interrupts import holds_back, uninterrupted, whole
+from tfdistr.utils.interrupts import defer_sigint, holds_back, uninterrupted
 
 
 def interrupted(times: int, *, once: bool) -> list[bool]:
@@ -47,9 +47,9 @@ def test_an_interrupt_waits_for_the_end_of_a_whole_call():
         done.append(what)
 
     with pytest.raises(KeyboardInterrupt):
-        whole(call)("done")
+        defer_sigint(call)("done")
     assert done == ["done"]
-    assert whole(len)([1, 2]) == 2
+    assert defer_sigint(len)([1, 2]) == 2
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -24,7 +24,7 @@ from tfdistr.cli.script_options import log_folder
 from tfdistr.errors import STOPPED_STATUS, ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.supervision.events import HostClocks
 from tfdistr.supervision.failures import Failure, root_cause, worker_failed_error
-from tfdistr.utils.arguments import optional_seconds
+from tfdistr.utils.arguments import check_optional_seconds
 
 OnEvent = Callable[[dict[str, Any]], object]
 
@@ -62,7 +62,7 @@ def run_pods(
         WorkerFailedError: A worker failed, also after ``max_restarts`` restarts.
         JobStoppedError: This process was told to end (SIGTERM).
     """
-    start_timeout = optional_seconds("start_timeout", start_timeout)
+    start_timeout = check_optional_seconds("start_timeout", start_timeout)
     kubectl = Kubectl(pods.namespace)
     temporary = log_dir is None
     folder = Path(tempfile.mkdtemp(prefix="tfdistr-")) if log_dir is None else log_folder(log_dir)

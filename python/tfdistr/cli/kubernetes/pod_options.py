@@ -17,7 +17,7 @@ from tfdistr.clusters.environment import check_env
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.pods import INDEX
 from tfdistr.rendezvous.token import TOKEN
-from tfdistr.utils.arguments import argument, flag, optional_whole, whole
+from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
 from tfdistr.utils.describe import describe
 
 #: The image that the Containerfile of ``tfdistr kubernetes containerfile`` makes.
@@ -152,20 +152,20 @@ class Pods:
     """A script, and the pods that run it. `kubernetes_manifests` describes the arguments."""
 
     script: str = attrs.field()
-    workers: int = argument(whole, "workers", default=2)
+    workers: int = argument(check_int, "workers", default=2)
     arguments: tuple[str, ...] = attrs.field(default=(), converter=check_arguments)
     image: str = argument(_image, "image", default=None)
-    in_image: bool = argument(flag, "in_image", default=False)
-    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    in_image: bool = argument(check_bool, "in_image", default=False)
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
     memory: str | None = argument(_memory, "memory", default=None)
-    gpus: int = argument(whole, "gpus", default=0, minimum=0)
+    gpus: int = argument(check_int, "gpus", default=0, minimum=0)
     volume: str | None = attrs.field(default=None)
     run_dir: str | None = argument(_run_dir, "run_dir", default=None)
-    max_restarts: int = argument(whole, "max_restarts", default=0, minimum=0)
+    max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
     env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False)
     secret_env: Mapping[str, str] = attrs.field(default=(), converter=_secret_variables, repr=False)
     namespace: str | None = attrs.field(default=None)
-    grace_period: int = argument(whole, "grace_period", default=120)
+    grace_period: int = argument(check_int, "grace_period", default=120)
     name: str = attrs.field()
     _token: str = attrs.field(
         init=False, repr=False, factory=lambda: os.environ.get(TOKEN) or secrets.token_hex(16)

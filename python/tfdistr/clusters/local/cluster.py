@@ -24,7 +24,7 @@ from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, flag, optional_whole, seconds, whole
+from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
 from tfdistr.utils.processes import PARENT
 
 log = logging.getLogger("tfdistr")
@@ -43,18 +43,18 @@ WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
 class LocalCluster(Cluster):
     """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
-    workers: int = argument(whole, "workers", default=2)
+    workers: int = argument(check_int, "workers", default=2)
     env: Mapping[str, str] | None = attrs.field(  # may hold secrets
         default=None, converter=check_env, hash=False, repr=False
     )
-    follow: bool = argument(flag, "follow", default=False)
-    start_timeout: float = argument(seconds, "start_timeout", default=300.0, example="300.0")
-    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
-    ps: int = argument(whole, "ps", default=0, minimum=0)
+    follow: bool = argument(check_bool, "follow", default=False)
+    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, example="300.0")
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
+    ps: int = argument(check_int, "ps", default=0, minimum=0)
     gpus: tuple[str, ...] = ()  # the GPU of each worker; empty if all see all
-    warm: bool = argument(flag, "warm", default=True)
+    warm: bool = argument(check_bool, "warm", default=True)
     fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
-    tuning: bool = argument(flag, "tuning", default=True)
+    tuning: bool = argument(check_bool, "tuning", default=True)
 
     spans_hosts: ClassVar[bool] = False
     has_servers: ClassVar[bool] = True
@@ -232,7 +232,7 @@ def describe_local_cluster(
 
 
 def _check_range(workers: Sequence[Any]) -> tuple[int, int]:
-    numbers = [whole("workers", number) for number in workers]
+    numbers = [check_int("workers", number) for number in workers]
     if numbers[0] > numbers[1]:
         raise ArgumentError(
             "`workers` must be one number, or the lowest and the highest number of workers, in this order.",

@@ -24,7 +24,7 @@ from tfdistr.clusters.ray.workers import RayJob, RayWorker
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, flag, one_of, optional_seconds, whole
+from tfdistr.utils.arguments import argument, check_bool, check_choice, check_int, check_optional_seconds
 
 _TO_JOIN = 300.0
 if TYPE_CHECKING:
@@ -44,19 +44,19 @@ _OF_RUNTIME_ENV = re.compile(r"PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_.*|LD_LIBRARY_P
 class RayCluster(Cluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
-    num_workers: int = argument(whole, "num_workers", default=2)
+    num_workers: int = argument(check_int, "num_workers", default=2)
     resources_per_worker: Mapping[str, float] = argument(
         check.resources, "resources_per_worker", default=None
     )
     address: str | None = argument(check.address, "address", default=None)
-    placement_strategy: str = argument(one_of, "placement_strategy", check.STRATEGIES, default="SPREAD")
+    placement_strategy: str = argument(check_choice, "placement_strategy", check.STRATEGIES, default="SPREAD")
     runtime_env: Mapping[str, Any] | None = argument(check.runtime_env, "runtime_env", default=None)
     env: Mapping[str, str] | None = attrs.field(  # may hold secrets
         default=None, converter=check_env, hash=False, repr=False
     )
-    follow: bool = argument(flag, "follow", default=False)
-    _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
-    tuning: bool = argument(flag, "tuning", default=True)
+    follow: bool = argument(check_bool, "follow", default=False)
+    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
+    tuning: bool = argument(check_bool, "tuning", default=True)
     #: Seconds without a sign of life from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 

@@ -28,7 +28,7 @@ from tfdistr.clusters.slurm.srun import Srun
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, flag, optional_seconds, optional_whole
+from tfdistr.utils.arguments import argument, check_bool, check_optional_int, check_optional_seconds
 
 _TO_JOIN = 300.0
 
@@ -37,9 +37,9 @@ _TO_JOIN = 300.0
 class SlurmCluster(Cluster):
     """Workers that Slurm starts. `slurm_cluster` describes the arguments."""
 
-    nodes: int | None = argument(optional_whole, "nodes", default=None)
-    tasks_per_node: int | None = argument(optional_whole, "tasks_per_node", default=None)
-    cores_per_worker: int | None = argument(optional_whole, "cores_per_worker", default=None)
+    nodes: int | None = argument(check_optional_int, "nodes", default=None)
+    tasks_per_node: int | None = argument(check_optional_int, "tasks_per_node", default=None)
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
     partition: str | None = argument(check.optional_word, "partition", default=None)
     time: str | None = argument(check.time_limit, "time", default=None)
     account: str | None = argument(check.optional_word, "account", default=None)
@@ -49,9 +49,9 @@ class SlurmCluster(Cluster):
     env: Mapping[str, str] | None = attrs.field(  # may hold secrets
         default=None, converter=check_env, hash=False, repr=False
     )
-    follow: bool = argument(flag, "follow", default=False)
-    _start_timeout: float | None = argument(optional_seconds, "start_timeout", default=None)
-    tuning: bool = argument(flag, "tuning", default=True)
+    follow: bool = argument(check_bool, "follow", default=False)
+    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
+    tuning: bool = argument(check_bool, "tuning", default=True)
     #: The option --mpi of srun.
     mpi: str = attrs.field(default="none", metadata={"hidden": True})
     #: The nodes of the allocation that were lost.

@@ -24,11 +24,11 @@ from tfdistr.clusters.ssh.tunnels import Tunnels
 from tfdistr.clusters.ssh.workers import Remote, SshWorker
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
-from tfdistr.fork_server.servers import Place, WarmStart, warm_starts
+from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
 from tfdistr.schemas.schema_errors import show
-from tfdistr.utils.arguments import argument, flag
+from tfdistr.utils.arguments import argument, check_bool
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,7 +43,7 @@ _ALIVE = 15  # seconds between two looks of ssh at its connection
 class SshCluster(WorkersOnHosts):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
-    tunnels: bool = argument(flag, "tunnels", default=False)
+    tunnels: bool = argument(check_bool, "tunnels", default=False)
     #: Seconds without a sign of life from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
@@ -91,7 +91,7 @@ class SshCluster(WorkersOnHosts):
         plan = tf_config(worker=addresses)
         warm: list[WarmStart | None] = [None] * len(self.hosts)
         if self.warm and tunnels is None:  # a fork server does not keep its forks to the loopback interface
-            places = [Place(host, tuple(words_of_ssh(self.ssh))) for host in self.hosts]
+            places = [Host(host, tuple(words_of_ssh(self.ssh))) for host in self.hosts]
             warm = warm_starts(command, environments[0], Loopback("none"), places)
         silence = max(self._silence, 3 * SIGN_OF_LIFE)
         remotes = []

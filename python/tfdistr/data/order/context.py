@@ -13,7 +13,7 @@ from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline import stream
 from tfdistr.data.pipeline.random_access import lookup
 from tfdistr.errors import DataShardError
-from tfdistr.utils.arguments import optional_whole
+from tfdistr.utils.arguments import check_optional_int
 
 log = logging.getLogger("tfdistr")
 
@@ -113,7 +113,7 @@ class WorkerContext:
             ...     files = ctx.shard(tf.data.Dataset.from_tensor_slices(names))
             ...     return files.map(read_and_decode)
         """
-        buffer = optional_whole("shuffle_buffer", shuffle_buffer)
+        buffer = check_optional_int("shuffle_buffer", shuffle_buffer)
         if self.global_batch_size is None:
             raise DataShardError(
                 "ctx.shard() splits examples by global batches, so it needs a batch size.",

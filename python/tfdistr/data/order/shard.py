@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.utils.arguments import flag, one_of, whole
+from tfdistr.utils.arguments import check_bool, check_choice, check_int
 from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")
@@ -64,12 +64,12 @@ def auto_shard(
             received=describe(dataset),
             fix="Make one, for example with tf.data.Dataset.from_tensor_slices().",
         )
-    one_of("policy", policy, POLICIES)
-    flag("exact", exact)
+    check_choice("policy", policy, POLICIES)
+    check_bool("exact", exact)
     if num_workers is None:
         strategy = tf.distribute.get_strategy()
         num_workers = getattr(strategy, "num_workers", strategy.num_replicas_in_sync)
-    workers = whole("num_workers", num_workers)
+    workers = check_int("num_workers", num_workers)
     if policy == "auto":
         chosen, reason = choose_policy(tf_internals.source_files(dataset), workers, exact)
         log.info("auto_shard: policy %s for %d workers: %s", chosen.name, workers, reason)

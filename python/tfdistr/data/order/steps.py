@@ -15,7 +15,7 @@ The rules for an epoch, here and in ``distributed_fit()``:
 from __future__ import annotations
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import flag, whole
+from tfdistr.utils.arguments import check_bool, check_int
 
 
 def steps_per_epoch(n_examples: int, batch_size: int, drop_remainder: bool = False) -> int:
@@ -42,8 +42,8 @@ def steps_per_epoch(n_examples: int, batch_size: int, drop_remainder: bool = Fal
         >>> tfdistr.steps_per_epoch(1000, 256), tfdistr.steps_per_epoch(1000, 256, drop_remainder=True)
         (4, 3)
     """
-    examples, size = whole("n_examples", n_examples), whole("batch_size", batch_size)
-    if not flag("drop_remainder", drop_remainder):
+    examples, size = check_int("n_examples", n_examples), check_int("batch_size", batch_size)
+    if not check_bool("drop_remainder", drop_remainder):
         return -(-examples // size)
     if examples < size:
         raise ArgumentError(

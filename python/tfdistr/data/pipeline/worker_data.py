@@ -32,7 +32,7 @@ from tfdistr.data.readers.described import FileDataset
 from tfdistr.data.readers.tfds_records import of_prepared
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.utils.arguments import whole
+from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")
@@ -130,7 +130,7 @@ def make_data(
             never ends although ``steps`` is None.
         DataShardError: The dataset cannot be split over the workers.
     """
-    start = whole("start", start, minimum=0)
+    start = check_int("start", start, minimum=0)
     reshuffles = isinstance(source, GivenDataset) and source.reshuffles
     reading = Reading(start, counts_readings=reshuffles, of_known_size=of_known_size)
     context = replace(context, _reading=reading)

@@ -20,7 +20,7 @@ from tfdistr.data.readers.image_folder import find_folder
 from tfdistr.data.readers.images import image_options
 from tfdistr.data.readers.paths import find_files, sizes_of
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import flag
+from tfdistr.utils.arguments import check_bool
 from tfdistr.utils.describe import describe
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def table_options(
         "features": None if features is None else _names("features", features),
         "target": target if target is None or isinstance(target, str) else _names("target", target),
         "fill": fill,
-        "matrix": None if matrix is None else flag("matrix", matrix),
+        "matrix": None if matrix is None else check_bool("matrix", matrix),
     }
 
 

@@ -12,7 +12,7 @@ from tfdistr.data.readers.blocks import Array, Leaf, Single
 from tfdistr.data.readers.file_errors import said
 from tfdistr.data.readers.paths import File
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import whole
+from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
 
 #: The types of a ``tf.train.Example``.
@@ -144,7 +144,7 @@ def _feature(name: str, value: Any) -> dict[str, Any]:
             received=f"{name!r}: {value!r}",
             fix=f'Pass features={{{name!r}: {{"shape": [28, 28], "dtype": "float32"}}}}, for example.',
         )
-    sides = [whole("shape", side) for side in shape]
+    sides = [check_int("shape", side) for side in shape]
     return {"shape": sides, "dtype": kind, "default": given.get("default")}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tfdistr.data.readers.blocks import Array, Leaf
 from tfdistr.data.readers.file_errors import said
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import one_of, whole
+from tfdistr.utils.arguments import check_choice, check_int
 
 CHANNELS = {"rgb": 3, "grayscale": 1, "rgba": 4}
 
@@ -117,6 +117,6 @@ def image_options(image_size: Any = None, color_mode: Any = None) -> dict[str, A
                 received=repr(image_size),
                 fix="Pass image_size=(180, 180), for example.",
             )
-        image_size = tuple(whole("image_size", side) for side in image_size)
-    mode = "rgb" if color_mode is None else one_of("color_mode", color_mode, tuple(CHANNELS))
+        image_size = tuple(check_int("image_size", side) for side in image_size)
+    mode = "rgb" if color_mode is None else check_choice("color_mode", color_mode, tuple(CHANNELS))
     return {"image_size": image_size, "color_mode": mode}

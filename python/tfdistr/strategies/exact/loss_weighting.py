@@ -47,7 +47,7 @@ def exact_step(
 
     extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
     # The step sees one replica, so that Keras divides nothing by the number of replicas.
-    extended.replicas_to_tell = 1
+    extended.reported_replicas = 1
     try:
         with (
             without_stand_in(variables, examples),
@@ -58,7 +58,7 @@ def exact_step(
             batch = at_least_one(data, examples) if may_be_empty else data
             yield batch, ReplicaStep(mean, extended.present, extended.worker_index, extended.num_workers)
     finally:
-        extended.present = extended.replicas_to_tell = None
+        extended.present = extended.reported_replicas = None
 
 
 def replica_of(extended: OneReplica, collectives: Collectives, data: Any) -> ReplicaStep:

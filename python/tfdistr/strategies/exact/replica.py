@@ -16,7 +16,7 @@ from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to
 from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
-from tfdistr.strategies.build import let_keras_build, turn_off
+from tfdistr.strategies.build import disable_xla, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
@@ -58,14 +58,14 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if self.collectives is not None:
             #: Finds the worker whose loss was the first that is not finite.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
-        #: The number of rows of a step's global batch, if known; see ``knowing_rows``.
+        #: The number of rows of a step's global batch, if known; see ``with_known_rows``.
         self.known_rows: tf.Tensor | None = None
         self.never_empty = False
         #: The type in which the gradients of Keras's step travel; None for their own type.
         self.gradient_dtype: tf.DType | None = None
         #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
         self.calls: Any = None
-        # Variables whose sums over the workers are known, by id; see ``knowing``.
+        # Variables whose sums over the workers are known, by id; see `with_values`.
         self._known: dict[int, tf.Tensor] = {}
         self._alone = False
         #: The learning rates of new optimizers on this worker; the chief's rates replace them.
@@ -147,7 +147,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             self.calls.dataset_given(dataset)
         elif call is not None:
             if self.virtual is not None:
-                turn_off(call.model, "with virtual workers")
+                disable_xla(call.model, "with virtual workers")
             if call.method == "fit" and "epoch_iterator" not in call.variables:  # else it is for a validation
                 watch_backups(call)
         if not self.one_replica or (
@@ -163,13 +163,13 @@ class OneReplica(tf_internals.MultiWorkerExtended):
     def without_peers(self) -> Iterator[None]:
         """Within the context, the replica's sums are its own values, and it sees no other replica."""
         self.share, before = NoPeers(), self.share
-        self.replicas_to_tell = 1
+        self.reported_replicas = 1
         shares, self.shares_initial_values = self.shares_initial_values, True
         try:
             with self.replica_context(), tf.device(self.worker_devices[0]):
                 yield
         finally:
-            self.share, self.replicas_to_tell = before, None
+            self.share, self.reported_replicas = before, None
             self.shares_initial_values = shares
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
@@ -189,7 +189,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         """The values of Keras variables, such as metrics, over all workers. All workers must call it.
 
         Returns:
-            Values for ``knowing``.
+            Values for `with_values`.
         """
         assert self.collectives is not None
         if self.virtual:
@@ -200,7 +200,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return {id(variable): value for variable, value in zip(sums, values, strict=True)}
 
     @contextlib.contextmanager
-    def knowing(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+    def with_values(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
         """Within the context, variables that ``read_together`` read have these values: no peer is asked."""
         self._known, before = values, self._known
         try:
@@ -209,7 +209,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             self._known = before
 
     @contextlib.contextmanager
-    def knowing_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
+    def with_known_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
         """Within the context, a step does not ask the peers for the number of rows of the global batch.
 
         Args:
@@ -223,11 +223,11 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             self.known_rows, self.never_empty = None, False
 
     @contextlib.contextmanager
-    def alone(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
-        """``knowing``, for work that one worker does alone: other variables have this worker's values."""
+    def local_only(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
+        """`with_values`, for work that one worker does alone: other variables have this worker's values."""
         self._alone, before = True, self._alone
         try:
-            with self.knowing(values or self._known):
+            with self.with_values(values or self._known):
                 yield
         finally:
             self._alone = before

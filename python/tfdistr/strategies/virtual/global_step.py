@@ -314,12 +314,12 @@ class _Step:
     def _changing(self) -> Iterator[None]:
         """The context in which variables change, as in the step of one replica."""
         extended = self._extended
-        extended.replicas_to_tell = 1
+        extended.reported_replicas = 1
         try:
             with extended.replica_context(), tf.device(extended.worker_devices[0]):
                 yield
         finally:
-            extended.replicas_to_tell = None
+            extended.reported_replicas = None
 
     @staticmethod
     def _update(updates: Sequence[Update], total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> None:

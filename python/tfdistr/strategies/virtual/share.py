@@ -249,7 +249,7 @@ def share_step(
     scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)
     extended.share, before = share, extended.share
-    extended.replicas_to_tell = 1
+    extended.reported_replicas = 1
     try:
         with (
             scope,
@@ -270,7 +270,7 @@ def share_step(
             step.weight = share.mean.weight()
     finally:
         extended.share = before
-        extended.replicas_to_tell = None
+        extended.reported_replicas = None
     return step
 
 

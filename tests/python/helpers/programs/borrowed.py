@@ -10,7 +10,7 @@ from tfdistr.fork_server import servers
 class _Borrowed:
     """A fork server of another session, which ends it."""
 
-    place = servers.Place()
+    place = servers.Host()
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
