@@ -74,7 +74,7 @@ cluster_from_env <- function() {
 #'
 #' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
 #'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are
-#'   for jobs with `virtual_workers`: the job begins with 4 workers, goes on with at least 2 if some are lost,
+#'   for jobs with `virtual_workers`: the job starts with 4 workers, continues with at least 2 if some are lost,
 #'   takes others in their place at the next checkpoint, and ends with the same bits in any case.
 #' @param ps Number of parameter servers beside the workers, for `strategy = "parameter_server"`. A chief is
 #'   then started, too. The chief is an R process, the other tasks are Python processes.
@@ -201,7 +201,7 @@ reload_environ <- function() {
   core()$reload_environ()
 }
 
-# Python can't see whether R goes on after an error: a session does, a script does not.
+# Python can't see whether R continues after an error: a session does, a script does not.
 say_if_session <- function() {
   core()$lives_on(interactive())
 }

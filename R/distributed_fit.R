@@ -27,7 +27,7 @@
 #'   inside the strategy's scope. Or a compiled model: the workers get its architecture, its weights, its
 #'   optimizer with its state, and the arguments of `compile()`. Afterwards the model has the trained weights
 #'   and the state of the optimizer, as after `fit()`. A model with R functions cannot be sent to workers.
-#'   Then pass a function. Or a result of `distributed_fit()`: the training goes on with a copy of its model.
+#'   Then pass a function. Or a result of `distributed_fit()`: training continues with a copy of its model.
 #'   Or a function of a Python file, as [python_function()] gives it.
 #' @param x Inputs: an array, a (named) list of arrays, a data frame, a table of the packages arrow or
 #'   nanoarrow (pyarrow reads it, without a copy), a result of [load_dataset()], a `tf.data.Dataset` (of
@@ -121,7 +121,7 @@
 #' @param start_timeout Number of seconds within which all workers must have joined; by default the value of
 #'   `cluster`, or 300.
 #' @param heartbeat_timeout Number of seconds without a heartbeat after which a worker counts as lost: it is
-#'   halted, or its machine or network has failed. All processes of a job must have the same value.
+#'   stopped, or its machine or network has failed. All processes of a job must have the same value.
 #' @param step_timeout Number of seconds without a step of training or validation after which a worker fails.
 #'   The error says where its main thread is in Python and in the R functions of the job. The time before the
 #'   first step, in callbacks and in checkpoints counts, too. `NULL` for no limit.

@@ -38,7 +38,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
     }
   }
   build <- if (is.function(functions$model)) recorded(functions$model, errors)
-  # The model, or an earlier fit whose model the job goes on with.
+  # The model, or an earlier fit whose model the job continues with.
   model <- function(earlier = NULL, given = NULL) {
     if (is.null(build)) {
       if (is.null(earlier)) given else python_fit(earlier)

@@ -29,7 +29,7 @@
 #'   one.
 #' @param log_dir String: a folder for the logs of the workers; by default `logs` in `run_dir`.
 #' @param max_restarts How often all workers are started again after a failure. A script whose
-#'   [distributed_fit()] has `checkpoint_every` and `resume = TRUE` goes on then.
+#'   [distributed_fit()] has `checkpoint_every` and `resume = TRUE` continues then.
 #' @return `tfdistr_run()`: invisibly, a data frame with a row for each worker: `index`, `host`, `pid`,
 #'   `status`, `seconds` and `log`. `tfdistr_test()`: invisibly, whether all is well.
 #' @section Errors:

@@ -6,7 +6,7 @@ Each worker reads its batches of the same images, 224 x 224 pixels, made from th
 package, and takes part in an all-reduce after each, as in training. Stock TensorFlow decodes every
 image on every worker and keeps a part. Both run in turn, several rounds; the first epoch is left out,
 and the numbers are medians over the other epochs of all rounds. Then the time to the first batch of a
-run that goes on at step 1,000,000.
+run that continues at step 1,000,000.
 """
 
 from __future__ import annotations

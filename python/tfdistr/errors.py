@@ -89,7 +89,7 @@ class CheckpointError(TfdistrError, RuntimeError):
 
 
 class JobStoppedError(TfdistrError, SystemExit):
-    """The job was told to end (SIGTERM). It has saved a checkpoint, from which it can go on.
+    """The job was told to end (SIGTERM). It has saved a checkpoint, from which it can continue.
 
     A script that does not catch the error ends with the exit status ``STOPPED_STATUS``, 75. This status tells
     schedulers to try again later.

@@ -69,7 +69,7 @@ def distributed_fit(
             worker, inside the strategy's scope. Or a compiled model: the workers get its architecture, its
             weights, its optimizer with its state, and the arguments of ``compile``. Afterwards the model has
             the trained weights and the state of the optimizer, as after ``model.fit()``. Its classes and
-            functions must be at the top level of a script or module. Or a ``FitResult``: the training goes on
+            functions must be at the top level of a script or module. Or a ``FitResult``: training continues
             with a copy of its model. Or ``r_function("model.R", "build")``, a function of an R file: then the
             workers are R processes. ``x``, ``validation_data``, ``callbacks`` and ``placement`` may be such
             functions, too.
@@ -107,7 +107,7 @@ def distributed_fit(
         validation_batch_size: Examples in a global batch of the validation; by default, as in training.
         validation_freq: Every how many epochs there is a validation, or the numbers (from 1) of the epochs
             with one.
-        initial_epoch: The first epoch, counted from 0: the training goes on after this number of epochs,
+        initial_epoch: The first epoch, counted from 0: the training continues after this number of epochs,
             with the examples in the order that these epochs have.
         callbacks: List of Keras callbacks, or a function that returns a list in each worker. Callbacks that
             write, and callbacks marked by ``chief_only()``, run on the chief only. If a callback on any
@@ -138,22 +138,23 @@ def distributed_fit(
             the job failed. For clusters of several hosts it is in the working directory, which all hosts
             must see. Or the URL of a store, such as "s3://bucket/run" (pip install 'tfdistr[s3]') or
             "gs://bucket/run" ('tfdistr[gcs]'): checkpoints are uploaded while the job trains, and logs and
-            results at its end. Another machine goes on from there with ``resume``. The job then has a
+            results at its end. Another machine continues from there with ``resume``. The job then has a
             temporary folder, too. Without ``cluster``, only jobs with checkpoints use ``run_dir``.
         checkpoint_every: How often to write a checkpoint into ``run_dir``: a number of steps, or "epoch". A
-            checkpoint has the whole state of the training, so that a run that goes on from it ends with the
+            checkpoint has the whole state of the training, so that a run that continues from it ends with the
             same bits (not with asynchronous parameter servers). Models with their own loop or ``fit()``
             take "epoch" only. None means never; with ``max_restarts`` or ``resume`` it means "epoch".
-        resume: Whether to go on with the run in ``run_dir``, which failed, was cancelled, was told to end, or
-            had fewer epochs. It must be a run of the same job; R may have begun it. If the folder is new or
+        resume: Whether to resume the run in ``run_dir``, which failed, was cancelled, was preempted, or had
+            fewer epochs. It must be a run of the same job; R may have begun it. If the folder is new or
             empty, the job begins. If the run is complete, its result is returned.
         max_restarts: How often to restart all workers of ``cluster`` from the last checkpoint after a worker
             has failed. A restart that led to a newer checkpoint does not count.
-        min_workers: The lowest number of workers with which the job may go on when ``max_restarts`` is used
-            up. It then goes on without the failed worker, and with the same global batch. None to give up.
+        min_workers: The lowest number of workers with which the job may continue after ``max_restarts``
+            restarts. It then continues without the failed worker, and with the same global batch. None to give
+            up.
         start_timeout: Seconds within which all workers must have come; by default, the value of ``cluster``,
             or 300.
-        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone: a worker that
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as gone: a worker that
             is stopped, or whose machine or network has failed. The value must be the same in all processes.
         step_timeout: Seconds without a step, of training or validation, after which a worker fails. The error
             shows what its main thread is doing. Callbacks, checkpoints and all work before the first step

@@ -1,4 +1,4 @@
-"""Trains a model while its workers are killed, halted and robbed of their folders, and compares every bit.
+"""Trains a model while its workers are killed, stopped and robbed of their folders, and compares every bit.
 
     python tests/chaos/chaos.py --seed 1 --kills 8 --workers 2 --communication ring
     python tests/chaos/chaos.py --seed 1 --kills 8 --virtual 4
@@ -35,7 +35,7 @@ from tfdistr.supervision.events import events_path
 STEPS = 400  # of an epoch
 EPOCHS = 6
 EVERY = 20
-HALTED = 10.0  # seconds until a worker that is halted counts as failed
+HALTED = 10.0  # seconds until a worker that is stopped counts as failed
 
 
 def model() -> keras.Model:
@@ -140,7 +140,7 @@ class Chaos(threading.Thread):
             left = [path.name for path in self._folder.path.glob("*.partial")]
             self._say(f"worker 0 killed, after {where}, during a save: {left[0] if left else 'too late'}")
             return bool(left)
-        verb = "halted (SIGSTOP)" if fault == "halt" else "killed (kill -9)"
+        verb = "stopped (SIGSTOP)" if fault == "halt" else "killed (kill -9)"
         self._say(f"worker {worker} {verb}, after {where}")
         return True
 

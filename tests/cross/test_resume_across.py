@@ -136,11 +136,11 @@ def test_a_run_on_workers_goes_on(
 
 OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
 SAME_MODEL = (
-    "A run is gone on with by the same model, optimizer, loss and metrics.",
-    "Pass the `model` function of the run, or begin anew in another `run_dir`.",
+    "Cannot resume: the model differs from the saved run.",
+    "Pass the `model` function of the run, or start again in another `run_dir`.",
 )
 SAME_JOB = (
-    "`resume` goes on with a run of the same job: only `epochs` may be more.",
+    "`resume` continues with a run of the same job: only `epochs` may be more.",
     "Pass the arguments of that run, or another `run_dir`.",
 )
 DENSE = "Dense(trainable = TRUE, units = {}, activation = relu, use_bias = TRUE)"

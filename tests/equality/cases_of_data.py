@@ -222,7 +222,7 @@ def steps_per_epoch_repeat_short():
     return dense()
 
 
-@case(steps_per_epoch=2)  # the second epoch goes on where the first one ended
+@case(steps_per_epoch=2)  # the second epoch continues where the first one ended
 def steps_per_epoch():
     return dense()
 

@@ -5,7 +5,7 @@ Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT VIRTUAL MODULE WAY:
 VIRTUAL is the number of virtual workers, or 0 for none. MODULE has the cases.
 
 For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict), or what went wrong in
-FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot go on together.
+FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot continue together.
 In a cluster all cases go one way, for TensorFlow makes one strategy per process.
 """
 
@@ -128,7 +128,7 @@ def main(folder: Path, communication: str, limit: float, virtual: int, module: s
     for pair in pairs:
         way, _, name = pair.partition(":")
         case = CASES[name]
-        keras.backend.clear_session(free_memory=False)  # so that names of metrics begin anew
+        keras.backend.clear_session(free_memory=False)  # so that names of metrics start again
         with (folder / f"{pair}.error").open("w") as error:
             # Also where Python itself does not come to its turn any more.
             faulthandler.dump_traceback_later(case.limit or limit, exit=True, file=error)

@@ -49,7 +49,7 @@ def r_library(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Built from a copy: setuptools leaves a build folder behind, and takes up old files from it.
+    # Built from a copy: setuptools leaves a build folder behind, and resumes old files from it.
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)

@@ -33,7 +33,7 @@ expect_identical_fits <- function(one, other) {
   testthat::expect_identical(one$history, other$history)
 }
 
-# The warnings of code, which goes on after them.
+# The warnings of code, which continues after them.
 warnings_of <- function(code) {
   given <- new.env()
   withCallingHandlers(code, warning = function(condition) {

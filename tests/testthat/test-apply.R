@@ -1,4 +1,4 @@
-# What an R user does after the fit: predict, evaluate, go on, save.
+# What an R user does after the fit: predict, evaluate, continue, save.
 
 model <- function() {
   keras <- keras_module()
@@ -42,7 +42,7 @@ test_that("predict() and evaluate() give the values of the model, here and on wo
   expect_identical(unlist(read$to_pydict()$predictions), c(t(expected)))
 })
 
-test_that("a fit goes on as one run would, also on workers", {
+test_that("a fit continues as one run would, also on workers", {
   whole <- local_fit(epochs = 3)
   half <- local_fit(epochs = 1)
   rest <- distributed_fit(half, x, y, batch_size = 20, seed = 1, epochs = 3, initial_epoch = 1)

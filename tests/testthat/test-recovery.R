@@ -23,7 +23,7 @@ fails_once <- function(file, epoch) {
   }
 }
 
-test_that("a run in this process goes on where it failed", {
+test_that("a run in this process continues where it failed", {
   run <- withr::local_tempfile()
   train <- function(...) {
     distributed_fit(
@@ -81,7 +81,7 @@ draws <- function(notes, failed) {
   }
 }
 
-test_that("R's random numbers go on, too", {
+test_that("R's random numbers continue, too", {
   skip_slow()
   train <- function(callbacks, ...) {
     distributed_fit(
@@ -108,7 +108,7 @@ test_that("R's random numbers go on, too", {
   expect_setequal(readLines(of_workers), readLines(expected)) # the same on both
 })
 
-test_that("parameter servers go on from their checkpoint", {
+test_that("parameter servers continue from their checkpoint", {
   skip_slow()
   train <- function(...) {
     distributed_fit(
@@ -132,7 +132,7 @@ test_that("parameter servers go on from their checkpoint", {
   )
 })
 
-test_that("layers on several workers go on from their checkpoint, with other places", {
+test_that("layers on several workers continue from their checkpoint, with other places", {
   skip_slow()
   model <- function() {
     keras <- reticulate::import("keras")

@@ -42,12 +42,12 @@ test_that("the error of a worker arrives with its message and its calls", {
 
 test_that("an error that the script catches ends nothing, and quit() has its status", {
   skip_slow()
-  file <- script("tryCatch(stop('caught'), error = function(e) cat('went on\\n'))", "quit(status = 7)")
+  file <- script("tryCatch(stop('caught'), error = function(e) cat('continued\\n'))", "quit(status = 7)")
   said <- shown(failed <- expect_error(
     tfdistr_run(file, 1, run_dir = run_folder()),
     class = "tfdistr_error_worker_failed"
   ))
-  expect_match(said, "went on", fixed = TRUE)
+  expect_match(said, "continued", fixed = TRUE)
   expect_identical(failed$exit_code, 7L)
 })
 

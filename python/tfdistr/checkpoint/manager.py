@@ -141,7 +141,7 @@ class CheckpointManager:
             raise ArgumentError(
                 "`epochs` must be at least as many as the run has begun.",
                 received=f"epochs={epochs}, where the checkpoint is at {self.start}",
-                fix=f"Pass epochs={made} or more, or begin anew in another `run_dir`.",
+                fix=f"Pass epochs={made} or more, or start again in another `run_dir`.",
             )
         self._given = as_given(callbacks)
         if self.found:

@@ -113,7 +113,7 @@ class Uploads:
             else:
                 self._failure = None
                 return
-        self._note(f"A checkpoint could not be uploaded: {self._failure}. The training goes on.")
+        self._note(f"A checkpoint could not be uploaded: {self._failure}. The training continues.")
 
     def _upload_newest(self) -> None:
         with self._newest() as (position, file):

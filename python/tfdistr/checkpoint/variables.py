@@ -1,4 +1,4 @@
-"""The variables of a training, as one worker has them."""
+"""The variables and the optimizers of a training, as one worker has them."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
 def other_model(received: str) -> ArgumentError:
     """The error that the checkpoint is of another model."""
     return ArgumentError(
-        "A run is gone on with by the same model, optimizer, loss and metrics.",
+        "Cannot resume: the model differs from the saved run.",
         received=received,
-        fix="Pass the `model` function of the run, or begin anew in another `run_dir`.",
+        fix="Pass the `model` function of the run, or start again in another `run_dir`.",
     )
 
 

@@ -87,14 +87,14 @@ def _with_restarts(script: Script, backend: Backend, run_dir: Path, on_event: On
             try:
                 return run_workers(cluster, command, run_dir, on_event)
             except JobStoppedError as stopped:
-                fix = "Run it again: a distributed_fit() with resume=True goes on at its checkpoint."
+                fix = "Run it again: a distributed_fit() with resume=True continues at its checkpoint."
                 raise JobStoppedError(stopped.message, fix=fix) from None
             except WorkerFailedError as error:
                 if preemption.signalled:
                     raise JobStoppedError(
                         "The script was told to end (SIGTERM), and ended without a checkpoint.",
                         received=error.message.partition("\n")[0],
-                        fix="Train with checkpoint_every= and resume=True, so that it goes on later.",
+                        fix="Train with checkpoint_every= and resume=True, so that it continues later.",
                     ) from error
                 if attempt > script.max_restarts:
                     raise

@@ -34,8 +34,8 @@ SPEC = "ranks.json"
 WARNING = "sigterm"
 """The file of the run directory that asks each rank on another host to send SIGTERM to its worker."""
 _GRACE = 2  # seconds that a worker has to end by itself
-SIGN_OF_LIFE = 2.0
-"""Seconds between two signs of life of a rank on another host: nothing else reports that a rank is lost."""
+HEARTBEAT = 2.0
+"""Seconds between two heartbeats of a rank on another host: nothing else reports that a rank is lost."""
 _LINGER = 5.0  # seconds that the launcher needs to see the failure of a worker
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 _MPI_RANKS = os.path.join(_CORE, "rendezvous", "launcher_ranks.py")
@@ -47,7 +47,7 @@ end_with_parent = runpy.run_path(os.path.join(_CORE, "utils", "processes.py"))["
 
 
 def changes(child: subprocess.Popen[bytes]) -> Iterator[bool | int]:
-    """Wait for the changes of a child: True if it was halted, False if it goes on; last its exit status."""
+    """Wait for changes of a child: True if it was stopped, False if it continues; last its exit status."""
     while True:
         _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
         if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
@@ -73,7 +73,7 @@ def watch(
         first: The signal for the program when this process is told to end.
         then: The signal for the program at each further signal.
         grace: Seconds until the program is killed.
-        say: Called as ``say(halted=bool)`` when the program was halted or goes on.
+        say: Called as ``say(stopped=bool)`` when the program was stopped or continues.
 
     Returns:
         The exit status of the program, negative for a signal, and the signals that told this process to end.
@@ -101,7 +101,7 @@ def watch(
     code = 0
     for change in changes:
         if isinstance(change, bool):
-            say(halted=change)
+            say(stopped=change)
         else:
             code = change
     signal.alarm(0)
@@ -215,9 +215,9 @@ def rank(run_dir: str) -> int:
 
 
 def _live(say: Callable[[], None], warning: str = "", group: int = 0) -> None:
-    """Give signs of life, and send SIGTERM to a process group when the file ``warning`` is there."""
+    """Send heartbeats, and send SIGTERM to a process group when the file ``warning`` is there."""
     while True:
-        time.sleep(SIGN_OF_LIFE)
+        time.sleep(HEARTBEAT)
         say()
         if warning and os.path.exists(warning):
             warning = ""

@@ -1,4 +1,4 @@
-"""The cores on which each worker runs.
+"""The cores and GPUs of each worker.
 
 Workers that share all cores disturb each other: each worker would start a thread for every core. The launcher
 gives each worker a share of the cores of its machine. The worker takes its share before TensorFlow starts.

@@ -130,12 +130,12 @@ class WorkerProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is halted (SIGSTOP); only Linux reports this."""
+        """Whether it is stopped (SIGSTOP); only Linux reports this."""
         return process_state(self.pid) in ("T", "t")
 
     @property
     def silent_for(self) -> float:
-        """Always 0: it needs no signs of life, because the system reports its end."""
+        """Always 0: it needs no heartbeats, because the system reports its end."""
         return 0.0
 
     def poll(self) -> int | None:

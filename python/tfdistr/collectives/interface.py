@@ -1,4 +1,4 @@
-"""The interface for the exchange of tensors between workers, so that implementations can be replaced."""
+"""The interface of the collectives, by which workers exchange tensors."""
 
 from __future__ import annotations
 

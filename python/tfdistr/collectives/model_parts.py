@@ -34,7 +34,7 @@ def describe_parts(model: keras.Model) -> dict[str, str | None]:
 
 
 def parts_of_run(model: keras.Model) -> dict[str, str | None]:
-    """Describe what must stay while a run goes on: the parts without the numbers of the optimizer.
+    """Describe what must stay while a run continues: the parts without the numbers of the optimizer.
 
     Training changes these, such as the learning rate, and the caller may have given a trained model.
     """

@@ -84,12 +84,12 @@ class Forked:
         self._connection.settimeout(None)
 
     def changes(self) -> Iterator[bool | int]:
-        """Wait for its changes: True if it was halted, False if it goes on; last its exit status."""
+        """Wait for its changes: True if it was stopped, False if it continues; last its exit status."""
         for message in self._messages(block=True):
             if "exit" in message:
                 self.returncode = message["exit"]
                 break
-            yield message["halted"]
+            yield message["stopped"]
         else:
             self._lose_server()
         self._connection.close()

@@ -252,7 +252,7 @@ class _Server:
             return None
         if seen.si_code in (os.CLD_STOPPED, os.CLD_TRAPPED, os.CLD_CONTINUED):
             os.waitid(os.P_PID, child, flags)
-            return {"halted": seen.si_code != os.CLD_CONTINUED}
+            return {"stopped": seen.si_code != os.CLD_CONTINUED}
         self._kill(child)  # the rest of its group, whose number is not reused before the fork is reaped
         os.waitid(os.P_PID, child, flags)
         return {"exit": seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status}

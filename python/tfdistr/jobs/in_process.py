@@ -97,7 +97,7 @@ def _begin_run(
     workers: int,
     ends: contextlib.ExitStack,
 ) -> tuple[Job, _Run]:
-    """Begin or take up the run of a job. With ``ends``, a run in a store is uploaded."""
+    """Begin or resume the run of a job. With ``ends``, a run in a store is uploaded."""
     resume = job.recovery.resume
     stored = ends.enter_context(StoredRun(str(run_dir), resume=resume)) if is_url(run_dir) else None
     if stored:

@@ -1,4 +1,4 @@
-"""The cluster that this process has joined; TensorFlow can join only once."""
+"""The cluster that this process has joined by hand, and what its peers hear of a failure."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _with_restarts(
             stop.unlink(missing_ok=True)
             keep_logs(run_dir, backend.cluster.workers, f"stopped-{attempt}")
             backend = whole
-            message = f"The job takes workers back: it goes on with {whole.cluster.workers} workers."
+            message = f"The job takes workers back: it continues with {whole.cluster.workers} workers."
             on_event({"event": "warning", "message": message, "worker": None, "time": time.time()})
         except (WorkerFailedError, ClusterStartError) as error:
             if preemption.signalled:  # some workers may have got it before they could save
@@ -238,7 +238,7 @@ def _with_restarts(
             on_event({"event": "restart", "reason": reason, **of_event})
             if fewer is not None:
                 lost = f"worker {error.worker} on {error.host}"
-                message = f"The job goes on without {lost}, with {fewer.workers} of its workers."
+                message = f"The job continues without {lost}, with {fewer.workers} of its workers."
                 on_event({"event": "warning", "message": message, **of_event})
                 backend = replace(backend, cluster=fewer)
                 restarts.begin_anew()

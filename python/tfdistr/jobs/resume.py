@@ -56,7 +56,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
         ]
         if differences:
             raise ArgumentError(
-                "`resume` goes on with a run of the same job: only `epochs` may be more.",
+                "`resume` continues with a run of the same job: only `epochs` may be more.",
                 received="; ".join(differences[:_SHOWN]),
                 fix="Pass the arguments of that run, or another `run_dir`.",
             )

@@ -112,14 +112,14 @@ def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:
     Args:
         folder: The folder.
         earlier: Whether it has a run with checkpoints.
-        resume: Whether the user wants to go on with a run.
+        resume: Whether the user wants to continue with a run.
     """
     return ArgumentError(
-        "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder."
+        "`resume` continues with a run that has checkpoints, or begins in a new or empty folder."
         if resume
         else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
         received=folder,
-        fix="Name another folder, or pass resume=True to go on with the run in this one."
+        fix="Name another folder, or pass resume=True to continue with the run in this one."
         if earlier
         else "Name another folder, or remove this one.",
     )

@@ -23,7 +23,7 @@ from tfdistr.jobs.resume import RESULT, is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
 
-# What a job that goes on needs. Never a pickle: what is read from a store must not run code.
+# What a job that continues needs. Never a pickle: what is read from a store must not run code.
 _FETCHED = (DESCRIPTION, *RESULT_FILES, RESULT)
 _OUTPUT = ("logs/*", "workers/*/events.jsonl")
 _COPY = "output.partial"
@@ -37,7 +37,7 @@ class StoredRun:
     Args:
         url: The URL of the run.
         cluster: The cluster of the job, or None; it says where the folder is.
-        resume: Whether the job goes on with the run, if there is one.
+        resume: Whether the job continues with the run, if there is one.
 
     Attributes:
         folder: The folder of this machine. It is removed at exit, if the store has all of it.
@@ -178,7 +178,7 @@ class StoredRun:
             if complete:  # the result is last: it says that the run is complete
                 self._store.remove(RESULT)
                 self._upload(*RESULT_FILES, RESULT)
-        except CheckpointError:  # the run goes on elsewhere
+        except CheckpointError:  # the run continues elsewhere
             raise
         except BaseException:
             keep_run_dir(self.folder)

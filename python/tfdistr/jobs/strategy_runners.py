@@ -1,4 +1,4 @@
-"""How jobs of each strategy are trained: on which clusters, and in which processes."""
+"""How jobs of each strategy run: on which clusters, and in which processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StrategyRunner:
         options: The options of the strategy in ``distributed_fit()``, beside its own arguments.
 
     Attributes:
-        shrinks: Whether a job can go on with fewer workers.
+        shrinks: Whether a job can continue with fewer workers.
         exchanges_gradients: Whether the workers exchange gradients.
         has_virtual_workers: Whether virtual workers can make the steps.
         max_workers: Highest number of processes that train; None for no limit.

@@ -1,4 +1,4 @@
-"""Sending steps to the workers, and receiving their results."""
+"""Sending steps to the workers in packed tensors, and receiving their results."""
 
 from __future__ import annotations
 

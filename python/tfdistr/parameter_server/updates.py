@@ -1,4 +1,4 @@
-"""How the gradients of many workers update the weights: one by one, or all of a batch together."""
+"""Gradients of many workers, and the counts of their steps, as updates of the weights."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _PLACE = tf.TensorSpec([3], tf.int64)
 MakeBatch = Callable[[tf.Tensor], Batch]
 #: Called before a step, with its number in the epoch.
 Begin = Callable[[int], None]
-#: Called after a step with the number of finished steps and the outcomes; returns whether to go on.
+#: Called after a step with the number of finished steps and the outcomes; returns whether to continue.
 End = Callable[[int, list[Outcome]], bool]
 
 

@@ -1,4 +1,4 @@
-"""The environment variables of this process, after another language has changed them."""
+"""What an R session does to this process: environment variables, import hooks, and shown events."""
 
 from __future__ import annotations
 

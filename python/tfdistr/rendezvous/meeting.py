@@ -2,9 +2,9 @@
 
 TensorFlow waits for a missing worker, and does not notice that two workers have other addresses or versions.
 Here each worker listens on the port of its address, which shows that the port is free. The first worker, the
-leader, receives a message from each other worker. The workers go on when all are there and agree. The first
-process that finds an obstacle tells all workers that are there, so that they raise the same error. After the
-rendezvous, the connections to the leader stay open: see ``tfdistr.rendezvous.lifelines``.
+leader, receives a message from each other worker. The workers continue when all have come and agree. The
+first process that finds an obstacle tells all workers that have come, so that they raise the same error.
+After the rendezvous, the connections to the leader stay open: see ``tfdistr.rendezvous.lifelines``.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class _Meeting:
         self._to_leader: asyncio.StreamWriter | None = None
         self._leader_waits: list[str] | None = None
         self._unresolved = set(self._tasks)
-        # Copies of the connections that stay open after the leader has told all workers to go on.
+        # Copies of the connections that stay open after the leader has told all workers to continue.
         self._kept: dict[str, socket.socket] = {}
 
     # --- From other threads
@@ -260,7 +260,7 @@ class _Meeting:
             server.close()
 
     async def _hold(self, server: asyncio.Server) -> None:
-        """Find the other workers, and decide whether they can go on."""
+        """Find the other workers, and decide whether they can continue."""
         work = [asyncio.create_task(job) for job in (self._resolve(), self._note(), self._lead_or_join())]
         linger = True
         try:
@@ -280,7 +280,7 @@ class _Meeting:
     async def _finish(
         self, end: End | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
     ) -> None:
-        """Tell the peers an end that they do not know, and let the caller go on."""
+        """Tell the peers an end that they do not know, and let the caller continue."""
         told = {self._own}
         if end and (not heard or self._own == self._leader):  # another worker may not know all addresses
             for writer in (*self._writers.values(), *self._strangers):

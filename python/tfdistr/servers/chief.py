@@ -85,7 +85,7 @@ def prepare_dismissal() -> None:
     """
     _stop.cache_clear()
     _stop()
-    # Even if all servers answer: a server can be halted after the call.
+    # Even if all servers answer: a server can be stopped after the call.
     at_exit.unregister(keep_for_ever)
     at_exit.register(keep_for_ever)
 
@@ -102,7 +102,7 @@ def _stop() -> Any:
 def dismiss_servers(config: ClusterConfig) -> None:
     """Tell all servers that they are no longer needed.
 
-    A server that is halted, or whose machine is lost, would never answer: the wait for it is short.
+    A server that is stopped, or whose machine is lost, would never answer: the wait for it is short.
     """
     until = time.monotonic() + _DISMISSAL
     threads = [

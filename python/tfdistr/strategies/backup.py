@@ -1,4 +1,4 @@
-"""Keras's ``BackupAndRestore``: a training that it restores goes on in the data, as without an interruption.
+"""Keras's ``BackupAndRestore``: a restored training continues in the data, as without an interruption.
 
 Keras begins the data anew then: the shuffles of the first epochs would come again.
 """
@@ -16,7 +16,7 @@ from tfdistr.errors import ArgumentError
 
 
 def check_backups(callbacks: Iterable[Any]) -> None:
-    """Refuse backups from which Keras cannot go on exactly.
+    """Refuse backups from which Keras cannot continue exactly.
 
     Raises:
         ArgumentError: A ``BackupAndRestore`` saves within epochs.
@@ -33,7 +33,7 @@ def check_backups(callbacks: Iterable[Any]) -> None:
 
 
 def go_on_in_data(callbacks: keras.callbacks.CallbackList) -> None:
-    """Have a call of ``fit`` go on in its data, if a ``BackupAndRestore`` among the callbacks goes on.
+    """Have a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks continues.
 
     Raises:
         ArgumentError: A ``BackupAndRestore`` saves within epochs.
@@ -49,7 +49,7 @@ def go_on_in_data(callbacks: keras.callbacks.CallbackList) -> None:
 
 
 def watch_backups(call: tf_internals.KerasCall) -> None:
-    """Have the call of ``fit`` that begins go on in its data, on a worker without peers."""
+    """Have the call of ``fit`` that begins continue in its data, on a worker without peers."""
     given = call.variables["callbacks"]
     given = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else tf.nest.flatten(given)
     if not any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):

@@ -1,4 +1,4 @@
-"""Creates the weights of a model before it trains."""
+"""Making a model ready to train on workers: its weights, XLA, and batch normalization."""
 
 from __future__ import annotations
 

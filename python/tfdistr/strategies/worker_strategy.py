@@ -1,4 +1,4 @@
-"""The interface of training to any strategy, and the common part of the strategies for one process."""
+"""The interface of training to any strategy, and the strategies of one process."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Failure:
         cause: The kind of the failure.
         event: The report of the worker, if there is one (see `tfdistr.supervision.events`, "failed").
         exit_code: The exit status, or minus the signal that ended the worker; None while it runs.
-        silence: Seconds without a sign of life, if the worker failed by silence.
+        silence: Seconds without a heartbeat, if the worker failed by silence.
     """
 
     worker: int
@@ -66,7 +66,7 @@ class Failure:
 
     @classmethod
     def silent(cls, worker: int, order: int, seconds: float) -> Failure:
-        """The failure of a worker that gives no sign of life."""
+        """The failure of a worker that sends no heartbeat."""
         return cls(worker, order, Cause.OWN, silence=seconds)
 
     @property
@@ -98,7 +98,7 @@ def worker_failed_error(
     if event:
         said, fix = _reported(event, traceback)
     elif failure.silence is not None:
-        said = f"gave no sign of life for {failure.silence:.0f} s: its machine or network has failed."
+        said = f"sent no heartbeat for {failure.silence:.0f} s: its machine or network has failed."
         fix = "See whether the host runs and can be reached, or pass a larger `heartbeat_timeout`."
     else:
         said, fix = _unexplained(failure.exit_code, done)

@@ -1,4 +1,4 @@
-"""The start and the end of the process of a worker or a server."""
+"""The process of a worker or a server, as it reports to its launcher: start, log and end."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
     STOPPED_STATUS,
@@ -41,7 +41,7 @@ EXIT_TIMEOUT = 120.0
 GRACE_OF_PEERS = 1.0
 """Seconds that the others have to end by themselves after a failure: most wait for the lost worker."""
 HALT_TIMEOUT = 30.0
-"""Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it."""
+"""Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait for it."""
 REPLACEMENTS = 10
 """How often one worker may be replaced: a worker that dies again and again makes no progress."""
 SERVER_GRACE = 15.0
@@ -93,8 +93,8 @@ def run_workers(
         on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
         port_retries: How often to start again if another program has taken the port of a worker; the logs
             of each attempt are kept as ``worker-<index>.log.<attempt>``.
-        heartbeat_timeout: Seconds that a worker may be halted (SIGSTOP, a debugger) while others wait for it;
-            by default `HALT_TIMEOUT`.
+        heartbeat_timeout: Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait; by
+            default `HALT_TIMEOUT`.
 
     Returns:
         One status for each worker, when every process has ended with exit status 0 after its event "done".
@@ -160,7 +160,7 @@ class _Generation:
         self.stopped: JobStoppedError | None = None
         self._failures: dict[int, Failure] = {}
         self._processes: list[Worker] = []
-        self._halted: dict[int, float] = {}
+        self._stopped: dict[int, float] = {}
         self._started = self._changed = time.monotonic()
 
     def run(self) -> Failure | None:
@@ -180,7 +180,7 @@ class _Generation:
         return root_cause(self._failures.values()) if self._failures else None
 
     def _watch(self) -> bool:
-        """Check all workers once. Return whether to go on."""
+        """Check all workers once. Return whether to continue."""
         # First the processes: the output of a process that has ended is then complete.
         running = [process for process in self._processes if process.poll() is None]
         for event in self._events.poll():
@@ -192,7 +192,7 @@ class _Generation:
             well = STOPPED_STATUS if self.stopped else 0
             if code is not None and not (code == well and process.index in self._done):
                 self._ended(process, code)
-        self._look_for_halted(running)
+        self._look_for_stopped(running)
         waited = time.monotonic() - self._changed
         if self._failures:
             return self._await_root_cause(waited)
@@ -294,18 +294,18 @@ class _Generation:
         return False
 
     def _longest_silent(self) -> Worker | None:
-        """The process with the longest silence, if one has missed signs of life."""
+        """The process with the longest silence, if one has missed heartbeats."""
         process = max(self._processes, key=lambda process: process.silent_for)
-        return process if process.silent_for > 2 * SIGN_OF_LIFE else None
+        return process if process.silent_for > 2 * HEARTBEAT else None
 
-    def _look_for_halted(self, running: Sequence[Worker]) -> None:
-        """Record a halted or silent worker: the others may wait for ever, because MPI does not tell them."""
+    def _look_for_stopped(self, running: Sequence[Worker]) -> None:
+        """Record a stopped or silent worker: the others may wait for ever, because MPI does not tell them."""
         for process in running:
-            if process.silent_for > max(self._halt_timeout, 2 * SIGN_OF_LIFE):
+            if process.silent_for > max(self._halt_timeout, 2 * HEARTBEAT):
                 self._fail(Failure.silent(process.index, self._order, process.silent_for))
-            since = self._halted.setdefault(process.index, time.monotonic())
+            since = self._stopped.setdefault(process.index, time.monotonic())
             if not process.is_stopped or len(self._processes) == 1:
-                del self._halted[process.index]
+                del self._stopped[process.index]
             elif time.monotonic() - since > self._halt_timeout:
                 self._fail(Failure.paused(process.index, self._order))
 

@@ -1,4 +1,4 @@
-"""Parts of a training step that are not Keras's own, and what a step without an effect needs."""
+"""Parts of a model that are not Keras's own, and what Keras keeps to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a ``tf.data`` pipeline."""
+"""The parts of a ``tf.data`` pipeline, and the records of TFRecord files."""
 
 from __future__ import annotations
 

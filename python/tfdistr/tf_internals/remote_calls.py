@@ -81,7 +81,7 @@ def keep_for_ever() -> None:
     """Keep all objects that have a part on the servers until the process has ended.
 
     When a function, a variable or the context is deleted, TensorFlow tells the servers. It waits for all
-    answers, without a limit, and blocks the interpreter. If a server is halted, this process would hang when
+    answers, without a limit, and blocks the interpreter. If a server is stopped, this process would hang when
     Python collects garbage, at the latest at its end.
     """
     held = [one for one in gc.get_objects() if issubclass(type(one), _HELD_BY_SERVERS)]

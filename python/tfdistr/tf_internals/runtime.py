@@ -1,4 +1,4 @@
-"""TensorFlow's way to run a loop."""
+"""TensorFlow's runtime on CPUs: its loops, kernels, and the devices of variables."""
 
 from __future__ import annotations
 

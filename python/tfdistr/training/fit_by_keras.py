@@ -1,6 +1,6 @@
 """Training by the ``fit`` of a model, Keras's or the model's own, with checkpoints after epochs.
 
-A callback hears of the epochs. So a ``fit`` of the user can go on from a checkpoint if it passes
+A callback hears of the epochs. So a ``fit`` of the user can continue from a checkpoint if it passes
 ``initial_epoch`` and ``callbacks`` on to Keras's ``fit``, or does with them what Keras does.
 """
 
@@ -152,7 +152,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         self._keeper.after_epoch(self._trained, self._kept, epoch, self._done or self._steps or 0)
 
     def check_end(self, epochs: int) -> None:
-        """Warn if the loop called no callbacks, and refuse it if it should have gone on from a checkpoint."""
+        """Warn if the loop called no callbacks, and refuse it if it should have resumed from a checkpoint."""
         if self._begun and (self._next >= epochs or self._trained.stop_training):
             return
         if self._keeper.found:

@@ -152,7 +152,7 @@ class Job:
         gradient_dtype: The type in which gradients travel.
         virtual_workers: Number of shares of each global batch; None for a share for each worker.
         start_timeout: Seconds that the workers wait for each other at the start.
-        heartbeat_timeout: Seconds without a sign of life after which a worker counts as gone.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as gone.
         step_timeout: Seconds that a step may take; None for no limit.
         task: What is done: "fit", "evaluate" or "predict".
         state: The state that the model begins with; None for the state that its function gives it.

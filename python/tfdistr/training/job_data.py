@@ -1,4 +1,4 @@
-"""The data of a job, as one worker reads it."""
+"""The data of a job, as one worker reads and checks it."""
 
 from __future__ import annotations
 

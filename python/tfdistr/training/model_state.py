@@ -1,4 +1,4 @@
-"""The state of a trained model: the weights and the optimizer state, for another model of its kind."""
+"""The weights and the optimizer state of a model, as arrays that another model of its kind takes over."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Recovery:
         asked: Whether the user asked for checkpoints; else a job that cannot have them runs without.
         resume: Whether the job continues the run in its run directory.
         max_restarts: How often all workers are restarted without progress.
-        min_workers: The lowest number of workers with which the job then goes on; None for all workers.
+        min_workers: The lowest number of workers with which the job then continues; None for all workers.
     """
 
     every: int | str | None = None
@@ -42,7 +42,7 @@ def check_recovery(
 ) -> Recovery:
     """Check the arguments of ``distributed_fit()`` that are about recovery.
 
-    ``shrinking`` are the strategies whose jobs can go on with fewer workers.
+    ``shrinking`` are the strategies whose jobs can continue with fewer workers.
 
     Raises:
         ArgumentError: An argument is not valid, or does not fit the others.

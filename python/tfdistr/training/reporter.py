@@ -1,4 +1,4 @@
-"""The events of training, for the progress display and for the result."""
+"""The events of training, and the time that a worker waits for others."""
 
 from __future__ import annotations
 

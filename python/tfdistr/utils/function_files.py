@@ -1,4 +1,4 @@
-"""Functions that are named by their file, so that each process takes them from there."""
+"""Functions that a job names: by their file, or as functions of another language."""
 
 from __future__ import annotations
 

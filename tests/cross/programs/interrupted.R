@@ -42,7 +42,7 @@ slow_data <- function() reticulate::import("phases", convert = FALSE)$examples()
 slow_inputs <- function() slow_data()$map(function(x, y) x)
 
 call <- function(phase, here, run_dir) {
-  wait <- if (here) 0 else 60 # this process goes on; a worker waits
+  wait <- if (here) 0 else 60 # this process continues; a worker waits
   cluster <- if (!here) local_cluster(2)
   fit <- function(build = model, inputs = x, targets = y, ..., on = cluster, epochs = long) {
     distributed_fit(

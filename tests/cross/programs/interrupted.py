@@ -46,7 +46,7 @@ def compiling_model() -> Any:
 
 def call(phase: str, here: bool, run_dir: str) -> Any:
     """Make a call that reaches the phase, and is interrupted there."""
-    wait = 0.0 if here else 60.0  # this process goes on; a worker waits
+    wait = 0.0 if here else 60.0  # this process continues; a worker waits
 
     def fit(model: Any = model, x: Any = X, y: Any = Y, **options: Any) -> Any:
         given = {"cluster": None if here else tfdistr.local_cluster(2), "epochs": LONG, "verbose": 0}

@@ -1,4 +1,4 @@
-"""What callbacks remember in a run that goes on, and their settings where these are given anew."""
+"""What callbacks remember in a run that continues, and their settings where these are given anew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Counts(keras.callbacks.Callback):
 
 
 def go_on(before: Any, after: Any, train: Any) -> None:
-    """Have ``after`` go on with what ``before`` remembers after ``train(before)``."""
+    """Have ``after`` continue with what ``before`` remembers after ``train(before)``."""
     given = as_given([before])
     before.on_train_begin()
     train(before)

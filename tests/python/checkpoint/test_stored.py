@@ -60,7 +60,7 @@ class Run:
 
 
 def elsewhere(folder: Path, job: str = "this") -> Checkpoint | None:
-    """The checkpoint from which another machine goes on."""
+    """The checkpoint from which another machine continues."""
     run = Run(Path(tempfile.mkdtemp(dir=folder)), job)
     position = run.stored.fetch(run.folder)
     found = run.folder.newest()
@@ -101,7 +101,7 @@ def test_what_cut_off_uploads_have_left_is_removed(tmp_path):
     assert elsewhere(tmp_path).position == (1, 0)
     run.save(2)
     assert len(run.names()) == 4
-    run.save(2, value=9.0)  # the same position, by a job that had to begin anew
+    run.save(2, value=9.0)  # the same position, by a job that had to start again
     assert len(run.names()) == 4
     assert elsewhere(tmp_path).arrays["a"][0] == 11.0
 

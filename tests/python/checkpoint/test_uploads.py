@@ -97,7 +97,7 @@ def test_a_failed_upload_is_told_and_made_up_for(tmp_path, server):
         until(lambda: job.uploads._news)
         (message,) = job.uploads.news()
         assert message.startswith("A checkpoint could not be uploaded: ")
-        assert message.endswith(". The training goes on.")
+        assert message.endswith(". The training continues.")
         assert {"fail": "OSError", "cut": "ConnectionClosedError"}[answer] in message
     assert job.stored.positions() == []
     with pytest.raises(StoreError, match="ConnectionClosedError"):

@@ -110,7 +110,7 @@ def test_a_secret_reaches_the_pods_and_is_in_no_job(cluster, start, tmp_path, mo
 
 @pytest.mark.slow
 def test_a_pod_that_is_killed_costs_a_restart(cluster, start, tmp_path):
-    """tests/engines has pods that train, and go on from their checkpoint."""
+    """tests/engines has pods that train, and continue from their checkpoint."""
     words = ["kubernetes", "run", "--volume", "claim", "--run-dir", "digits", "--max-restarts", "1"]
     process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF)
     said, error = process.communicate(timeout=250)
@@ -141,7 +141,7 @@ def test_the_first_failure_is_named_with_its_traceback(cluster, start, tmp_path)
         (signal.SIGINT, 130, "Interrupted: the pods were deleted.\n"),
         pytest.param(signal.SIGTERM, 75, """\
 The Job was told to end (SIGTERM), and its pods were deleted.
-Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.
+Fix: Run it again: a distributed_fit() with resume=True continues at its checkpoint.
 """, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_job_that_somebody_deletes(cluster, start, tmp_path):
     assert error.splitlines()[-3:] == [
         "The Job must stay until its pods have ended.",
         'Received: it was deleted: Error from server (NotFound): jobs.batch "train" not found',
-        "Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.",
+        "Fix: Run it again: a distributed_fit() with resume=True continues at its checkpoint.",
     ]
     nothing_is_left(cluster, tmp_path)
 

@@ -118,7 +118,7 @@ def test_sigterm_reaches_the_script(start, tmp_path, communication):
     assert sorted(said.split("\n")[:2]) == ["[worker 0] saved", "[worker 1] saved"]
     assert error == (
         "The script was told to end (SIGTERM).\n"
-        "Fix: Run it again: a distributed_fit() with resume=True goes on at its checkpoint.\n"
+        "Fix: Run it again: a distributed_fit() with resume=True continues at its checkpoint.\n"
     )
 
 
@@ -130,7 +130,7 @@ def test_sigterm_ends_a_script_that_saves_nothing(start, tmp_path):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 75
     assert error.startswith("The script was told to end (SIGTERM), and ended without a checkpoint.\n")
-    assert "Fix: Train with checkpoint_every= and resume=True, so that it goes on later." in error
+    assert "Fix: Train with checkpoint_every= and resume=True, so that it continues later." in error
 
 
 def test_restarts(start, tmp_path):

@@ -344,6 +344,6 @@ def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyP
         "",
         f"Its log: {tmp_path / 'run' / 'logs' / 'worker-1.log'}",
         "Fix: See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
-        "goes on from its last checkpoint on the nodes that are left.",
+        "continues from its last checkpoint on the nodes that are left.",
     ]
     assert (error.worker, error.host) == (1, "a")

@@ -19,7 +19,7 @@ import pytest
 import slurm_lab
 from launched import command, is_there, processes_of, wait_for
 
-from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.slurm.cluster import slurm_cluster
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
@@ -294,7 +294,7 @@ def test_a_node_that_is_lost(
     options = options_of(where, allocate)
     job.when_all_are_ready(lambda: job.lab.kill_node("n10"))
     try:
-        error = job.fail("wait", heartbeat=3 * SIGN_OF_LIFE, **options)
+        error = job.fail("wait", heartbeat=3 * HEARTBEAT, **options)
     finally:
         job.lab.start_node("n10")
         assert wait_for(lambda: job.lab.states()["n10"] in ("idle", "mix", "alloc"), 90)
@@ -308,7 +308,7 @@ def test_a_time_limit_is_named(job: Job) -> None:
     assert error.message.startswith("Workers 0 on n9, 1 on n10 were lost: Slurm job ")
     assert " ended: TIMEOUT" in error.message
     assert error.fix == (
-        "Pass a longer `time`. With checkpoint_every, the same call with resume=True goes on from the last "
+        "Pass a longer `time`. With checkpoint_every, the same call with resume=True continues from the last "
         "checkpoint."
     )
 

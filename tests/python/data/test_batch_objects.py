@@ -219,7 +219,7 @@ def test_a_shuffle_goes_on_where_it_was_on_workers(tmp_path, caplog):
     settings = JOB | {"checkpoint_every": "epoch", "run_dir": tmp_path / "run", "batch_size": None}
     tfdistr.distributed_fit(model, sent, **settings | {"epochs": 1})
     tfdistr.distributed_fit(model, sent, **settings, resume=True)
-    assert "has a shuffle() of its own, so it may go on in another order" in caplog.text
+    assert "has a shuffle() of its own, so it may continue in another order" in caplog.text
 
 
 def test_several_workers_must_know_the_number_of_batches():

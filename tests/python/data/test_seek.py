@@ -105,7 +105,7 @@ BEGINS = [(0, 3), (3, 2), (4, 3), (11, 1)]
 
 @pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK[:1]))
 def test_workers_and_steps(name):
-    # With steps, so that one worker goes on after an epoch whose length it does not know.
+    # With steps, so that one worker continues after an epoch whose length it does not know.
     one = batches(name, 12, steps=4)
     assert [len(batch) for batch in one] == [4, 4, 4, 1] * 3
     assert all(sorted(found) == list(range(EXAMPLES)) for found in passes_of(one))
@@ -230,7 +230,7 @@ def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(name, caplog, monke
     assert {tuple(batch) for batch in found[0]} == {(0, 1), (1, 0)}
     assert not caplog.records
     data(name, 2, 0, start=3)
-    assert "has a shuffle() of its own, so it may go on in another order" in caplog.text
+    assert "has a shuffle() of its own, so it may continue in another order" in caplog.text
 
 
 def test_the_first_step_is_a_whole_number():

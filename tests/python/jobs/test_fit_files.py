@@ -70,7 +70,7 @@ def train(*data: Any, **given: Any) -> tfdistr.FitResult:
 @pytest.mark.parametrize(
     ("name", "in_memory"),
     mostly_slow(
-        # Those of the other formats are read on two workers, by parameter servers and in runs that go on.
+        # Those of the other formats are read on two workers, by parameter servers and in runs that continue.
         [("parquet with text", False), ("parquet with images", False), ("csv", False), ("tfrecord", True)],
         quick=[("parquet with text", False)],
     ),

@@ -217,7 +217,7 @@ def test_what_is_refused(fit, tmp_path, use, message):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-# --- A result goes on, and to other sessions
+# --- A result continues, and to other sessions
 
 
 def test_the_epochs_go_on_as_in_one_run():

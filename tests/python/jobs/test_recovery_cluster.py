@@ -1,4 +1,4 @@
-"""Workers that are killed, halted and told to end: the job goes on, and ends as if nothing had been."""
+"""Workers that are killed, stopped and told to end: the job continues, and ends as if nothing had been."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def until_a_checkpoint(folder: Path, process: Process) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job):
-    """Of a job by the ring, which then goes on by MPI, and the other way round."""
+    """Of a job by the ring, which then continues by MPI, and the other way round."""
     for told, communication in (("a worker", "ring"), ("the launcher", "mpi")):
         job = start_job(communication)
         until_a_checkpoint(tmp_path, job)
@@ -129,7 +129,7 @@ def test_a_job_goes_on_without_a_worker_that_is_lost(tmp_path, start_job, worker
     job = start_job("ring", "lost", str(workers), str(batch))
     output, _ = job.communicate(timeout=300)
     assert job.returncode == 0, output
-    assert f"Warning: The job goes on without worker {workers - 1} on" in output
+    assert f"Warning: The job continues without worker {workers - 1} on" in output
     assert f"with {workers - 1} of its workers." in " ".join(output.split())
     check_equals_one_process(tmp_path, bound=1e-6, epochs=3, batch_size=batch)
 

@@ -1,4 +1,4 @@
-"""Layers on several devices or workers: the training goes on from its checkpoint, also with other places."""
+"""Layers on several devices or workers: training continues from its checkpoint, also with other places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with several optimizers, of which all go on from a checkpoint."""
+"""Models with several optimizers, of which all continue from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with a fit() of their own: those that go on from a checkpoint, and those that are refused."""
+"""Models with a fit() of their own: those that continue from a checkpoint, and those that are refused."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_a_worker_that_does_not_come_again_is_lost(fit):
     fitted, events = fit(WORKER_FAILED, not_started(2), nothing, max_restarts=1, min_workers=2)
     assert len(fitted.workers) == fitted.params["workers"] == 2
     said = [event["message"] for event in events if event["event"] == "warning"]
-    assert said == ["The job goes on without worker 2 on b, with 2 of its workers."]
+    assert said == ["The job continues without worker 2 on b, with 2 of its workers."]
     with pytest.raises(ClusterStartError):
         fit(WORKER_FAILED, not_started(None), max_restarts=1, min_workers=2)
 

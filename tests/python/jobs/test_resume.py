@@ -195,7 +195,7 @@ def test_a_complete_run_can_have_more_epochs(tmp_path):
     assert str(caught.value).splitlines() == [
         "`epochs` must be at least as many as the run has begun.",
         "Received: epochs=3, where the checkpoint is at epoch 5, step 0",
-        "Fix: Pass epochs=4 or more, or begin anew in another `run_dir`.",
+        "Fix: Pass epochs=4 or more, or start again in another `run_dir`.",
     ]
 
 
@@ -315,14 +315,14 @@ def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(
     assert str(caught.value).splitlines() == [
         "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
         f"Received: {tmp_path / 'run'}",
-        "Fix: Name another folder, or pass resume=True to go on with the run in this one.",
+        "Fix: Name another folder, or pass resume=True to continue with the run in this one.",
     ]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letters").write_text("dear")
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "other", resume=True)
     assert str(caught.value).splitlines() == [
-        "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder.",
+        "`resume` continues with a run that has checkpoints, or begins in a new or empty folder.",
         f"Received: {tmp_path / 'other'}",
         "Fix: Name another folder, or remove this one.",
     ]

@@ -26,7 +26,7 @@ def test_a_run_of_another_job_is_refused(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "run", resume=True, **changes)
     assert str(caught.value).splitlines() == [
-        "`resume` goes on with a run of the same job: only `epochs` may be more.",
+        "`resume` continues with a run of the same job: only `epochs` may be more.",
         "Received: batch_size=16, where the run has 8; seed=2, where the run has 1; examples=50, where the "
         "run has 90; class_weight={'0': 2.0}, where the run has {}",
         "Fix: Pass the arguments of that run, or another `run_dir`.",
@@ -109,12 +109,12 @@ def test_another_model_is_refused(tmp_path):
 
 
 def said_of(run_dir: Path, make: Any) -> str:
-    """What is said of a model with which the run cannot go on."""
+    """What is said of a model with which the run cannot continue."""
     with pytest.raises(ArgumentError) as caught:
         train(run_dir, make, resume=True)
     rule, received, fix = str(caught.value).splitlines()
-    assert rule == "A run is gone on with by the same model, optimizer, loss and metrics."
-    assert fix == "Fix: Pass the `model` function of the run, or begin anew in another `run_dir`."
+    assert rule == "Cannot resume: the model differs from the saved run."
+    assert fix == "Fix: Pass the `model` function of the run, or start again in another `run_dir`."
     return received.removeprefix("Received: ")
 
 

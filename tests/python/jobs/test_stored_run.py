@@ -121,15 +121,15 @@ def test_a_run_is_not_overwritten(server):
         if rule:
             assert said(caught) == [
                 rule, f"Received: {URL}",
-                "Fix: Name another folder, or pass resume=True to go on with the run in this one.",
+                "Fix: Name another folder, or pass resume=True to continue with the run in this one.",
             ]  # fmt: skip
         else:
-            assert said(caught)[0].startswith("`resume` goes on with a run of the same job")
+            assert said(caught)[0].startswith("`resume` continues with a run of the same job")
     Store("s3://bucket/other").write("data.csv", b"1,2")
     with pytest.raises(ArgumentError) as caught:
         train("s3://bucket/other", resume=True)
     assert said(caught) == [
-        "`resume` goes on with a run that has checkpoints, or begins in a new or empty folder.",
+        "`resume` continues with a run that has checkpoints, or begins in a new or empty folder.",
         "Received: s3://bucket/other", "Fix: Name another folder, or remove this one.",
     ]  # fmt: skip
 
@@ -216,7 +216,7 @@ def test_a_store_that_is_gone_for_a_while_is_a_warning(server, undisturbed):
     assert bits(fit) == undisturbed
     reason = "OSError: [Errno 121] We have a problem"
     assert [str(warning.message) for warning in warned if warning.category is TfdistrWarning] == [
-        f"{URL}: A checkpoint could not be uploaded: {reason}. The training goes on."
+        f"{URL}: A checkpoint could not be uploaded: {reason}. The training continues."
     ]
     assert any(name.endswith("/000004-000000000.mark") for name in Store(URL).names())
 

@@ -143,11 +143,11 @@ sys.exit(7)
 
 
 @pytest.mark.parametrize(
-    ("chief", "halted"),
+    ("chief", "stopped"),
     mostly_slow([(FAILS, 0), (LOOPS, 0), (LOOPS, 1), (LOOPS, None)], quick=[(FAILS, 0), (LOOPS, 1)]),
     ids=["fails-worker", "loops-worker", "loops-ps", "loops-none"],
 )
-def test_a_chief_ends_although_a_server_is_halted(processes, chief, halted, tmp_path):
+def test_a_chief_ends_although_a_server_is_stopped(processes, chief, stopped, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
     hosts = [f"--{job}_hosts={','.join(listed)}" for job, listed in jobs.items()]
@@ -157,7 +157,7 @@ def test_a_chief_ends_although_a_server_is_halted(processes, chief, halted, tmp_
     ]
     config = tf_config(**jobs, type="chief", index=0)
     program = str(PROGRAMS / "ps_by_hand.py")
-    pid = servers[halted].pid if halted is not None else 0
+    pid = servers[stopped].pid if stopped is not None else 0
     script = tmp_path / "chief.py"
     script.write_text(chief)
     process = processes.start(sys.executable, str(script), program, str(pid), env=config.to_env())
@@ -168,7 +168,7 @@ def test_a_chief_ends_although_a_server_is_halted(processes, chief, halted, tmp_
     assert process.returncode == 7, output
     assert chief == LOOPS or "said: bad loss" in output
     for server in servers:
-        if halted is None or server is not servers[halted]:
+        if stopped is None or server is not servers[stopped]:
             # It was told, or has seen that its chief is gone.
             assert server.wait(timeout=30) == (0 if chief == FAILS else 1)
 

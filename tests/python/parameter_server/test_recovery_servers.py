@@ -1,4 +1,4 @@
-"""Parameter servers whose processes are killed or told to end: the training goes on from its checkpoint."""
+"""Parameter servers whose processes are killed or told to end: the training continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_synchronous_run_ends_with_the_same_bits_whoever_is_killed(tmp_path, u
 
 @pytest.mark.slow
 def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
-    """First a worker is told, then the chief of the run that goes on."""
+    """First a worker is told, then the chief of the run that continues."""
     run = tmp_path / "run"
     told = [(0, 1, WORKER, signal.SIGTERM), (2, 1, CHIEF, signal.SIGTERM)]
     with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [12], step"):

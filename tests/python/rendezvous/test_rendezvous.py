@@ -33,7 +33,7 @@ def test_all_go_on_when_all_are_there_and_their_ports_are_free_again():
 
 def test_what_a_worker_sends_at_once_is_left_for_the_lifelines(monkeypatch):
     async def drain(writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.5)  # a leader that is slow, after it has told the first worker to go on
+        await asyncio.sleep(0.5)  # a leader that is slow, after it has told the first worker to continue
 
     monkeypatch.setattr(asyncio.StreamWriter, "drain", drain)
     tasks, met = addresses(3), {}
@@ -233,7 +233,7 @@ def test_why_a_port_cannot_be_had(monkeypatch, error, found, fix):
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_two_processes_with_one_task_are_named(elsewhere):
-    tasks = addresses(3)  # of which one does not come: else those that come first may go on
+    tasks = addresses(3)  # of which one does not come: else those that come first may continue
     theirs = tasks | ({"worker 1": addresses(1)["worker 0"]} if elsewhere else {})
     each = [{"tasks": tasks, "own": "worker 1", "timeout": 20}]
     each += [{"tasks": theirs, "own": "worker 1", "timeout": 20, "wait": 1}]

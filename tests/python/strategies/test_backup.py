@@ -1,4 +1,4 @@
-"""Keras's BackupAndRestore: the data goes on in its order."""
+"""Keras's BackupAndRestore: the data continues in its order."""
 
 from __future__ import annotations
 
@@ -114,6 +114,6 @@ def test_a_backup_within_epochs_is_refused(tmp_path, train):
     assert str(caught.value).splitlines() == [
         "BackupAndRestore must save after epochs: Keras begins an epoch anew with the weights of its middle.",
         "Received: save_freq=5",
-        'Fix: Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which goes on '
+        'Fix: Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which continues '
         "within an epoch.",
     ]

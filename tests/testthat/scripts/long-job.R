@@ -1,4 +1,4 @@
-# A job of two workers that goes on until it is interrupted; the worker functions say that they train.
+# A job of two workers that continues until it is interrupted; the worker functions say that they train.
 run_dir <- commandArgs(TRUE)[[1L]]
 library(tfdistr)
 source("helper-jobs.R")

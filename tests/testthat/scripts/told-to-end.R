@@ -1,5 +1,5 @@
 # Trains with checkpoints in the folder that is named, and tells itself to end in the second epoch. With a
-# second argument it catches the error, and goes on.
+# second argument it catches the error, and continues.
 library(tfdistr)
 
 model <- function() {

@@ -84,7 +84,7 @@ class Kubectl:
             raise ClusterStartError(
                 "The Job must stay until its pods have ended.",
                 received=f"it was deleted: {_last_line(error)}",
-                fix="Run it again: a distributed_fit() with resume=True goes on at its checkpoint.",
+                fix="Run it again: a distributed_fit() with resume=True continues at its checkpoint.",
             )
         return json.loads(output) if status == 0 else None
 

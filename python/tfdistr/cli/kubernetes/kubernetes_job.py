@@ -81,7 +81,7 @@ def run_pods(
     except _Terminated:
         raise JobStoppedError(
             "The Job was told to end (SIGTERM), and its pods were deleted.",
-            fix="Run it again: a distributed_fit() with resume=True goes on at its checkpoint.",
+            fix="Run it again: a distributed_fit() with resume=True continues at its checkpoint.",
         ) from None
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing keeps this process from deleting

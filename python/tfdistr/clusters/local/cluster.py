@@ -177,9 +177,9 @@ def local_cluster(
     Args:
         workers: The number of workers, a whole number of at least 1. "gpus" means one worker for each GPU
             that this process sees (or that ``env`` makes visible); each worker sees only its GPU. Two
-            numbers, such as ``(2, 4)``, are for jobs with ``virtual_workers``: the job begins with 4 workers,
-            goes on with at least 2 if some are lost, takes others in their place at the next checkpoint, and
-            ends with the same bits in any case.
+            numbers, such as ``(2, 4)``, are for jobs with ``virtual_workers``: the job starts with 4 workers,
+            continues with at least 2 if some are lost, replaces them at the next checkpoint, and ends with a
+            bitwise identical result in any case.
         ps: The number of parameter servers, for ``strategy="parameter_server"``. A process for the chief is
             then started, too.
         cores_per_worker: The number of cores of this machine for each worker, which runs as many threads. By

@@ -72,7 +72,7 @@ class LocalServers(Cluster):
         return self._start(index, _SERVER, run_dir)
 
     def without(self, worker: int, min_workers: int) -> None:
-        """None: a job with servers cannot go on with fewer workers."""
+        """None: a job with servers cannot continue with fewer workers."""
 
     def _start(self, index: int, command: Sequence[str], run_dir: str | os.PathLike[str]) -> WorkerProcess:
         task = self.tasks[index]

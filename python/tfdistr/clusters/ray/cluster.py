@@ -18,7 +18,7 @@ from tfdistr.clusters import ssh
 from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.hosts import of_this_process
-from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.ray import arguments as check
 from tfdistr.clusters.ray.workers import RayJob, RayWorker
 from tfdistr.errors import ClusterStartError
@@ -57,7 +57,7 @@ class RayCluster(Cluster):
     follow: bool = argument(check_bool, "follow", default=False)
     _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
     tuning: bool = argument(check_bool, "tuning", default=True)
-    #: Seconds without a sign of life from the launcher after which a worker ends.
+    #: Seconds without a heartbeat from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     @property
@@ -131,7 +131,7 @@ class RayCluster(Cluster):
                 "index": index, "host": fact["host"], "folder": os.getcwd(), "warm": None,
                 "command": [program, *command[1:], os.fspath(run_dir), str(index)],
                 "env": {**common, **plan[index].to_env()},
-                "silence": max(self._silence, 3 * SIGN_OF_LIFE), "loopback": fact["core"] if alone else None,
+                "silence": max(self._silence, 3 * HEARTBEAT), "loopback": fact["core"] if alone else None,
             }  # fmt: skip
             if self.runtime_env and "working_dir" in self.runtime_env:
                 spec["folder"] = "."

@@ -60,7 +60,7 @@ class RayWorker:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last sign of life; 0 if it has not given any yet, or has ended."""
+        """Seconds since its last heartbeat; 0 if it has not given any yet, or has ended."""
         return 0.0 if self._heard is None or self.exit_code is not None else time.monotonic() - self._heard
 
     def place(self, fact: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ class RayWorker:
         for line in lines:
             message = json.loads(line.removeprefix(MARK)) if line.startswith(MARK) else {}
             self.pid = message.get("pid", self.pid)
-            self.is_stopped = message.get("halted", self.is_stopped)
+            self.is_stopped = message.get("stopped", self.is_stopped)
             if "open_because" in message:
                 self._job.warn_open(self.host, message["open_because"])
             if "failed" in message:
@@ -311,7 +311,7 @@ def _no_room(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStar
         fix="Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add nodes. With "
         "`start_timeout` it waits as long for nodes that are yet to come.",
     )
-    # A job that goes on with fewer workers does so without the last.
+    # A job that continues with fewer workers does so without the last.
     error.worker, error.host = spec["workers"] - 1, "a node of Ray"
     return error
 

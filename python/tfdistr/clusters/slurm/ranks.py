@@ -83,7 +83,7 @@ class SlurmRank:
         self.host = str(message.get("host", self.host))
         self.step = str(message.get("step", self.step))
         self.pid = message.get("pid", self.pid)
-        self.is_stopped = message.get("halted", self.is_stopped)
+        self.is_stopped = message.get("stopped", self.is_stopped)
         if "failed" in message:
             self._job.failure = self._job.failure or _not_started(self, message)
             self.end(1)
@@ -132,7 +132,7 @@ class Ranks:
     Attributes:
         ranks: The workers.
         failure: The error of the launcher, if there is one.
-        late: Seconds that the signs of life may come late.
+        late: Seconds that the heartbeats may come late.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ def lost_error(
         )
     nodes = [match[1] for line in lines if (match := _LOST_NODE.match(line))]
     silent = max(lost, key=lambda rank: rank.silent_for)
-    if silent.silent_for > 3 * rank_guard.SIGN_OF_LIFE:
+    if silent.silent_for > 3 * rank_guard.HEARTBEAT:
         nodes.append(silent.host)
     there = [rank for rank in lost if rank.host in nodes]
     # Where Slurm has ended the whole job, the end of a task is no reason.

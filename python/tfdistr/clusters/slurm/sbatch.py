@@ -198,9 +198,9 @@ class Batch(Ranks):
 
 
 _FIXES = {
-    "TIMEOUT": "Pass a longer `time`. With checkpoint_every, the same call with resume=True goes on from the "
-    "last checkpoint.",
-    "PREEMPTED": "Pass max_restarts: the job is then submitted again, and goes on from its last checkpoint.",
+    "TIMEOUT": "Pass a longer `time`. With checkpoint_every, the same call with resume=True continues from "
+    "the last checkpoint.",
+    "PREEMPTED": "Pass max_restarts: the job is then resubmitted, and continues from its last checkpoint.",
     "OUT_OF_MEMORY": 'Ask for more memory, as in options={"mem-per-cpu": "8G"}, or pass smaller batches.',
 }
 

@@ -15,7 +15,7 @@ import attrs
 from tfdistr.clusters import ssh
 from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
-from tfdistr.clusters.rank_guard import SIGN_OF_LIFE
+from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.ssh.host_checks import refuse
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, ssh_command
@@ -44,7 +44,7 @@ class SshCluster(WorkersOnHosts):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
     tunnels: bool = argument(check_bool, "tunnels", default=False)
-    #: Seconds without a sign of life from the launcher after which a worker ends.
+    #: Seconds without a heartbeat from the launcher after which a worker ends.
     _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     def __attrs_post_init__(self) -> None:
@@ -93,7 +93,7 @@ class SshCluster(WorkersOnHosts):
         if self.warm and tunnels is None:  # a fork server does not keep its forks to the loopback interface
             places = [Host(host, tuple(words_of_ssh(self.ssh))) for host in self.hosts]
             warm = warm_starts(command, environments[0], Loopback("none"), places)
-        silence = max(self._silence, 3 * SIGN_OF_LIFE)
+        silence = max(self._silence, 3 * HEARTBEAT)
         remotes = []
         for index in range(self.workers):
             host, start = answers[index // each], warm[index // each]

@@ -51,7 +51,7 @@ def obey(group: int, said: Iterator[str | None]) -> None:
     reason = "the connection to its launcher has ended"
     for line in said:
         if line is None:
-            reason = "its launcher gives no sign of life"
+            reason = "its launcher sends no heartbeat"
             break
         if line.strip():
             with contextlib.suppress(ProcessLookupError, PermissionError):

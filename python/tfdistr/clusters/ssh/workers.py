@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdistr.clusters.hosts import not_started
-from tfdistr.clusters.rank_guard import MARK, SIGN_OF_LIFE
+from tfdistr.clusters.rank_guard import HEARTBEAT, MARK
 from tfdistr.clusters.worker_process import log_path, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.utils.log_tail import last_lines
@@ -86,13 +86,13 @@ class SshWorker:
         self._writer.start()
 
     def _write(self) -> None:
-        """Pass words on to the guard, and signs of life. A write may have to wait for the network."""
+        """Pass words on to the guard, and heartbeats. A write may have to wait for the network."""
         assert self._ssh.stdin is not None
         with contextlib.suppress(OSError), self._ssh.stdin as guard:
             while True:
                 line = "\n"
                 with contextlib.suppress(queue.Empty):
-                    word = self._words.get(timeout=SIGN_OF_LIFE)
+                    word = self._words.get(timeout=HEARTBEAT)
                     if word is None:
                         return
                     line = f"{json.dumps(word)}\n"
@@ -111,7 +111,7 @@ class SshWorker:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last sign of life; 0 if it has not given any yet, or has ended."""
+        """Seconds since its last heartbeat; 0 if it has not given any yet, or has ended."""
         over = self._heard is None or self._code is not None or self.exit_code is not None
         return 0.0 if over or self._heard is None else time.monotonic() - self._heard
 
@@ -141,7 +141,7 @@ class SshWorker:
     def _take(self, message: Mapping[str, Any]) -> None:
         self._heard = time.monotonic()
         self.pid = message.get("pid", self.pid)
-        self.is_stopped = message.get("halted", self.is_stopped)
+        self.is_stopped = message.get("stopped", self.is_stopped)
         if "failed" in message:
             self._failure = failure = not_started(self.index, self.host, message["failed"])
             failure.worker, failure.host = self.index, self.host

@@ -32,7 +32,7 @@ _LARGE = 1 << 18
 # _NAP seconds, or for a part of the time that it has waited, at most for _LONG_NAP seconds. Only tests let
 # MPI send messages.
 _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
-# Seconds between two looks for the message of a failed rank, and between two checks for halted ranks.
+# Seconds between two looks for the message of a failed rank, and between two checks for stopped ranks.
 _LISTEN, _LOOK = 0.05, 1.0
 _NO_LIMIT = float("inf")
 # MPI has no sums of these types.
@@ -82,7 +82,7 @@ class MpiCollectives(Collectives):
             rank: place for rank, place in enumerate(places)
             if rank != self.index and place[0] == places[self.index][0]
         }  # fmt: skip
-        self._halted: dict[int, float] = {}
+        self._stopped: dict[int, float] = {}
         self._looked = 0.0
 
     def watch(
@@ -254,12 +254,12 @@ class MpiCollectives(Collectives):
             self._lifelines.say_goodbye()
             self._end()
 
-    def _look_for_halted(self, now: float) -> None:
+    def _look_for_stopped(self, now: float) -> None:
         for rank, (host, pid) in self._neighbours.items():
             if process_state(pid) not in ("T", "t"):
-                self._halted.pop(rank, None)
-            elif now - self._halted.setdefault(rank, now) > self._heartbeat_timeout:
-                self._failed = True  # a halted process cannot report it
+                self._stopped.pop(rank, None)
+            elif now - self._stopped.setdefault(rank, now) > self._heartbeat_timeout:
+                self._failed = True  # a stopped process cannot report it
                 what = f"its process {pid} on {host} was stopped (SIGSTOP, or a debugger) for "
                 message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
                 raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
@@ -310,7 +310,7 @@ class MpiCollectives(Collectives):
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
                 if now - self._looked > _LOOK:
                     self._looked = now
-                    self._look_for_halted(now)
+                    self._look_for_stopped(now)
                 if now > end:
                     text = f"Not all ranks joined within {timeout:g} s."
                     raise tf.errors.DeadlineExceededError(None, None, text)

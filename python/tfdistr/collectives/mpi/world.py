@@ -1,4 +1,4 @@
-"""Collectives through MPI: without a server of TensorFlow, without an open port, without TF_CONFIG.
+"""The start and the end of MPI in a rank that a launcher has started.
 
 Each process is a rank that ``mpiexec`` (or ``srun``) has started; see ``MpiCollectives``. For ranks without a
 launcher, see ``joining``.
@@ -22,7 +22,7 @@ from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
 
 _LOOK = 0.01
-# Ranks with network namespaces of their own cannot see each other here: they go on, and meet in MPI_Init.
+# Ranks with network namespaces of their own cannot see each other here: they continue, and meet in MPI_Init.
 _LONGEST = 20.0
 
 # Peers may look for this rank until all have called MPI_Init. Python closes a socket that nothing refers to.

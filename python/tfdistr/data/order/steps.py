@@ -6,7 +6,7 @@ The rules for an epoch, here and in ``distributed_fit()``:
   neither the number of steps nor the examples of a step.
 * An epoch is one pass over the examples. Its last batch has the examples that are left; ``drop_remainder``
   drops it if it is not full. With shuffling, other examples are dropped in every epoch.
-* With ``steps_per_epoch`` the data is repeated, and an epoch ends after this number of steps. Passes go on
+* With ``steps_per_epoch`` the data is repeated, and an epoch ends after this number of steps. Passes continue
   over the ends of epochs, but no batch has examples of two passes: each pass may end with a shorter batch.
   With ``drop_remainder`` it ends with its last full batch.
 * ``drop_remainder`` is for training; validation uses every example.

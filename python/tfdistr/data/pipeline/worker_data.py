@@ -297,8 +297,10 @@ def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str
     """Return whether the order of a pass depends on how often the dataset was read before."""
     counts = reading_of(context).counts_readings or tf_internals.reshuffles(dataset)
     if counts and reading_of(context).start:
-        log.warning("`%s` has a shuffle() of its own, so it may go on in another order than without a break. "
-                    "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name)  # fmt: skip
+        log.warning(
+            "`%s` has a shuffle() of its own, so it may continue in another order than without a break. "
+            "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name,
+        )  # fmt: skip
     return counts
 
 

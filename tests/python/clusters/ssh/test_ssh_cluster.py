@@ -151,7 +151,7 @@ def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) 
         job.net.mend("b")
     message = str(error)
     b = re.escape(job.net.address("b"))
-    assert re.match(rf"Worker 1 of 2 on {b} gave no sign of life for \d+ s: its machine or network ", message)
+    assert re.match(rf"Worker 1 of 2 on {b} sent no heartbeat for \d+ s: its machine or network ", message)
     assert message.endswith("host runs and can be reached, or pass a larger `heartbeat_timeout`.")
     assert (error.worker, error.host) == (1, job.net.address("b"))
 
@@ -167,7 +167,7 @@ def test_a_host_that_is_cut_off_is_named_though_its_peers_report_the_loss_first(
         job.net.end_all("b")
         job.net.mend("b")
     assert (error.worker, error.host) == (1, job.net.address("b"))
-    assert "gave no sign of life for" in str(error)
+    assert "sent no heartbeat for" in str(error)
 
 
 @pytest.mark.slow

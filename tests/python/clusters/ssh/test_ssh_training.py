@@ -104,7 +104,7 @@ def test_a_host_that_is_cut_off_while_it_trains_is_named(
         thread.join()
         job.net.mend("b")
     b = job.net.address("b")
-    assert str(caught.value).startswith(f"Worker 1 of 2 on {b} gave no sign of life for ")
+    assert str(caught.value).startswith(f"Worker 1 of 2 on {b} sent no heartbeat for ")
     assert (caught.value.worker, caught.value.host) == (1, b)
 
 

@@ -1,4 +1,4 @@
-"""Calls of distributed_fit() on three workers: worker 2 fails while worker 1 is halted, and worker 0 ends.
+"""Calls of distributed_fit() on three workers: worker 2 fails while worker 1 is stopped, and worker 0 ends.
 
 Usage: hears_late.py   (prints what each call came to)
 """

@@ -192,7 +192,7 @@ def not_a_number() -> object:
 
 
 def restored() -> object:
-    """Training goes on from a backup that only the chief can see."""
+    """Training continues from a backup that only the chief can see."""
     folder = str((SHARED if strategy.is_chief else OWN) / "backup")
 
     def backup() -> keras.callbacks.Callback:

@@ -1,4 +1,4 @@
-"""Trains on two workers that it starts, with checkpoints; goes on with what is in the folder.
+"""Trains on two workers that it starts, with checkpoints; continues with what is in the folder.
 
 Usage: recovery_job.py FOLDER COMMUNICATION [lost WORKERS BATCH | unsaved | slow]
 

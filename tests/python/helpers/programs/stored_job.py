@@ -1,4 +1,4 @@
-"""Trains in this process, with checkpoints in a store; goes on with what is there.
+"""Trains in this process, with checkpoints in a store; continues with what is there.
 
 Usage: stored_job.py URL
 """

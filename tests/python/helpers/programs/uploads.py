@@ -1,4 +1,4 @@
-"""Writes checkpoints as fast as it can, and uploads them; goes on with what is in the store.
+"""Writes checkpoints as fast as it can, and uploads them; continues with what is in the store.
 
 Usage: uploads.py FOLDER URL
 """

@@ -213,7 +213,7 @@ def environment() -> None:
 
 
 def talk() -> None:
-    """Print lines, and go on when somebody has read them."""
+    """Print lines, and continue when somebody has read them."""
     print(f"hello from {index}", flush=True)
     print("to stderr", file=sys.stderr, flush=True)
     print("10%\r100%", flush=True)
