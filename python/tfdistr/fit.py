@@ -150,7 +150,7 @@ def distributed_fit(
         max_restarts: How often to restart all workers of ``cluster`` from the last checkpoint after a worker
             has failed. A restart that led to a newer checkpoint does not count.
         min_workers: The lowest number of workers with which the job may continue after ``max_restarts``
-            restarts. It then continues without the failed worker, with the same global batch. None to give up.
+            restarts. It then continues without the failed worker, with the same global batch. None: give up.
         start_timeout: Seconds within which all workers must have come; by default, the value of ``cluster``,
             or 300.
         heartbeat_timeout: Seconds without a heartbeat after which a worker counts as gone: a worker that
