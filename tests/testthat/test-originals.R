@@ -114,7 +114,7 @@ test_that("options that are created before the call are an error that names the 
     implementation = tf$distribute$experimental$CommunicationImplementation$NCCL
   )"
   text <- replace_once(changed("hpc.R"), options, "communication_options = options")
-  before <- "options <- tf$distribute$experimental$CommunicationOptions()\n"
+  before <- paste0(sub("communication_options =", "options <-", options, fixed = TRUE), "\n")
   text <- replace_once(text, "strategy <-", paste0(before, "strategy <-"))
   script <- withr::local_tempfile(lines = text, fileext = ".R")
   env <- c(R_LIBS = libraries(), no_gpus(), workers(2L)[[1L]])

@@ -27,8 +27,8 @@ def check_backups(callbacks: Iterable[Any]) -> None:
                 "BackupAndRestore must save after epochs: Keras begins an epoch anew with the weights of its "
                 "middle.",
                 received=f"save_freq={callback.save_freq}",
-                fix='Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which goes '
-                "on within an epoch.",
+                fix='Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which '
+                "continues within an epoch.",
             )
 
 

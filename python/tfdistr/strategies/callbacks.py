@@ -164,7 +164,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         if self._known and "batch" not in hook and _overrides(self.callback, hook):
             metrics = self._extended.read_together(self.model.metrics_variables)
         if self._extended.is_chief:
-            with self._extended.local_only(metrics):
+            with self._extended.within(local_only=True, sums=metrics or self._extended.step.sums):
                 getattr(self.callback, hook)(*args, **kwargs)
             if hook == "on_epoch_end" and isinstance(self.callback, keras.callbacks.TensorBoard):
                 tf_internals.flush_events(self.callback)  # no restart writes them again
@@ -224,7 +224,7 @@ class _LogsOfAll(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         metrics = self._extended.read_together(self.model.metrics_variables)
-        with self._extended.with_values(metrics):
+        with self._extended.within(sums=metrics):
             results = self.model.get_metrics_result()
         if logs and set(results) == set(logs):  # else a custom train_step has made other logs
             arrays = {name: keras.ops.convert_to_numpy(value) for name, value in results.items()}

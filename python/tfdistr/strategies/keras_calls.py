@@ -133,7 +133,7 @@ class KerasCalls:
     def _save(self, save: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._extended.is_chief:
             return None
-        with self._extended.local_only({}):
+        with self._extended.within(local_only=True):
             return save(*args, **kwargs)
 
 

@@ -216,6 +216,11 @@ class _Replicas(tf_internals.MirroredExtended):
         super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops or default())
         self._strategy = strategy
         self._shares: list[_Share] = []
+        self._in_step = False
+
+    def reported_replicas(self) -> int | None:
+        """Return 1 within a step, so that Keras divides nothing by the number of replicas."""
+        return 1 if self._in_step else None
 
     @contextlib.contextmanager
     def exact_steps(self, model: keras.Model, data: Any) -> Iterator[Callable[[Any], Any]]:
@@ -238,7 +243,7 @@ class _Replicas(tf_internals.MirroredExtended):
         def mean() -> MeanOverExamples:
             return self._share().mean
 
-        self.reported_replicas = 1
+        self._in_step = True
         try:
             # One context around all replicas, as it overrides methods of the model, which they share.
             with (
@@ -253,7 +258,7 @@ class _Replicas(tf_internals.MirroredExtended):
             ):
                 yield lambda batch: self._step(model, batch)
         finally:
-            self.reported_replicas = None
+            self._in_step = False
             self._shares = []
 
     def predicting(self, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,12 +23,13 @@ def tape_is_active() -> bool:
 class _Tells:
     """Tells a replica that there is only one replica, while it runs code for one replica."""
 
-    #: The number of replicas that such code sees while it runs; None for the real number.
-    reported_replicas: int | None = None
+    def reported_replicas(self) -> int | None:
+        """Return the number of replicas that code sees while it runs; None for the real number."""
+        return None
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        told = self.reported_replicas
+        told = self.reported_replicas()
         return int(super()._num_replicas_in_sync) if told is None else told  # type: ignore[misc]
 
 

@@ -176,7 +176,7 @@ class _Phase:
     def reset(self) -> None:
         """Reset the metrics. TensorFlow reads each of their variables for this; no peer needs to be asked."""
         extended = extended_of(self._model)
-        with extended.local_only({}) if extended else contextlib.nullcontext():
+        with extended.within(local_only=True) if extended else contextlib.nullcontext():
             self._model.reset_metrics()
 
     def finish(self) -> None:
@@ -219,7 +219,7 @@ class _Phase:
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:
             return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
-        with extended.with_values(extended.read_together(self._model.metrics_variables)):
+        with extended.within(sums=extended.read_together(self._model.metrics_variables)):
             return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
 
 

@@ -73,7 +73,9 @@ class Steps:
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
             with (
-                extended.with_known_rows(rows, never_empty) if extended else contextlib.nullcontext(),
+                extended.within(known_rows=rows, never_empty=never_empty)
+                if extended
+                else contextlib.nullcontext(),
                 tf_internals.fewer_passes(model, after_all_gradients=alone),
             ):
                 return flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))

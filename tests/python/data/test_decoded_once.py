@@ -85,8 +85,8 @@ def test_each_worker_decodes_its_own_examples(name, shuffle):
             own = Counter(i // 10 for batch in batches for i in batch)
             ahead = Counter(calls)
             ahead.subtract(own)
-            # All that is used was decoded once each time; what is read ahead comes later.
-            assert min(ahead.values()) == 0
+            # All that is used was decoded once each time; what is read ahead, at most a pass, comes later.
+            assert min(ahead.values()) in (0, 1)
             assert max(ahead.values()) <= 2
             if not shuffle:
                 assert set(calls) == set(own)

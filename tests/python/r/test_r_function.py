@@ -309,9 +309,8 @@ def test_an_error_of_the_file_is_one_of_the_worker(file):
 
 @needs_r
 @pytest.mark.slow
-def test_data_of_r_and_mpi(file, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where the run directories of hosts are
-    cluster = tfdistr.ssh_cluster(["localhost"], 2)
+def test_data_of_r_and_mpi(file):
+    cluster = tfdistr.local_cluster(2)
     data = tfdistr.r_function(file, "data")
     in_r = tfdistr.distributed_fit(
         tfdistr.r_function(file, "build"), data, validation_data=data, cluster=cluster, seed=5, epochs=2

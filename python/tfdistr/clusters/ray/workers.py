@@ -346,8 +346,8 @@ def lost_error(worker: RayWorker, message: Mapping[str, Any], workers: int) -> W
         host=worker.host,
         pid=worker.pid or None,
         log=str(worker.log),
-        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job goes "
-        "on from its last checkpoint on the nodes that are left.",
+        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
+        "continues from its last checkpoint on the nodes that are left.",
     )
 
 

@@ -32,7 +32,7 @@ def exact_step(
         the step of the replica, within which the model must run.
     """
     examples = count_examples(data)
-    may_be_empty = tf.get_static_value(examples) is None and not extended.never_empty
+    may_be_empty = tf.get_static_value(examples) is None and not extended.step.never_empty
     state = model.metrics_variables if may_be_empty and model.built else []
     variables = [extended.local_variable(v.value) for v in state]
     own = tf_internals.overrides(model, "train_step")
@@ -45,20 +45,17 @@ def exact_step(
     def apply(optimizer: Any, *arguments: Any) -> Any:
         return mean.apply(*arguments, add_rows=tf_internals.adds_rows(optimizer))
 
-    extended.present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
-    # The step sees one replica, so that Keras divides nothing by the number of replicas.
-    extended.reported_replicas = 1
-    try:
-        with (
-            without_stand_in(variables, examples),
-            tf_internals.row_lookups(model),
-            tf_internals.optimizer_hooks(model, scale_loss, apply),
-            tf_internals.loss_shares(model, mean.share, mean.weight),
-        ):
-            batch = at_least_one(data, examples) if may_be_empty else data
-            yield batch, ReplicaStep(mean, extended.present, extended.worker_index, extended.num_workers)
-    finally:
-        extended.present = extended.reported_replicas = None
+    present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
+    with (
+        # The step sees one replica, so that Keras divides nothing by the number of replicas.
+        extended.within(present=present, reported_replicas=1),
+        without_stand_in(variables, examples),
+        tf_internals.row_lookups(model),
+        tf_internals.optimizer_hooks(model, scale_loss, apply),
+        tf_internals.loss_shares(model, mean.share, mean.weight),
+    ):
+        batch = at_least_one(data, examples) if may_be_empty else data
+        yield batch, ReplicaStep(mean, present, extended.worker_index, extended.num_workers)
 
 
 def replica_of(extended: OneReplica, collectives: Collectives, data: Any) -> ReplicaStep:
@@ -90,8 +87,11 @@ def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> I
 class Replica(Protocol):
     """The state of a replica; ``OneReplica`` explains the fields."""
 
-    known_rows: tf.Tensor | None
-    present: tf.Tensor | None
+    @property
+    def known_rows(self) -> tf.Tensor | None: ...
+    @property
+    def present(self) -> tf.Tensor | None: ...
+
     gradient_dtype: tf.DType | None
     replica_reductions: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ from tfdistr.strategies.backup import watch_backups
 from tfdistr.strategies.build import disable_xla, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.nan_loss import LossWatch
+from tfdistr.strategies.exact.step_context import StepContext
 from tfdistr.strategies.join import training_jobs
 
 
@@ -58,26 +60,41 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if self.collectives is not None:
             #: Finds the worker whose loss was the first that is not finite.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
-        #: The number of rows of a step's global batch, if known; see ``with_known_rows``.
-        self.known_rows: tf.Tensor | None = None
-        self.never_empty = False
+        #: What holds within the step that runs now.
+        self.step = StepContext()
         #: The type in which the gradients of Keras's step travel; None for their own type.
         self.gradient_dtype: tf.DType | None = None
         #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
         self.calls: Any = None
-        # Variables whose sums over the workers are known, by id; see `with_values`.
-        self._known: dict[int, tf.Tensor] = {}
-        self._alone = False
         #: The learning rates of new optimizers on this worker; the chief's rates replace them.
         self.given_rates: list[str] = []
         #: The virtual workers (``VirtualWorkers``); None without them.
         self.virtual: Any = None
-        #: The virtual worker (``Share``) whose step is being traced.
-        self.share: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
-        #: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
-        self.present: tf.Tensor | None = None
+
+    @contextlib.contextmanager
+    def within(self, **changes: Any) -> Iterator[None]:
+        """Change the fields of `StepContext` within the context."""
+        self.step, before = replace(self.step, **changes), self.step
+        try:
+            yield
+        finally:
+            self.step = before
+
+    def reported_replicas(self) -> int | None:
+        """Return the number of replicas that Keras sees; None for the real number."""
+        return self.step.reported_replicas
+
+    @property
+    def known_rows(self) -> tf.Tensor | None:
+        """The number of rows of the global batch, if it is known."""
+        return self.step.known_rows
+
+    @property
+    def present(self) -> tf.Tensor | None:
+        """0 in a step for which this worker has no examples."""
+        return self.step.present
 
     @property
     def one_replica(self) -> bool:
@@ -104,9 +121,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
 
     def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
         """Reduce a value over the workers."""
-        if id(value) in self._known:
-            return self._known[id(value)]
-        if self._alone or self.is_common(value):
+        if id(value) in self.step.sums:
+            return self.step.sums[id(value)]
+        if self.step.local_only or self.is_common(value):
             return self._own(value)
         if self.collectives is None:
             return super().on_reduce(op, value, destinations, options)
@@ -117,14 +134,14 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if not self.one_replica:
             return super().on_batch_reduce(op, pairs, options)
         values = [self._own(value) for value, _ in pairs]
-        if self.share is not None:
-            return list(self.share.all_reduce(op, values))
+        if self.step.share is not None:
+            return list(self.step.share.all_reduce(op, values))
         return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
 
     def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
         """Reduce a nested value of the replica over the workers."""
-        if self.share is not None:
-            return tf.nest.pack_sequence_as(value, self.share.all_reduce(op, tf.nest.flatten(value)))
+        if self.step.share is not None:
+            return tf.nest.pack_sequence_as(value, self.step.share.all_reduce(op, tf.nest.flatten(value)))
         if self.collectives is None:
             return super().on_replica_reduce(op, value, options)
         reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
@@ -162,19 +179,20 @@ class OneReplica(tf_internals.MultiWorkerExtended):
     @contextlib.contextmanager
     def without_peers(self) -> Iterator[None]:
         """Within the context, the replica's sums are its own values, and it sees no other replica."""
-        self.share, before = NoPeers(), self.share
-        self.reported_replicas = 1
         shares, self.shares_initial_values = self.shares_initial_values, True
         try:
-            with self.replica_context(), tf.device(self.worker_devices[0]):
+            with (
+                self.within(share=NoPeers(), reported_replicas=1),
+                self.replica_context(),
+                tf.device(self.worker_devices[0]),
+            ):
                 yield
         finally:
-            self.share, self.reported_replicas = before, None
             self.shares_initial_values = shares
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
         """Refuse a variable whose shape or type differs from the chief's: the workers' models differ."""
-        if isinstance(self.share, NoPeers):
+        if isinstance(self.step.share, NoPeers):
             return value
         if self.shares_initial_values and not tf.executing_eagerly():
             check_no_strange_optimizer()
@@ -189,7 +207,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         """The values of Keras variables, such as metrics, over all workers. All workers must call it.
 
         Returns:
-            Values for `with_values`.
+            What `StepContext.sums` takes.
         """
         assert self.collectives is not None
         if self.virtual:
@@ -198,39 +216,6 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM]
         values = self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, list(map(self._own, sums)))
         return {id(variable): value for variable, value in zip(sums, values, strict=True)}
-
-    @contextlib.contextmanager
-    def with_values(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
-        """Within the context, variables that ``read_together`` read have these values: no peer is asked."""
-        self._known, before = values, self._known
-        try:
-            yield
-        finally:
-            self._known = before
-
-    @contextlib.contextmanager
-    def with_known_rows(self, rows: tf.Tensor | None, never_empty: bool) -> Iterator[None]:
-        """Within the context, a step does not ask the peers for the number of rows of the global batch.
-
-        Args:
-            rows: The number of rows, a float32 scalar; None if it is not known.
-            never_empty: Whether every worker has at least one row.
-        """
-        self.known_rows, self.never_empty = rows, never_empty
-        try:
-            yield
-        finally:
-            self.known_rows, self.never_empty = None, False
-
-    @contextlib.contextmanager
-    def local_only(self, values: dict[int, tf.Tensor]) -> Iterator[None]:
-        """`with_values`, for work that one worker does alone: other variables have this worker's values."""
-        self._alone, before = True, self._alone
-        try:
-            with self.with_values(values or self._known):
-                yield
-        finally:
-            self._alone = before
 
     def share_from_chief(self, variables: Iterable[Any]) -> None:
         """Give Keras variables the values of the chief. All workers must call it."""
@@ -241,7 +226,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             variable.assign(value)
 
     def _need_all(self, what: str) -> None:
-        if self._alone:
+        if self.step.local_only:
             raise ArgumentError(
                 f"A callback that runs on the chief alone cannot {what}: that needs all workers.",
                 received="a call from a callback that writes or that chief_only() marked",

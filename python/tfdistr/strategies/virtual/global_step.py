@@ -197,8 +197,8 @@ class _Step:
 
     def _count_rows(self, data: Any) -> tf.Tensor:
         """The number of rows of the global batch, int64."""
-        if self._extended.known_rows is not None:
-            return tf.cast(self._extended.known_rows, tf.int64)
+        if self._extended.step.known_rows is not None:
+            return tf.cast(self._extended.step.known_rows, tf.int64)
         own = tf.cast(count_examples(data), tf.int64)
         collectives = self._extended.collectives
         return collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])[0] if collectives else own
@@ -211,7 +211,7 @@ class _Step:
 
     def _results(self, data: Any, virtual_worker: tf.Tensor, all_rows: tf.Tensor) -> _Results:
         extended = self._extended
-        may_be_empty = not extended.never_empty
+        may_be_empty = not extended.step.never_empty
         with extended.replica_context():
             step = share_step(
                 extended, self._model, self._fn, data, self._others, virtual_worker, all_rows, may_be_empty
@@ -314,12 +314,12 @@ class _Step:
     def _changing(self) -> Iterator[None]:
         """The context in which variables change, as in the step of one replica."""
         extended = self._extended
-        extended.reported_replicas = 1
-        try:
-            with extended.replica_context(), tf.device(extended.worker_devices[0]):
-                yield
-        finally:
-            extended.reported_replicas = None
+        with (
+            extended.within(reported_replicas=1),
+            extended.replica_context(),
+            tf.device(extended.worker_devices[0]),
+        ):
+            yield
 
     @staticmethod
     def _update(updates: Sequence[Update], total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> None:

@@ -248,29 +248,24 @@ def share_step(
     protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
     scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)
-    extended.share, before = share, extended.share
-    extended.reported_replicas = 1
-    try:
-        with (
-            scope,
-            tf_internals.optimizer_hooks(model, scale_loss, collect),
-            tf_internals.loss_shares(model, share.mean.share, share.mean.weight),
-            tf.device(extended.worker_devices[0]),
-            replica.entered(),
-        ):
-            batch = at_least_one(data, share.rows) if may_be_empty else data
-            step.logs = fn(batch, *others)
-            scope.awaited = set()
-            step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
-            step.examples = share.rows
-            step.changed = list(scope.changed)
-            step.values = [_value_of(scope, variable) for variable in step.changed]
-            _check_sums(scope, step)
-            step.draws = {id(v): scope.changes[id(v)] for v in step.changed if tf_internals.is_seed(v)}
-            step.weight = share.mean.weight()
-    finally:
-        extended.share = before
-        extended.reported_replicas = None
+    with (
+        extended.within(share=share, reported_replicas=1),
+        scope,
+        tf_internals.optimizer_hooks(model, scale_loss, collect),
+        tf_internals.loss_shares(model, share.mean.share, share.mean.weight),
+        tf.device(extended.worker_devices[0]),
+        replica.entered(),
+    ):
+        batch = at_least_one(data, share.rows) if may_be_empty else data
+        step.logs = fn(batch, *others)
+        scope.awaited = set()
+        step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
+        step.examples = share.rows
+        step.changed = list(scope.changed)
+        step.values = [_value_of(scope, variable) for variable in step.changed]
+        _check_sums(scope, step)
+        step.draws = {id(v): scope.changes[id(v)] for v in step.changed if tf_internals.is_seed(v)}
+        step.weight = share.mean.weight()
     return step
 
 
