@@ -48,7 +48,7 @@ class Versions(NamedTuple):
 
 #: The oldest and the newest pair, the oldest TensorFlow with the newest Keras, and others.
 ROWS = (
-    Versions("3.10", "2.18.1", "3.8.0"),
+    Versions("3.11", "2.18.1", "3.8.0"),
     Versions("3.11", "2.18.1", "3.15.1"),
     Versions("3.12", "2.19.1", "3.10.0"),
     Versions("3.13", "2.20.0", "3.12.4"),

@@ -33,7 +33,6 @@ from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 from tfdistr.utils.arguments import check_positive, read_text
 from tfdistr.utils.optional_imports import data_frame
-from tfdistr.utils.python310 import timeout as limit
 from tfdistr.utils.versions import PACKAGES, version_of
 
 _OK, _BAD, _NONE = OK, BAD, NONE
@@ -229,14 +228,14 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
     except OSError as error:
         greeting: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            async with limit(timeout):
+            async with asyncio.timeout(timeout):
                 greeting, _, writer = await greeting_of(address)
             writer.close()
         if greeting.get("task") == name:
             return [Row(check, _OK, f"{name} waits there: {printable(greeting['id'])}")]
         return [Row(check, _BAD, *no_port(error))]
     try:
-        async with limit(timeout):
+        async with asyncio.timeout(timeout):
             places = {place[0] for *_, place in await lookup(host, port)}
     except OSError as error:
         return [_unreachable(check, error)]
@@ -250,7 +249,7 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
 async def _peer(name: str, address: str, timeout: float) -> list[Row]:
     check = f"{name}, {address}"
     try:
-        async with limit(timeout):
+        async with asyncio.timeout(timeout):
             greeting, _, writer = await greeting_of(address)
     except ConnectionRefusedError:
         return [Row(check, _OK, "the machine is there; nobody listens yet")]

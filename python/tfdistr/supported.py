@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tfdistr.errors import VersionError
 
 #: Each range begins with its first version, and ends before its second. pyproject.toml has the same ranges.
-SUPPORTED = {"Python": ("3.10", "3.14"), "TensorFlow": ("2.18", "2.22"), "Keras": ("3.8", "3.16")}
+SUPPORTED = {"Python": ("3.11", "3.14"), "TensorFlow": ("2.18", "2.22"), "Keras": ("3.8", "3.16")}
 
 
 def check_python() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 from paths import ROOT
-
-from tfdistr.utils.python310 import tomllib
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 CORE = ROOT / "python" / "tfdistr"

@@ -6,6 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from paths import ROOT
 
 import tfdistr
 from tfdistr import supported
-from tfdistr.utils.python310 import tomllib
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -54,7 +54,7 @@ def test_the_documents_name_the_ranges():
         ("TensorFlow", "2.21.0+nv26.1", True),
         ("TensorFlow", "2.22.0rc0", False), ("TensorFlow", "unknown", False), ("Keras", "2.15.0", False),
         ("Keras", "3.8.0", True), ("Keras", "3.15.9", True), ("Keras", "3.16.0", False),
-        ("Python", "3.9.18", False), ("Python", "3.10.13", True), ("Python", "3.14.0", False),
+        ("Python", "3.10.13", False), ("Python", "3.11.0", True), ("Python", "3.14.0", False),
     ],
 )  # fmt: skip
 def test_the_range_has_its_first_version_and_not_its_end(name, version, fine):
@@ -103,9 +103,9 @@ def test_private_names_are_not_touched_in_another_version(tmp_path):
 
 
 def test_another_python_is_refused_at_the_import():
-    said = last_error("import sys; sys.version_info = (3, 9, 18); import tfdistr")
-    fix = "Use Python 3.10 to 3.13; from R: install_tfdistr() makes an environment with one."
-    assert said == message("Python 3.10 to 3.13", "Python 3.9.18", fix)
+    said = last_error("import sys; sys.version_info = (3, 10, 13); import tfdistr")
+    fix = "Use Python 3.11 to 3.13; from R: install_tfdistr() makes an environment with one."
+    assert said == message("Python 3.11 to 3.13", "Python 3.10.13", fix)
 
 
 def test_tensorflow_datasets_that_could_not_load_itself(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ test_that("library(tfdistr) does not start Python, and asks reticulate for what 
   ))
   expect_identical(trimws(output[[1]]), "FALSE")
   project <- RcppTOML::parseTOML(system.file("pyproject.toml", package = "tfdistr"))$project
-  expect_true(all(c(sub(" *;.*", "", unlist(project$dependencies)), ">=3.10") %in% output))
+  expect_true(all(c(sub(" *;.*", "", unlist(project$dependencies)), ">=3.11") %in% output))
 })
 
 test_that("the Python that make setup recorded is used where none was chosen", {
@@ -168,9 +168,9 @@ test_that("install_tfdistr() takes a version of TensorFlow", {
   wanted <- function(version, gpu = FALSE) with_tensorflow(python_requirements(gpu), version)
   expect_identical(wanted(NULL), python_requirements(FALSE))
   expect_true(all(c("tensorflow==2.18.*", "tensorflow-metadata<1.21") %in% wanted("2.18")$packages))
-  expect_identical(wanted("2.18")$python_version, c(">=3.10", "<3.13"))
+  expect_identical(wanted("2.18")$python_version, c(">=3.11", "<3.13"))
   expect_true("tensorflow==2.21.0" %in% wanted("2.21.0")$packages)
-  expect_identical(wanted("2.21.0")$python_version, c(">=3.10", "<3.14"))
+  expect_identical(wanted("2.21.0")$python_version, c(">=3.11", "<3.14"))
   with_cuda <- wanted("2.20", gpu = TRUE)$packages
   expect_setequal(
     grep("^tensorflow[^-]", with_cuda, value = TRUE), c("tensorflow==2.20.*", "tensorflow[and-cuda]==2.20.*")
@@ -190,8 +190,8 @@ test_that("a version that is not supported is one error", {
     paste(fresh_session(code, python = reticulate::py_config()$python), collapse = "\n")
   }
   expect_match(
-    refused("import sys; sys.version_info = (3, 9, 18)", "local_cluster(2)"),
-    "tfdistr works with Python 3.10 to 3.13.*Received: Python 3.9.18, in .*Fix: Use Python 3.10 to 3.13"
+    refused("import sys; sys.version_info = (3, 10, 13)", "local_cluster(2)"),
+    "tfdistr works with Python 3.11 to 3.13.*Received: Python 3.10.13, in .*Fix: Use Python 3.11 to 3.13"
   )
   skip_slow() # a session that loads TensorFlow
   folder <- withr::local_tempdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import attrs
 from tfdistr.cli.script_options import Script
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import read_text
-from tfdistr.utils.python310 import tomllib
 from tfdistr.utils.trusted_files import create_private
 
 #: The names of the options, in the order of the file.

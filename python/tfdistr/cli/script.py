@@ -22,21 +22,19 @@ from tfdistr.clusters.worker_process import Worker, log_path
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, open_run_dir, remove_run_dir
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
-from tfdistr.utils.python310 import SAFE_PATH
 
 OnEvent = Callable[[dict[str, Any]], object]
 
 # The tfdistr of this process: R carries its own, which its Python environment need not have.
 _MAIN = """\
 import sys
-if not getattr(sys.flags, "safe_path", False): del sys.path[0]
 sys.path.insert(0, {folder!r})
 from tfdistr.cli.script_worker import main
 del sys.path[0]
 main()
 """
 #: The program of a worker; the script and its arguments follow.
-WORKER = (sys.executable, *SAFE_PATH, "-c", _MAIN.format(folder=str(Path(__file__).parents[2])))
+WORKER = (sys.executable, "-P", "-c", _MAIN.format(folder=str(Path(__file__).parents[2])))
 
 
 def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:

@@ -15,7 +15,7 @@ from tfdistr.clusters.worker_process import Worker
 from tfdistr.rendezvous.config import Task
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import attrs
 
@@ -17,9 +17,6 @@ from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # Variables that a login sets, or the launcher of another job: a host has its own, or none.
 _NOT_FOR_HOSTS = re.compile(

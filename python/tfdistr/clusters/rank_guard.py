@@ -118,7 +118,6 @@ def start(
     signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until they have handlers
 
     def prepare() -> None:
-        os.setpgid(0, 0)  # Popen(process_group=0) needs Python 3.11
         end_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
@@ -129,6 +128,7 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
+        process_group=0,
         preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
     )
 

@@ -30,7 +30,6 @@ from tfdistr.fork_server.client import send
 from tfdistr.fork_server.request import Request
 from tfdistr.fork_server.safety import threads, why_unsafe
 from tfdistr.utils.processes import end_with_parent
-from tfdistr.utils.python310 import safe_path
 
 IDLE = 600.0
 """Seconds without a fork, after which the server ends."""
@@ -88,13 +87,13 @@ def serve(folder: str, listener: int) -> list[str]:
 
 def main() -> None:
     """Serve, and in a fork run the requested program as the interpreter would."""
-    if not safe_path():
+    if not sys.flags.safe_path:
         del sys.path[0]  # the session's folder: its modules are the user's
     preload(sys.argv[1])
     program = serve(sys.argv[1], int(sys.argv[2]))
     is_module = program[0] == "-m"
     sys.argv = program[is_module:]
-    if not safe_path():
+    if not sys.flags.safe_path:
         sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(program[0])))
     if is_module:
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)

@@ -25,7 +25,6 @@ from tfdistr.utils.function_files import (
     path_of,
 )
 from tfdistr.utils.interrupts import defer_sigint
-from tfdistr.utils.python310 import add_note
 
 #: R without the user's .Rprofile, which could use TensorFlow before a worker makes its strategy.
 _FLAGS = ("--no-save", "--no-restore", "--no-init-file")
@@ -61,7 +60,7 @@ class RFunction(FunctionOfFile):
         except Exception as error:
             note = r_of_this_process().note(error)
             if note:
-                add_note(error, note)
+                error.add_note(note)
             raise
 
     def load(self) -> Callable[..., Any]:

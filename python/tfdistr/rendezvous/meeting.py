@@ -65,7 +65,7 @@ _LINES, _BYTES = 64, 4 * LONGEST  # of one connection; a worker says one or two 
 _MORE = 256  # connections beside those of the tasks
 _SHOWN = 8  # missing tasks in a message
 # The errors from messages of a foreign process, or from a worker that is gone.
-_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError, asyncio.TimeoutError)
+_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
 
 log = logging.getLogger("tfdistr")
 
@@ -265,7 +265,7 @@ class _Meeting:
         linger = True
         try:
             end, heard = await asyncio.wait_for(asyncio.shield(self._decided), self._timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             end, heard, linger = await self._too_late(), False, False
             if self._decided.done():  # a peer was quicker
                 end, heard = self._decided.result()

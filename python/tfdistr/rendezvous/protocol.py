@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 from tfdistr.errors import ClusterStartError, JobMismatchError, TfdistrError
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.rendezvous.token import Proofs
-from tfdistr.utils.python310 import timeout
 
 #: Maximum length of a line in bytes.
 LONGEST = 1 << 20
@@ -186,7 +185,7 @@ async def lookup(host: str, port: int) -> list[Any]:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(give, result)
 
-    async with timeout(_LOOKUP):
+    async with asyncio.timeout(_LOOKUP):
         while not _threads.acquire(blocking=False):
             await asyncio.sleep(_PAUSE)
         threading.Thread(target=look, daemon=True).start()
@@ -214,7 +213,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
     for family, _, _, _, place in await lookup(*split_address(address)):
         writer = None
         try:
-            async with timeout(_ANSWER):
+            async with asyncio.timeout(_ANSWER):
                 reader, writer = await asyncio.open_connection(
                     place[0], place[1], family=family, limit=LONGEST
                 )
@@ -222,7 +221,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
             failure = error
             continue
         try:
-            async with timeout(_ANSWER):
+            async with asyncio.timeout(_ANSWER):
                 greeting = parse(await reader.readline())
             if not _is_greeting(greeting):
                 raise ValueError("no greeting")

@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 def text(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 def pod(index: int, node: str, **state: Any) -> dict[str, Any]:

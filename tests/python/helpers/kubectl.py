@@ -171,7 +171,7 @@ class Controller:
         pod = self.pods[name]
         index = int(pod["metadata"]["annotations"][_INDEX])
         code = 128 - status if status < 0 else status
-        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         terminated = {"exitCode": code, "finishedAt": now, "message": self.made.message(index).read_text()}
         pod["status"] = {"phase": "Failed" if code else "Succeeded",
                          "containerStatuses": [{"state": {"terminated": terminated}}]}  # fmt: skip

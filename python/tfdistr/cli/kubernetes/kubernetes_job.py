@@ -278,7 +278,7 @@ def _end(ended: dict[str, Any] | None) -> float | None:
 
 
 def _seconds(text: str | None) -> float | None:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _words(status: dict[str, Any], waiting: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from tfdistr.utils.arguments import argument, check_bool, check_choice, check_in
 
 _TO_JOIN = 300.0
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _CORE = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"

@@ -414,8 +414,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if not getattr(sys.flags, "safe_path", False):  # Python 3.10
-        del sys.path[0]
     main()
     sys.stderr.flush()
     os._exit(0)

@@ -20,7 +20,6 @@ from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
 from tfdistr.network.loopback import Loopback
 from tfdistr.utils.log_tail import last_lines
-from tfdistr.utils.python310 import SAFE_PATH
 
 _REAP = 20.0  # seconds that the driver has to end after the request; then it is killed
 _CHUNK = 1 << 16
@@ -139,7 +138,7 @@ class RayJob:
         self._ports: list[int] = []
         with self._log.open("wb") as output:
             self._driver = subprocess.Popen(
-                [sys.executable, *SAFE_PATH, driver.__file__], stdin=subprocess.PIPE,
+                [sys.executable, "-P", driver.__file__], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=output, start_new_session=True, env=_without_actor(os.environ),
             )  # fmt: skip
         assert self._driver.stdout is not None

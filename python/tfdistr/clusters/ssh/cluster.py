@@ -31,7 +31,7 @@ from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, check_bool
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
