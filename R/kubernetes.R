@@ -42,14 +42,8 @@ tfdistr_kubernetes <- function(script, workers = 2, ..., arguments = character()
                                secret_env = character(), namespace = NULL, grace_period = 120) {
   rlang::check_dots_empty()
   reload_environ()
-  variables <- as.list(env)
-  path <- with_conditions(core(convert = TRUE)$write_manifests(
-    output,
-    script = script, workers = workers, arguments = as.list(arguments), name = name, image = image,
-    in_image = in_image, cores_per_worker = cores_per_worker, memory = memory, gpus = gpus, volume = volume,
-    run_dir = run_dir, max_restarts = max_restarts, namespace = namespace, grace_period = grace_period,
-    env = reticulate::py_dict(as.list(names(variables)), unname(variables)), secret_env = as.list(secret_env)
-  ))
+  options <- core_options(as.list(environment()))
+  path <- with_conditions(do.call(core(convert = TRUE)$write_manifests, options))
   cli::cli_verbatim(sprintf("Written: %s. Start it with: kubectl apply -f %s", path, path))
   invisible(path)
 }

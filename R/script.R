@@ -48,13 +48,8 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
                         cores_per_worker = NULL, communication = "auto", env = NULL, start_timeout = 300,
                         ssh = NULL, run_dir = NULL, log_dir = NULL, max_restarts = 0) {
   rlang::check_dots_empty()
-  options <- workers_options(
-    workers, hosts, hostfile, cores_per_worker, communication, env, start_timeout, ssh
-  )
-  options <- c(options, list(
-    script = script, arguments = as.list(arguments), run_dir = run_dir, log_dir = log_dir,
-    max_restarts = max_restarts, rscript = file.path(R.home("bin"), "Rscript")
-  ))
+  options <- core_options(as.list(environment()), worker_env())
+  options$rscript <- file.path(R.home("bin"), "Rscript")
   display <- make_display(0)
   show <- function(event) {
     if (event$event == "restart") {
@@ -75,9 +70,7 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
 tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, cores_per_worker = NULL,
                          communication = "auto", env = NULL, start_timeout = 300, ssh = NULL) {
   rlang::check_dots_empty()
-  options <- workers_options(
-    workers, hosts, hostfile, cores_per_worker, communication, env, start_timeout, ssh
-  )
+  options <- core_options(as.list(environment()), worker_env())
   data <- load_dataset("digits", "train")
   plan <- with_conditions(reticulate::iterate(core()$plan_self_test(do.call(core()$Workers, options))))
   fits <- lapply(plan, function(training) {
@@ -100,16 +93,16 @@ self_test_model <- function() {
   model
 }
 
-# The options of workers, as the core takes them. Scripts of R find this package and this Python.
-workers_options <- function(workers, hosts, hostfile, cores_per_worker, communication, env, start_timeout,
-                            ssh) {
-  variables <- utils::modifyList(worker_env(), as.list(env))
-  list(
-    workers = workers, hosts = if (!is.null(hosts)) as.list(hosts), hostfile = hostfile,
-    cores_per_worker = cores_per_worker, communication = communication,
-    env = reticulate::py_dict(as.list(names(variables)), unname(variables)), start_timeout = start_timeout,
-    ssh = ssh
-  )
+# The arguments of a function as options of the core, which takes lists where R has vectors.
+# variables: Environment variables for the workers, beside those of the user.
+core_options <- function(given, variables = list()) {
+  env <- as.list(given$env)
+  env <- c(variables[setdiff(names(variables), names(env))], env)
+  given$env <- if (length(env)) env
+  given <- Filter(Negate(is.null), given)
+  vectors <- intersect(c("arguments", "hosts", "secret_env"), names(given))
+  given[vectors] <- lapply(given[vectors], as.list)
+  given
 }
 
 # What the process of a worker runs (cli/script_worker.py of the core): the script, as Rscript does. An error that

@@ -68,6 +68,32 @@ test_that("what cannot be run is refused", {
   expect_error(tfdistr_run(script("1"), 1, 5), class = "rlib_error_dots_nonempty")
 })
 
+test_that("the arguments are the options of the core", {
+  options_of <- function(class) {
+    fields <- reticulate::iterate(reticulate::import("attrs")$fields(class))
+    setdiff(vapply(fields, function(field) field$name, ""), c("rscript", "_token"))
+  }
+  arguments <- function(call) setdiff(names(formals(call)), c("...", "output"))
+  pods <- reticulate::import("tfdistr.cli.kubernetes.pod_options")$Pods
+  expect_setequal(arguments(tfdistr_run), options_of(core()$Script))
+  expect_setequal(arguments(tfdistr_test), options_of(core()$Workers))
+  expect_setequal(arguments(tfdistr_kubernetes), options_of(pods))
+})
+
+test_that("vectors become what the core takes, and nothing is dropped", {
+  given <- list(script = "a.R", arguments = "x", hosts = NULL, workers = 2, env = c(A = "1"))
+  expect_identical(
+    core_options(given, list(A = "0", B = "2")),
+    list(script = "a.R", arguments = list("x"), workers = 2, env = list(B = "2", A = "1"))
+  )
+  expect_identical(core_options(list(env = NULL, hosts = character())), list(hosts = list()))
+  refused <- function(env) {
+    conditionMessage(expect_error(tfdistr_test(env = env), class = "tfdistr_error_argument"))
+  }
+  expect_match(refused("1"), "Each name in `env` must be the name of an environment variable")
+  expect_match(refused(c(A = "1", A = "2")), "a list with the name 'A' more than once")
+})
+
 test_that("tfdistr_test() trains, compares and says that all is well", {
   skip_slow()
   said <- shown(ok <- tfdistr_test(2))

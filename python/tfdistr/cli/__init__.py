@@ -1,1 +1,1 @@
-"""Scripts of the user as the workers of a cluster: ``tfdistr run``, ``tfdistr config``, ``tfdistr test``."""
+"""Scripts of the user as the workers of a cluster: ``tfdistr run`` and ``tfdistr test``."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import REMAINDER
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from tfdistr.cli.flags import ENV, option, with_checks
 from tfdistr.cli.host_list import Hosts, read_hostfile
 from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.environment import check_env
@@ -30,7 +32,7 @@ from tfdistr.utils.arguments import (
 LANGUAGES = {".py": "python", ".r": "r"}
 
 
-def check_arguments(value: Any) -> tuple[str, ...]:
+def check_arguments(name: str, value: Any) -> tuple[str, ...]:
     """Return the arguments of a script, if they are a list of text."""
     texts = isinstance(value, Sequence) and all(isinstance(word, str) for word in value)
     if isinstance(value, str) or not texts:
@@ -66,8 +68,8 @@ def log_folder(log_dir: str, link: Path | None = None) -> Path:
     return folder
 
 
-def check_script(value: Any) -> None:
-    """Check that a script is a file of Python or R.
+def check_script(name: str, value: Any) -> str:
+    """Return the path of a script, if it is a file of Python or R.
 
     Raises:
         ArgumentError: It is not, or is not there.
@@ -84,32 +86,29 @@ def check_script(value: Any) -> None:
             received=f"{value}, seen from {Path.cwd()}",
             fix="Correct the path.",
         )
+    return value
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_checks)
 class Workers:
-    """The workers that run a script, or a test.
+    """The workers that run a script, or a test."""
 
-    Args:
-        workers: The number of workers on all hosts together, or "gpus" for one worker for each GPU of this
-            machine. By default 2 here, one on each host, and in an allocation of Slurm as it says.
-        hosts: The hosts; by default the nodes of Slurm's allocation, or else this machine.
-        hostfile: A file with the hosts: a line for each, such as ``node-1`` or ``node-1 slots=2``.
-        cores_per_worker: The number of cores of each worker.
-        communication: What carries the gradients: "auto", "mpi", "ring" or "nccl".
-        env: Environment variables for the workers.
-        start_timeout: Seconds until every worker must have started.
-        ssh: The program that reaches the hosts, and its options.
-    """
-
-    workers: int | str | None = None
-    hosts: Sequence[str] | None = None
-    hostfile: str | None = argument(check_optional_path, "hostfile", default=None)
-    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
-    communication: str = argument(check_choice, "communication", COMMUNICATION, default="auto")
-    env: Mapping[str, str] = attrs.field(factory=dict, converter=check_env, repr=False)
-    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, example="300.0")
-    ssh: str | None = None
+    workers: int | str | None = option(
+        help='workers on all hosts together, or "gpus" (default: 2 here, one on each host)', also=["-n"]
+    )
+    hosts: Sequence[str] | None = option(help="the hosts", metavar="HOST,...")
+    hostfile: str | None = option(
+        check_optional_path, help='a host on each line, such as "node-1 slots=2"', metavar="FILE"
+    )
+    cores_per_worker: int | None = option(check_optional_int, help="cores of a worker", also=["--cores"])
+    communication: str = option(
+        check_choice, COMMUNICATION, default="auto", help="auto (default), mpi, ring or nccl"
+    )
+    env: Mapping[str, str] = attrs.field(factory=dict, converter=check_env, repr=False, metadata=ENV)
+    start_timeout: float = option(
+        check_seconds, example="300.0", default=300.0, help="how long the workers may take to start"
+    )
+    ssh: str | None = option(help="what reaches the hosts, and its options", metavar="COMMAND")
 
     def cluster(self, *, follow: bool, warm: bool) -> Cluster:
         """The cluster of these workers: on the hosts, on the nodes of Slurm's allocation, or here.
@@ -156,29 +155,25 @@ class Workers:
         return None if self.hosts is None else Hosts(self.hosts)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_checks)
 class Script(Workers):
-    """A script, and the workers that run it.
+    """A script, and the workers that run it."""
 
-    Args:
-        script: The path of a script of Python (``.py``) or R (``.R``).
-        arguments: The arguments of the script.
-        run_dir: A new or empty folder for the events and logs of this run; by default a temporary one.
-        log_dir: A folder for the logs of the workers; by default ``logs`` in ``run_dir``.
-        max_restarts: How often all workers are started again after a failure.
-        rscript: The program that runs scripts of R; by default ``Rscript`` on PATH.
-    """
-
-    script: str = attrs.field()
-    arguments: tuple[str, ...] = attrs.field(default=(), converter=check_arguments)
-    run_dir: str | None = argument(check_optional_path, "run_dir", default=None)
-    log_dir: str | None = argument(check_optional_path, "log_dir", default=None)
-    max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
-    rscript: str | None = argument(check_optional_path, "rscript", default=None)
-
-    @script.validator
-    def _check_script(self, attribute: attrs.Attribute[str], value: Any) -> None:
-        check_script(value)
+    script: str = option(
+        check_script, default=attrs.NOTHING, positional={"nargs": "?"},
+        help="a file of Python (.py) or R (.R)",
+    )  # fmt: skip
+    arguments: tuple[str, ...] = option(
+        check_arguments, default=(), help="the arguments of the script", positional={"nargs": REMAINDER}
+    )
+    run_dir: str | None = option(check_optional_path, help="a new folder for events and logs", metavar="DIR")
+    log_dir: str | None = option(
+        check_optional_path, help="a folder for the logs of the workers", metavar="DIR"
+    )
+    max_restarts: int = option(
+        check_int, minimum=0, default=0, help="how often all workers are started again after a failure"
+    )
+    rscript: str | None = argument(check_optional_path, "rscript", default=None)  # R passes its own
 
     @property
     def language(self) -> str:

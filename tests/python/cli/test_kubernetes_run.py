@@ -17,7 +17,7 @@ from elsewhere import Kubernetes
 import tfdistr
 from tfdistr.cli.kubernetes import kubectl as program
 from tfdistr.cli.kubernetes import kubernetes_job as following
-from tfdistr.cli.kubernetes.pod_options import Pods
+from tfdistr.cli.kubernetes.pod_options import FollowedPods
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -230,7 +230,8 @@ def test_a_kubernetes_that_does_not_answer_is_asked_again(cluster, tmp_path, mon
         elif event["event"] == "state" and "Running" in event["state"]:
             (cluster / "mute").touch()
 
-    following.run_pods(Pods(script=str(script), workers=1), take, log_dir=str(tmp_path / "logs"))
+    pods = FollowedPods(script=str(script), workers=1, log_dir=str(tmp_path / "logs"))
+    following.run_pods(pods, take)
     assert [event["message"] for event in events if event["event"] == "warning"] == [
         "Kubernetes has not answered for 0 s. The pods may run on."
     ]
@@ -250,12 +251,12 @@ def test_ctrl_c_while_the_objects_are_made_deletes_them(cluster, start, tmp_path
     nothing_is_left(cluster, tmp_path)
 
 
-def run_here(folder: Path, **options: Any) -> list[dict[str, Any]]:
+def run_here(folder: Path) -> list[dict[str, Any]]:
     """Run a script in this process, and return the events."""
     script = folder / "train.py"
     script.write_text("import time\ntime.sleep(1)\n")
     events: list[dict[str, Any]] = []
-    following.run_pods(Pods(script=str(script), workers=1), events.append, **options)
+    following.run_pods(FollowedPods(script=str(script), workers=1), events.append)
     return events
 
 

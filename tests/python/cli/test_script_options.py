@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import attrs
 import pytest
 
-from tfdistr.cli.commands import add_env, ask
-from tfdistr.cli.config_file import OPTIONS, read_config, write_config
+from tfdistr.cli.config_file import OPTIONS, read_config
+from tfdistr.cli.flags import add_flags, given, option, with_checks
+from tfdistr.cli.kubernetes.pod_options import FollowedPods
 from tfdistr.cli.main import run
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.local.cluster import LocalCluster
 from tfdistr.clusters.slurm.cluster import SlurmCluster
 from tfdistr.clusters.ssh.cluster import SshCluster
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import check_bool, check_seconds
 
 
 def cluster(**options):
@@ -182,20 +185,32 @@ def test_arguments_that_are_no_list_of_text(tmp_path, arguments):
     assert caught.value.received == repr(arguments)
 
 
-ALL = {
-    "script": "train.py", "arguments": ["--name", 'a "quoted" word', "ü\\n"], "workers": 4,
-    "hosts": ["a", "b"], "cores_per_worker": 1, "communication": "mpi", "start_timeout": 12.5,
-    "ssh": "ssh -p 2", "run_dir": "run", "log_dir": "logs", "max_restarts": 2,
-    "env": {"A": "1", "B.c": "x y"},
-}  # fmt: skip
+ALL = """\
+script = "train.py"
+arguments = ["--name", 'a "quoted" word', "ü"]
+workers = 4
+hosts = ["a", "b"]
+cores_per_worker = 1
+communication = "mpi"
+start_timeout = 12.5
+ssh = "ssh -p 2"
+run_dir = "run"
+log_dir = "logs"
+max_restarts = 2
+
+[env]
+A = "1"
+"B.c" = "x y"
+"""
 
 
-def test_a_file_of_options_is_read_as_it_was_written(tmp_path):
-    file = tmp_path / "job.toml"
-    write_config(str(file), ALL)
-    assert read_config(str(file)) == ALL
-    assert file.stat().st_mode & 0o077 == 0
-    assert set(ALL) < set(OPTIONS)
+def test_a_file_of_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    Path("job.toml").write_text(ALL)
+    script = Script(**read_config("job.toml"))
+    assert (script.arguments, script.env) == (("--name", 'a "quoted" word', "ü"), {"A": "1", "B.c": "x y"})
+    assert (script.workers, script.start_timeout, script.max_restarts) == (4, 12.5, 2)
 
 
 @pytest.mark.parametrize(
@@ -231,51 +246,78 @@ def test_no_such_file_of_options():
     error = caught.value
     assert error.message == "`--config` must name a file that can be read."
     assert error.received == "no-such-file: No such file or directory"
-    assert error.fix == "Write one with: tfdistr config --output job.toml"
+    assert error.fix == "Write a file with lines such as: workers = 4"
 
 
-def test_config_writes_what_its_flags_say_and_run_reads_it(tmp_path, monkeypatch, capfd):
+def test_flags_win_over_the_file(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(
         "import os, sys, tfdistr\n"
         "print(tfdistr.num_workers(), os.environ['A'], os.environ['B'], sys.argv[1:])"
     )
-    words = ["-n", "1", "--env", "A=1", "--env", "B=2"]
-    assert run(["config", "--output", "my.toml", *words, "train.py", "--x"]) == 0
-    assert capfd.readouterr().out == "Written: my.toml. Run it with: tfdistr run --config my.toml\n"
-    assert read_config("my.toml") == {
-        "script": "train.py", "arguments": ["--x"], "workers": 1, "env": {"A": "1", "B": "2"}
-    }  # fmt: skip
-    # Flags win over the file.
+    options = 'script = "train.py"\narguments = ["--x"]\nworkers = 1\n'
+    Path("my.toml").write_text(f'{options}[env]\nA = "1"\nB = "2"\n')
     assert run(["run", "--config", "my.toml", "--env", "B=3"]) == 0
     assert "[worker 0] 1 1 3 ['--x']" in capfd.readouterr().out
     assert run(["run", "--config", "my.toml", "train.py", "--y"]) == 0
     assert "[worker 0] 1 1 2 ['--y']" in capfd.readouterr().out
 
-    assert run(["config", "--output", "my.toml"]) == 2
-    assert capfd.readouterr().err == (
-        "`--output` must name a new file.\nReceived: my.toml: it exists\nFix: Name another file.\n"
-    )
+
+def test_a_file_whose_variables_are_no_table(tmp_path, capsys):
+    file = tmp_path / "job.toml"
+    file.write_text('env = "A=1"\n')
+    assert run(["run", "--config", str(file)]) == 2
+    assert capsys.readouterr().err.startswith("`env` must map the names of environment variables")
 
 
-def test_what_config_asks_for():
-    answers = iter(["train.py --epochs 2", "a, b", "4"])
-    asked = ask({"communication": "mpi"}, lambda words: next(answers))
-    assert asked == {
-        "communication": "mpi", "script": "train.py", "arguments": ["--epochs", "2"], "hosts": ["a", "b"],
-        "workers": 4,
+@attrs.frozen(kw_only=True, field_transformer=with_checks)
+class Wider(Script):
+    nap_time: float = option(check_seconds, default=0.5, help="how long workers sleep", also=["-z"])
+    loud: bool = option(check_bool, default=False, help="whether workers shout")
+
+
+def test_a_new_option_is_one_field(tmp_path, capsys):
+    script = tmp_path / "a.py"
+    script.touch()
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_flags(parser, Wider)
+    for words, nap_time, loud in (
+        ([], 0.5, False), (["--loud", "-z", "2"], 2.0, True), (["--nap-time=3", "--nap_time=4"], 4.0, False)
+    ):  # fmt: skip
+        made = Wider(**given(parser.parse_args([*words, str(script), "--x"]), Wider))
+        assert (made.nap_time, made.loud, made.arguments) == (nap_time, loud, ("--x",))
+    with pytest.raises(ArgumentError, match="`nap_time` must be a number of seconds above 0"):
+        Wider(script=str(script), nap_time=0)
+    said = " ".join(parser.format_help().split())
+    assert "--nap-time SECONDS how long workers sleep (default: 0.5)" in said
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--nap_time", "long"])
+    assert "argument -z/--nap_time/--nap-time: invalid float value: 'long'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "others"), [(Script, {"rscript"}), (FollowedPods, {"_token"})])
+def test_each_option_is_on_the_command_line(options, others):
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_flags(parser, options)
+    flags = {action.dest for action in parser._actions} - {"help"}
+    assert flags == {field.name for field in attrs.fields(options)} - others
+
+
+def test_flags_become_options():
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_flags(parser, Script)
+    words = "-n gpus --hosts a,b --cores 2 --start-timeout 9 --max_restarts 1 train.py -n 5"
+    assert given(parser.parse_args(words.split()), Script) == {
+        "workers": "gpus", "hosts": ["a", "b"], "cores_per_worker": 2, "start_timeout": 9.0,
+        "max_restarts": 1, "script": "train.py", "arguments": ["-n", "5"],
     }  # fmt: skip
-    assert ask({"script": "a.py", "hosts": ["a"], "workers": 1}, pytest.fail) == {
-        "script": "a.py", "hosts": ["a"], "workers": 1
-    }  # fmt: skip
-    assert ask({}, lambda words: "") == {}
 
 
 @pytest.fixture
 def parsed():
     """The variables for the workers that flags give."""
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    add_env(parser)
+    add_flags(parser, Workers)
     return lambda *words: parser.parse_args(words).env
 
 

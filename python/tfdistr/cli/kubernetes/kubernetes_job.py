@@ -19,12 +19,11 @@ from typing import Any
 from tfdistr.cli.kubernetes.kubectl import Kubectl
 from tfdistr.cli.kubernetes.manifests import labels
 from tfdistr.cli.kubernetes.pod import PEER_STATUS
-from tfdistr.cli.kubernetes.pod_options import Pods
+from tfdistr.cli.kubernetes.pod_options import FollowedPods
 from tfdistr.cli.script_options import log_folder
 from tfdistr.errors import STOPPED_STATUS, ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.supervision.events import HostClocks
 from tfdistr.supervision.failures import Failure, root_cause, worker_failed_error
-from tfdistr.utils.arguments import check_optional_seconds
 
 OnEvent = Callable[[dict[str, Any]], object]
 
@@ -42,18 +41,13 @@ class _Terminated(BaseException):
     """SIGTERM has come."""
 
 
-def run_pods(
-    pods: Pods, on_event: OnEvent, *, log_dir: str | None = None, start_timeout: float | None = None
-) -> None:
+def run_pods(pods: FollowedPods, on_event: OnEvent) -> None:
     """Run a script as pods, follow them until the Job has ended, and delete all objects that were made.
 
     Args:
         pods: The script and its pods.
         on_event: Called with each line of a worker ("log"), each change of its state ("state"), each restart,
             and warnings.
-        log_dir: A folder for the logs; by default a temporary one, which stays if a worker fails.
-        start_timeout: Seconds that the pods may wait for nodes and images; by default they wait until
-            Kubernetes starts them.
 
     Raises:
         ArgumentError: Objects of this name exist, or the folder cannot be used.
@@ -62,10 +56,9 @@ def run_pods(
         WorkerFailedError: A worker failed, also after ``max_restarts`` restarts.
         JobStoppedError: This process was told to end (SIGTERM).
     """
-    start_timeout = check_optional_seconds("start_timeout", start_timeout)
     kubectl = Kubectl(pods.namespace)
-    temporary = log_dir is None
-    folder = Path(tempfile.mkdtemp(prefix="tfdistr-")) if log_dir is None else log_folder(log_dir)
+    temporary = pods.log_dir is None  # it stays if a worker fails
+    folder = Path(tempfile.mkdtemp(prefix="tfdistr-")) if pods.log_dir is None else log_folder(pods.log_dir)
     made: list[str] = []
 
     def terminate(*_: Any) -> None:
@@ -74,7 +67,7 @@ def run_pods(
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         kubectl.create(pods, made)
-        _Following(pods, kubectl, on_event, folder, start_timeout).until_the_end()
+        _Following(pods, kubectl, on_event, folder).until_the_end()
     except WorkerFailedError:
         temporary = False  # the error names a log
         raise
@@ -98,11 +91,8 @@ def run_pods(
 class _Following:
     """The pods of one Job, as they are followed."""
 
-    def __init__(
-        self, pods: Pods, kubectl: Kubectl, on_event: OnEvent, folder: Path, start_timeout: float | None
-    ) -> None:
+    def __init__(self, pods: FollowedPods, kubectl: Kubectl, on_event: OnEvent, folder: Path) -> None:
         self._pods, self._kubectl, self._on_event, self._folder = pods, kubectl, on_event, folder
-        self._start_timeout = start_timeout
         self._begin = self._answered = time.monotonic()
         self._states: dict[int, str] = {}
         self._streams: dict[str, tuple[subprocess.Popen[str], threading.Thread]] = {}
@@ -147,13 +137,14 @@ class _Following:
             self._tell({"event": "warning", "message": words})
 
     def _check_started(self) -> None:
-        if self._start_timeout is None or time.monotonic() - self._begin < self._start_timeout:
+        timeout = self._pods.start_timeout
+        if timeout is None or time.monotonic() - self._begin < timeout:
             return
         states = {index: self._states.get(index, "no pod") for index in range(self._pods.workers)}
         late = {index: state for index, state in states.items() if state.startswith(("no pod", "Pending"))}
         if late and not self._failures:
             raise ClusterStartError(
-                f"Each pod must run within {self._start_timeout:g} s.",
+                f"Each pod must run within {timeout:g} s.",
                 received="; ".join(f"worker {index}: {state}" for index, state in late.items()),
                 fix="Ask for less for each pod, or pass a larger `start_timeout`.",
             )

@@ -72,9 +72,8 @@ def kubernetes_manifests(
         >>> [each["kind"] for each in kubernetes_manifests("train.py", workers=4)]
         ['ConfigMap', 'Secret', 'Service', 'NetworkPolicy', 'Job']
     """
-    given = {name: value for name, value in locals().items() if name not in ("name", "env")}
-    given |= {} if name is None else {"name": name}
-    return objects(Pods(**given, env=env or {}))
+    given = {option: value for option, value in locals().items() if (option, value) != ("name", None)}
+    return objects(Pods(**given))
 
 
 def objects(pods: Pods) -> list[dict[str, Any]]:
@@ -84,18 +83,17 @@ def objects(pods: Pods) -> list[dict[str, Any]]:
     return [*made, _service(pods), _network_policy(pods), _job(pods)]
 
 
-def write_manifests(output: str | None, **options: Any) -> str:
+def write_manifests(output: str | None = None, **options: Any) -> str:
     """Write the objects into a new file, by default NAME.json, and return its path.
 
     Args:
         output: The path of the file.
-        options: The arguments of ``kubernetes_manifests()``.
+        options: Arguments of ``kubernetes_manifests()``.
 
     Raises:
         ArgumentError: An argument is not of its form, or the file exists.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    pods = Pods(**given)
+    pods = Pods(**options)
     path = output or f"{pods.name}.json"
     write_new(path, as_text(pods))
     return path

@@ -48,7 +48,7 @@ def run_worker(script: str, arguments: list[str]) -> int:
             received="a process without the variables of such a pod",
             fix="Write: tfdistr kubernetes run -n 4 train.py",
         )
-    check_script(script)
+    check_script("script", script)
     run_dir = tempfile.mkdtemp(prefix="tfdistr-")
     try:
         status = _wait([*WORKER, os.path.abspath(script), *arguments, run_dir, str(place[0])])

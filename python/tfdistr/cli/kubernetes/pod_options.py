@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from argparse import REMAINDER
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import attrs
 
 from tfdistr._version import __version__
+from tfdistr.cli.flags import ENV, option, with_checks
 from tfdistr.cli.script_options import LANGUAGES, check_arguments, check_script
 from tfdistr.clusters.environment import check_env
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.pods import INDEX
 from tfdistr.rendezvous.token import TOKEN
-from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
+from tfdistr.utils.arguments import check_bool, check_int, check_optional_int, check_optional_seconds
 from tfdistr.utils.describe import describe
 
 #: The image that the Containerfile of ``tfdistr kubernetes containerfile`` makes.
@@ -106,7 +108,7 @@ def _is_set_by_manifests(name: str) -> bool:
     return name.startswith("TFDISTR_KUBERNETES_") or name == INDEX
 
 
-def _secret_variables(names: Any) -> dict[str, str]:
+def _secret_variables(_: str, names: Any) -> dict[str, str]:
     """Return the values that these variables have in this process. No error shows a value."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ArgumentError(
@@ -147,26 +149,37 @@ def _is_utf_8(text: str) -> bool:
     return True
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_checks)
 class Pods:
     """A script, and the pods that run it. `kubernetes_manifests` describes the arguments."""
 
-    script: str = attrs.field()
-    workers: int = argument(check_int, "workers", default=2)
-    arguments: tuple[str, ...] = attrs.field(default=(), converter=check_arguments)
-    image: str = argument(_image, "image", default=None)
-    in_image: bool = argument(check_bool, "in_image", default=False)
-    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
-    memory: str | None = argument(_memory, "memory", default=None)
-    gpus: int = argument(check_int, "gpus", default=0, minimum=0)
-    volume: str | None = attrs.field(default=None)
-    run_dir: str | None = argument(_run_dir, "run_dir", default=None)
-    max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
-    env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False)
-    secret_env: Mapping[str, str] = attrs.field(default=(), converter=_secret_variables, repr=False)
-    namespace: str | None = attrs.field(default=None)
-    grace_period: int = argument(check_int, "grace_period", default=120)
-    name: str = attrs.field()
+    script: str = option(default=attrs.NOTHING, help="a file of Python (.py) or R (.R)", positional={})
+    arguments: tuple[str, ...] = option(
+        check_arguments, default=(), help="the arguments of the script", positional={"nargs": REMAINDER}
+    )
+    workers: int = option(check_int, default=2, help="the number of pods", also=["-n"])
+    name: str = option(
+        default=attrs.NOTHING, help="the name of the objects (default: from the name of the script)"
+    )
+    namespace: str | None = option(help="default: the namespace of kubectl")
+    image: str = option(_image, help="the image of the pods")
+    in_image: bool = option(check_bool, default=False, help="the script is a path in the image")
+    cores_per_worker: int | None = option(check_optional_int, help="cores of a pod")
+    memory: str | None = option(_memory, help="memory of a pod, such as 8Gi", metavar="AMOUNT")
+    gpus: int = option(check_int, minimum=0, default=0, help="NVIDIA's GPUs of a pod")
+    volume: str | None = option(help="a PersistentVolumeClaim for checkpoints", metavar="CLAIM")
+    run_dir: str | None = option(_run_dir, help="the folder of the checkpoints in the volume", metavar="DIR")
+    max_restarts: int = option(
+        check_int, minimum=0, default=0, help="how often the workers start again after a failure"
+    )
+    grace_period: int = option(
+        check_int, default=120, help="time to save a checkpoint after SIGTERM", metavar="SECONDS"
+    )
+    env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False, metadata=ENV)
+    secret_env: Mapping[str, str] = option(
+        _secret_variables, default=(), repr=False, metavar="NAME", action="append",
+        help="a variable of this environment that a Secret brings to the workers; repeat it",
+    )  # fmt: skip
     _token: str = attrs.field(
         init=False, repr=False, factory=lambda: os.environ.get(TOKEN) or secrets.token_hex(16)
     )
@@ -220,7 +233,7 @@ class Pods:
                     fix='Pass script="/app/train.py", for example.',
                 )
             return
-        check_script(self.script)
+        check_script("script", self.script)
         size = Path(self.script).stat().st_size
         if size > _LONGEST_SCRIPT:
             raise ArgumentError(
@@ -228,3 +241,13 @@ class Pods:
                 received=f"{self.script} with {size} bytes",
                 fix='Put it into the image, and pass its path there, image="..." and in_image=True.',
             )
+
+
+@attrs.frozen(kw_only=True, field_transformer=with_checks)
+class FollowedPods(Pods):
+    """A script, and the pods that run it while `tfdistr kubernetes run` follows them."""
+
+    log_dir: str | None = option(help="a folder for the logs of the workers", metavar="DIR")
+    start_timeout: float | None = option(
+        check_optional_seconds, help="how long pods may wait for nodes and images (default: no limit)"
+    )

@@ -1,0 +1,133 @@
+"""Command-line flags of attrs classes: a field is an option, and its metadata declare its flag."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+
+def option(
+    check: Callable[..., Any] | None = None, *limits: Any, help: str, default: Any = None, repr: bool = True,
+    metavar: str | None = None, also: Sequence[str] = (), action: str | None = None,
+    positional: Mapping[str, Any] | None = None, **more_limits: Any,
+) -> Any:  # fmt: skip
+    """Make a field that is an option: a flag, a key of TOML files and an argument in R, of the field's name.
+
+    Args:
+        check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field. The
+            class needs ``field_transformer=with_checks``.
+        limits: Further arguments of the check.
+        help: The help text of the flag. For a number, the default is added.
+        default: The value if the user gives none.
+        repr: Whether the text of the object shows the value.
+        metavar: The value in the help text, such as "FILE"; by default it follows from the type of the field.
+        also: Other spellings of the flag.
+        action: As of ``add_argument()``.
+        positional: Arguments of ``add_argument()`` for an option that has a position instead of a flag.
+        more_limits: Further arguments of the check.
+
+    Example:
+        >>> gpus: int = option(check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod")
+    """
+    settings = {"metavar": metavar, "also": also, "action": action, "positional": positional}
+    flag = {"help": help, **{name: value for name, value in settings.items() if value is not None}}
+    metadata: dict[str, Any] = {"flags": [flag]}
+    if check is not None:
+        metadata["check"] = lambda name, value: check(name, value, *limits, **more_limits)
+    return attrs.field(default=default, repr=repr, metadata=metadata)
+
+
+def with_checks(_: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """Let the check of each option convert its value."""
+
+    def checked(field: attrs.Attribute[Any]) -> attrs.Attribute[Any]:
+        check = field.metadata.get("check")
+        return field if check is None else field.evolve(converter=partial(check, field.name))
+
+    return list(map(checked, fields))
+
+
+def _number_or_gpus(text: str) -> int | str:
+    return text if text == "gpus" else int(text)
+
+
+#: The flag of a field by its annotation.
+_OF_TYPE: dict[str, dict[str, Any]] = {
+    "bool": {"action": "store_true"},
+    "float": {"type": float, "metavar": "SECONDS"},
+    "int": {"type": int, "metavar": "N"},
+    "int | str": {"type": _number_or_gpus, "metavar": "N"},
+    "Sequence[str]": {"type": lambda text: text.split(",")},
+}
+
+
+class _Env(argparse.Action):
+    """Collects NAME=VALUE, or NAME with the value that it has in this process."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        name, sign, value = str(values).partition("=")
+        if not name:
+            parser.error("--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1")
+        if not sign and name not in os.environ:
+            parser.error(f"--env {name} takes the value of this environment, which has no {name}")
+        _add(namespace, {name: value if sign else os.environ[name]})
+
+
+class _EnvFile(argparse.Action):
+    """Collects the variables of a file. No error shows a value."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        try:
+            lines = Path(values).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            parser.error(f"--env_file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
+        found = {}
+        for number, line in enumerate(lines, 1):
+            name, sign, value = line.partition("=")
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            if not sign or not name.strip():
+                parser.error(f"--env_file: line {number} of {values} has another form than NAME=VALUE")
+            found[name.strip()] = value
+        _add(namespace, found)
+
+
+def _add(namespace: Any, variables: dict[str, str]) -> None:
+    namespace.env = {**getattr(namespace, "env", {}), **variables}
+
+
+#: The two flags of a field with environment variables.
+ENV = {"flags": [
+    {"action": _Env, "metavar": "NAME[=VALUE]",
+     "help": "an environment variable for the workers; repeat it. Other users can read a command line: for a "
+             "secret, leave out the value, and it is that of this environment"},
+    {"name": "env_file", "action": _EnvFile, "metavar": "FILE",
+     "help": "a file with a line NAME=VALUE for each variable"},
+]}  # fmt: skip
+
+
+def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
+    """Add the flags that the fields of an attrs class declare."""
+    for field in attrs.fields(options):
+        for declared in field.metadata.get("flags", ()):
+            settings = {**_OF_TYPE.get(str(field.type).removesuffix(" | None"), {}), **declared}
+            name, also = settings.pop("name", field.name), settings.pop("also", ())
+            if "positional" in settings:
+                parser.add_argument(name, help=settings["help"], **settings["positional"])
+                continue
+            if isinstance(field.default, int | float) and "action" not in settings:
+                settings["help"] += f" (default: {field.default:g})"
+            spellings = dict.fromkeys([*also, f"--{name}", f"--{name.replace('_', '-')}"])
+            parser.add_argument(*spellings, dest=field.name, **settings)
+
+
+def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:
+    """The options of an attrs class that the command line gives."""
+    values = {field.name: getattr(parsed, field.name, None) for field in attrs.fields(options)}
+    return {name: value for name, value in values.items() if value is not None and value != []}
