@@ -52,11 +52,8 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
   options$rscript <- file.path(R.home("bin"), "Rscript")
   display <- make_display(0)
   show <- function(event) {
-    if (event$event == "restart") {
-      cli::cli_verbatim(sprintf("Starting the workers again: %s.", event$reason))
-    } else {
-      display$event(event)
-    }
+    if (event$event != "restart") return(display$event(event))
+    cli::cli_verbatim(sprintf("Starting the workers again: %s.", event$reason))
   }
   statuses <- with_conditions({
     made <- do.call(core()$Script, options)

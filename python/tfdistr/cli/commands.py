@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfdistr.cli.config_file import read_config
-from tfdistr.cli.flags import add_flags, given
+from tfdistr.cli.flags import add_flags, given, read_config
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.environment import check_env
 from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
@@ -45,7 +45,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     options = given(parsed, Script)
     if "config" in parsed:
-        from_file = read_config(parsed.config)
+        from_file = read_config(parsed.config, Script)
         env = {**check_env(from_file.get("env")), **options.get("env", {})}
         if "script" in options:
             from_file.pop("arguments", None)  # they are those of another script

@@ -1,15 +1,19 @@
-"""Command-line flags of attrs classes: a field is an option, and its metadata declare its flag."""
+"""Options of commands: a field of an attrs class declares its flag and its key of TOML files."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
+
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import read_text
 
 
 def option(
@@ -131,3 +135,33 @@ def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:
     """The options of an attrs class that the command line gives."""
     values = {field.name: getattr(parsed, field.name, None) for field in attrs.fields(options)}
     return {name: value for name, value in values.items() if value is not None and value != []}
+
+
+def read_config(path: str, options: type) -> dict[str, Any]:
+    """Read the options of an attrs class from a TOML file.
+
+    Raises:
+        ArgumentError: The file cannot be read, is not TOML, or has an unknown option.
+    """
+    text = read_text(
+        path,
+        rule="`--config` must name a file that can be read.",
+        fix="Write a file with lines such as: workers = 4",
+    )
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(
+            "The file of `--config` must be TOML.",
+            received=f"{path}: {error}",
+            fix="Write it like: workers = 4",
+        ) from error
+    names = [field.name for field in attrs.fields(options)]
+    unknown = [name for name in found if name not in names]
+    if unknown:
+        raise ArgumentError(
+            f"The options of a file are {', '.join(names)}.",
+            received=f"{unknown[0]} in {path}",
+            fix="Correct the name, or remove it.",
+        )
+    return found

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import attrs
 import pytest
+from tfdistr.cli.config_file import read_config
 
-from tfdistr.cli.config_file import OPTIONS, read_config
-from tfdistr.cli.flags import add_flags, given, option, with_checks
+from tfdistr.cli.flags import add_flags, given, option, read_config, with_checks
 from tfdistr.cli.kubernetes.pod_options import FollowedPods
 from tfdistr.cli.main import run
 from tfdistr.cli.script_options import Script, Workers
@@ -208,7 +208,7 @@ def test_a_file_of_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     Path("job.toml").write_text(ALL)
-    script = Script(**read_config("job.toml"))
+    script = Script(**read_config("job.toml", Script))
     assert (script.arguments, script.env) == (("--name", 'a "quoted" word', "ü"), {"A": "1", "B.c": "x y"})
     assert (script.workers, script.start_timeout, script.max_restarts) == (4, 12.5, 2)
 
@@ -224,7 +224,7 @@ def test_a_file_of_options(tmp_path, monkeypatch):
         ),
         (
             "wrokers = 4",
-            f"The options of a file are {', '.join(OPTIONS)}.",
+            f"The options of a file are {', '.join(field.name for field in attrs.fields(Script))}.",
             "wrokers in {file}",
             "Correct the name, or remove it.",
         ),
@@ -234,7 +234,7 @@ def test_a_file_of_options_that_is_refused(tmp_path, text, message, received, fi
     file = tmp_path / "job.toml"
     file.write_text(text)
     with pytest.raises(ArgumentError) as caught:
-        read_config(str(file))
+        read_config(str(file), Script)
     error = caught.value
     assert (error.message, error.fix) == (message, fix)
     assert str(error.received).startswith(received.format(file=file))
@@ -242,7 +242,7 @@ def test_a_file_of_options_that_is_refused(tmp_path, text, message, received, fi
 
 def test_no_such_file_of_options():
     with pytest.raises(ArgumentError) as caught:
-        read_config("no-such-file")
+        read_config("no-such-file", Script)
     error = caught.value
     assert error.message == "`--config` must name a file that can be read."
     assert error.received == "no-such-file: No such file or directory"
