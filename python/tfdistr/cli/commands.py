@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tfdistr.cli.config_file import read_config
 from tfdistr.cli.flags import add_flags, given, read_config
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.environment import check_env

@@ -1,7 +1,7 @@
 """Asks a fork server for a process, and follows the changes of that process.
 
-Messages are JSON objects, one on each line; the request carries open files. The guards of ranks run this file
-by its path, so it uses the standard library only.
+Messages are JSON objects, one on each line; the request carries open files. The guards of workers run this
+file by its path, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from typing import Any
 TIMEOUT = 60.0
 """Seconds that a server may take to answer: it may have to import TensorFlow first."""
 _CHUNK = 1 << 16
+_UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "_utils")
+_Lines = runpy.run_path(os.path.join(_UTILS, "log_tail.py"))["Lines"]
 
 
 class Refused(Exception):
@@ -59,7 +62,8 @@ class Forked:
     ) -> None:
         self.returncode: int | None = None
         self.server_lost = False
-        self._buffer = b""
+        self._lines = _Lines()
+        self._received: list[str] = []
         named = dict(files or {})
         request = {
             "argv": list(argv), "env": dict(env), "folder": os.getcwd(), "umask": _umask(),
@@ -130,11 +134,8 @@ class Forked:
         """The messages of the server, until none is there now, or until the connection ends."""
         flags = 0 if block else socket.MSG_DONTWAIT
         while True:
-            line, newline, rest = self._buffer.partition(b"\n")
-            if newline:
-                self._buffer = rest
-                yield json.loads(line)
-                continue
+            while self._received:
+                yield json.loads(self._received.pop(0))
             try:
                 received = self._connection.recv(_CHUNK, flags)
             except BlockingIOError:
@@ -144,7 +145,7 @@ class Forked:
             if not received:
                 self.server_lost = True
                 return
-            self._buffer += received
+            self._received += self._lines.take(received)
 
 
 def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:

@@ -25,6 +25,7 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from tfdistr.rendezvous.heartbeat import Heartbeat
+from tfdistr.utils.log_tail import Lines
 
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
@@ -48,7 +49,7 @@ class Lifelines:
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections = dict(connections)
-        self._unread = dict.fromkeys(self._connections, b"")
+        self._lines = {name: Lines(_READ) for name in self._connections}
         self._watched = self._over = False
         self._patience: float | None = None
         self._heartbeat: Heartbeat | None = None
@@ -193,10 +194,7 @@ class Lifelines:
             return (of_silence(name), False) if self._patience is not None else ("", False)
         if not read:
             return of_loss(name), False
-        *lines, rest = (self._unread[name] + read).split(b"\n")
-        self._unread[name] = rest[-_READ:]
-        for line in lines:
-            text = line.decode(errors="replace")
+        for text in self._lines[name].take(read):
             if text == _GOODBYE:
                 return "", False
             if text.startswith(_FAILED):

@@ -1,21 +1,30 @@
-"""Reading a file that other processes append to."""
+"""The lines that other processes write.
+
+Programs that run by their path read this file by its path, so it uses the standard library only.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+LONGEST = 1 << 24
+"""Bytes of a line that are kept while its end has not come."""
 _LAST_BYTES = 65536
 
 
 class Lines:
-    """Makes lines of the bytes of an output, as they come.
+    """The one reader of lines: bytes in, whole lines out. The begin of a line waits for its end.
 
     Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line with carriage returns, only its
     last text is returned.
+
+    Args:
+        longest: Bytes that wait for the end of their line. Of a longer line the begin is lost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
         self._rest = b""
 
     def take(self, new: bytes, *, final: bool = False) -> list[str]:
@@ -28,6 +37,7 @@ class Lines:
         *whole, self._rest = (self._rest + new).split(b"\n")
         if final and self._rest:
             whole, self._rest = [*whole, self._rest], b""
+        self._rest = self._rest[-self._longest :]
         return [_shown(line) for line in whole]
 
 

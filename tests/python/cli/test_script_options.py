@@ -7,7 +7,6 @@ from pathlib import Path
 
 import attrs
 import pytest
-from tfdistr.cli.config_file import read_config
 
 from tfdistr.cli.flags import add_flags, given, option, read_config, with_checks
 from tfdistr.cli.kubernetes.pod_options import FollowedPods

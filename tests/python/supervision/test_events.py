@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tfdistr.supervision.events import EventReader, EventWriter, events_path
-from tfdistr.utils.log_tail import Tail, last_lines
+from tfdistr.utils.log_tail import Lines, Tail, last_lines
 
 
 def poll_one(folder: Path) -> dict[str, object]:
@@ -166,6 +166,12 @@ def test_a_tail_gives_whole_lines_and_the_rest_at_the_end(tmp_path: Path) -> Non
     assert tail.lines() == []
     assert tail.lines(final=True) == ["half"]
     assert tail.lines(final=True) == []
+
+
+def test_of_a_line_that_does_not_end_only_the_last_bytes_are_kept() -> None:
+    lines = Lines(longest=5)
+    assert lines.take(b"0123456789") == []
+    assert lines.take(b"ab\nthis came whole\n") == ["56789ab", "this came whole"]
 
 
 def test_last_lines_of_a_long_file(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import math
 import os
 import pickle
 import queue
+import runpy
 import shutil
 import socket
 import sys
@@ -32,6 +33,7 @@ from typing import Any
 
 MARK = "tfdistr-ray "
 """The beginning of the lines that the launcher reads."""
+_Lines = runpy.run_path(os.path.join(os.path.dirname(__file__), os.pardir, "_utils", "log_tail.py"))["Lines"]
 _LOOK = 0.2  # seconds between two looks at the input while Ray is waited for
 _WAIT = 0.5  # seconds that an actor waits for news of its worker; a signal waits as long
 _GRACE = 10.0  # seconds that Ray has to end; then this process ends without it
@@ -138,7 +140,6 @@ class WorkerActor:
             )
         assert self.guard.stdout is not None
         os.set_blocking(self.guard.stdout.fileno(), False)
-        self._rest = b""
         self._write(spec)
 
     def _write(self, word: object) -> None:
@@ -147,7 +148,7 @@ class WorkerActor:
             self.guard.stdin.write(b"\n" if word is None else json.dumps(word).encode() + b"\n")
             self.guard.stdin.flush()
 
-    def exchange(self, signals: list[int], wait: float) -> tuple[list[str], bool]:
+    def exchange(self, signals: list[int], wait: float) -> tuple[bytes, bool]:
         """Pass signals on to the guard. Return what it says within ``wait`` seconds, and if it has ended."""
         import select
 
@@ -161,8 +162,7 @@ class WorkerActor:
             while chunk := os.read(self.guard.stdout.fileno(), 1 << 16):
                 received += chunk
             ended = True
-        *lines, self._rest = (self._rest + received).split(b"\n")
-        return [line.decode(errors="replace") for line in lines], ended
+        return received, ended
 
 
 class Driver:
@@ -321,6 +321,7 @@ class Driver:
         for actor, start in zip(self._actors, starts, strict=True):
             actor.start.remote(start["guard"], start["log"], start["spec"])
         signals: dict[int, list[int]] = {index: [] for index in range(len(self._actors))}
+        outputs = [_Lines() for _ in self._actors]
         asked = {actor.exchange.remote([], _WAIT): index for index, actor in enumerate(self._actors)}
         while True:
             for word in self._said.all():
@@ -332,11 +333,11 @@ class Driver:
             for reference in ready:
                 index = asked.pop(reference)
                 try:
-                    lines, ended = ray.get(reference)
+                    received, ended = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     self._lose(index, error)
                     continue
-                self._say(rank=index, lines=lines, ended=ended)
+                self._say(rank=index, lines=outputs[index].take(received), ended=ended)
                 if not ended:
                     sent, signals[index] = signals[index], []
                     asked[self._actors[index].exchange.remote(sent, _WAIT)] = index

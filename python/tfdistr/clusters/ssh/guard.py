@@ -24,26 +24,24 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-_GUARD = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "rank_guard.py"))
+_CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
+_GUARD = runpy.run_path(os.path.join(_CORE, "clusters", "rank_guard.py"))
+_Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["Lines"]
 _GRACE = 2  # seconds that the worker has to end by itself when this process is told to end
 _CHUNK = 1 << 16
 
 
 def lines(silence: list[float]) -> Iterator[str | None]:
     """The lines of standard input; None if there was no input for ``silence[0]`` seconds."""
-    rest = b""
+    reader = _Lines()
     while True:
-        *whole, rest = rest.split(b"\n")
-        for line in whole:
-            yield line.decode()
-        ready, _, _ = select.select([0], [], [], silence[0])
-        if not ready:
+        if not select.select([0], [], [], silence[0])[0]:
             yield None
             continue
         received = os.read(0, _CHUNK)
         if not received:
             return
-        rest += received
+        yield from reader.take(received)
 
 
 def obey(group: int, said: Iterator[str | None]) -> None:
