@@ -17,6 +17,9 @@ from tfdistr.rendezvous.config import Task
 if TYPE_CHECKING:
     from typing import Self
 
+#: Seconds that workers have to join their cluster once they have a host.
+TO_JOIN = 300.0
+
 
 @dataclass(frozen=True)
 class Role:

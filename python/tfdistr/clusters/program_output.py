@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
+from typing import IO
 
 from tfdistr.utils.log_tail import Lines
 
@@ -20,29 +21,32 @@ class ProgramOutput:
     for lost.
 
     Args:
-        log: The file, which is appended to.
-
-    Attributes:
-        writer: The end of the pipe for the program, which the caller closes once the program has it.
+        pipe: The end of the pipe for this process.
+        log: A file for all output, which is appended to.
     """
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        reader, self.writer = os.pipe()
-        os.set_blocking(reader, False)
-        with contextlib.suppress(AttributeError, OSError):  # macOS; the limit of this user
-            fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _SIZE)
-        self._reader = os.fdopen(reader, "rb", buffering=0)
-        self._lines = Lines()
+    def __init__(self, pipe: IO[bytes] | None, log: Path | None = None) -> None:
+        assert pipe is not None
+        self._pipe, self._log, self._lines = pipe, log, Lines()
+        os.set_blocking(pipe.fileno(), False)
+        if log:
+            with contextlib.suppress(AttributeError, OSError):  # macOS; the limit of this user
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _SIZE)
 
     def lines(self, *, final: bool = False) -> list[str]:
         """Read the lines that were completed since the last call; see `Tail.lines`."""
         received = b""
-        while not self._reader.closed and (chunk := self._reader.read(_CHUNK)) is not None:
-            received += chunk
-            if not chunk:
-                self._reader.close()
-        if received:
+        with contextlib.suppress(BlockingIOError):
+            while not self._pipe.closed:
+                chunk = os.read(self._pipe.fileno(), _CHUNK)
+                received += chunk
+                if not chunk:
+                    self._pipe.close()
+        if received and self._log:
             with contextlib.suppress(OSError), self._log.open("ab") as log:  # it is only for the user
                 log.write(received)
         return self._lines.take(received, final=final)
+
+    def close(self) -> None:
+        """Read no more: a process that the program has left may keep the pipe open."""
+        self._pipe.close()

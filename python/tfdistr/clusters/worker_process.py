@@ -194,15 +194,24 @@ def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked 
 
 def server_lost_error(worker: Worker) -> WorkerFailedError:
     """The error for a worker whose fork server ended before it."""
-    return WorkerFailedError(
+    return lost_worker_error(
+        worker,
         f"Worker {worker.index} on {worker.host} was lost with its fork server, the process that had forked "
-        f"it: that ended before the worker did.\n\nIts log: {worker.log}",
-        worker=worker.index,
-        host=worker.host,
-        pid=worker.pid,
-        log=str(worker.log),
+        "it: that ended before the worker did.",
         fix="See whether the system, or somebody else, ended processes (dmesg: out of memory?). With "
         "warm=False of the cluster, each worker is started by itself.",
+    )
+
+
+def lost_worker_error(worker: Worker, message: str, *, fix: str) -> WorkerFailedError:
+    """The error for a worker that was lost; it names the log."""
+    return WorkerFailedError(
+        f"{message}\n\nIts log: {worker.log}",
+        worker=worker.index,
+        host=worker.host,
+        pid=worker.pid or None,
+        log=str(worker.log),
+        fix=fix,
     )
 
 

@@ -28,6 +28,7 @@ from tfdistr.network.loopback import Loopback
 from tfdistr.utils import at_exit
 from tfdistr.utils.interrupts import uninterrupted
 from tfdistr.utils.log_tail import last_lines
+from tfdistr.utils.processes import wait_or_kill
 
 log = logging.getLogger("tfdistr")
 T = TypeVar("T")
@@ -156,11 +157,7 @@ class _Server:
         self._close()
         if self._folder is not None:
             self._process.terminate()  # while it imports, this ends it at once
-        try:
-            self._process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, max(0.0, until - time.monotonic()))
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from functools import lru_cache
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
 from tfdistr.rendezvous.launcher_ranks import launcher_of
+from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.schemas.schema_errors import show
 
 PORT = "TFDISTR_SLURM_PORT"
@@ -97,10 +98,7 @@ def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterC
         addresses.get(node, node) for node, count in zip(nodes, counts, strict=True) for _ in range(count)
     ]
     first = _first_port(known, len(hosts))
-    workers = tuple(
-        f"[{host}]:{first + index}" if ":" in host else f"{host}:{first + index}"
-        for index, host in enumerate(hosts)
-    )
+    workers = tuple(join_address(host, first + index) for index, host in enumerate(hosts))
     return ClusterConfig({"worker": workers}, Task("worker", place[0]))
 
 

@@ -135,6 +135,11 @@ def _explain(found: ValidationError) -> ClusterConfigError:
     return error
 
 
+def join_address(host: str, port: int) -> str:
+    """Join a host and a port as "host:port", with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def split_address(address: str, field: str = "address") -> tuple[str, int]:
     """Split "host:port" into the host (an IPv6 address without its brackets) and the port.
 

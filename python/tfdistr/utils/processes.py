@@ -8,10 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable that tells a worker which process started it."""
@@ -57,6 +59,15 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         pass  # a process of another user
     return process_state(pid) != "Z"
+
+
+def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Wait for the end of a process, and kill it if it has not ended in time."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def process_state(pid: int) -> str | None:

@@ -15,11 +15,12 @@ import pytest
 from launched import wait_for
 
 import tfdistr
+from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker
 from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
-from tfdistr.clusters.slurm.ranks import SlurmRank, how_ended, lost_error, srun_line
-from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
+from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 
 ALLOCATION = {
     "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[9-11]", "SLURM_TASKS_PER_NODE": "2(x2),1",
@@ -39,23 +40,8 @@ def _allocation(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-class NoJob:
-    """The launcher of ranks that are not there."""
-
-    failure: TfdistrError | None = None
-    signs_of_life = False
-    late = 0.0
-
-    def look(self) -> None: ...
-    def end(self, *, kill: bool) -> None: ...
-    def reap(self) -> None: ...
-    def error(self) -> TfdistrError | None: ...
-    def news(self) -> list[str]:
-        return []
-
-
-def ranks(tmp_path: Path, *pids: int) -> list[SlurmRank]:
-    made = [SlurmRank(NoJob(), index, tmp_path) for index in range(len(pids))]  # type: ignore[arg-type]
+def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
+    made = RemoteJob(tmp_path, range(len(pids)), "a node of Slurm").workers
     for rank, pid in zip(made, pids, strict=True):
         rank.take({"pid": pid, "host": f"n{9 + rank.index}"})
     return made
@@ -390,12 +376,11 @@ def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytes
 
 
 def test_signs_of_life_may_come_as_late_as_the_file_system_shows_them(tmp_path: Path) -> None:
-    job = NoJob()
-    job.signs_of_life = True
-    (rank,) = [SlurmRank(job, 0, tmp_path)]  # type: ignore[arg-type]
+    job = RemoteJob(tmp_path, [0], "a")
+    (rank,) = job.workers
     assert rank.silent_for == 0.0
     rank.take({"pid": 1})
-    rank._heard = time.monotonic() - 70
+    rank.heard = time.monotonic() - 70
     assert 70 <= rank.silent_for < 75
     job.late = 60.0
     assert 10 <= rank.silent_for < 15

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tfdistr.clusters import ssh
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import TO_JOIN, Cluster
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.hosts import of_this_process
 from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.ray import arguments as check
-from tfdistr.clusters.ray.workers import RayJob, RayWorker
+from tfdistr.clusters.ray.workers import RayJob
+from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import tf_config
+from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_choice, check_int, check_optional_seconds
 
-_TO_JOIN = 300.0
 if TYPE_CHECKING:
     from typing import Self
 
@@ -68,7 +69,7 @@ class RayCluster(Cluster):
     @property
     def start_timeout(self) -> float:
         """Seconds until every worker must have joined the cluster, once Ray has a place for all."""
-        return _TO_JOIN if self._start_timeout is None else self._start_timeout
+        return TO_JOIN if self._start_timeout is None else self._start_timeout
 
     def check(self) -> None:
         """Check that Ray is installed.
@@ -92,7 +93,7 @@ class RayCluster(Cluster):
         left = self.num_workers - 1
         return attrs.evolve(self, num_workers=left) if left >= min_workers else None
 
-    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RayWorker]:
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RemoteWorker]:
         """Have Ray start every worker once, when it has a place for all; see `Cluster.start`."""
         address, group = self._place()
         folder = Path(run_dir).absolute()
@@ -118,7 +119,7 @@ class RayCluster(Cluster):
         # Workers on one machine are kept to themselves, as those of local_cluster().
         alone = len({fact["address"] for fact in facts}) == 1
         plan = tf_config(
-            worker=[_address(_LOOPBACK if alone else fact["address"], fact["port"]) for fact in facts]
+            worker=[join_address(_LOOPBACK if alone else fact["address"], fact["port"]) for fact in facts]
         )
         own = {**self._of_this_process(), **self._threads(), **worker_defaults(self.env, self.tuning)}
         (common,) = with_token([own])
@@ -171,10 +172,6 @@ class RayCluster(Cluster):
         first = bundles[: self.num_workers]
         enough = all(bundle.get(name, 0) >= amount for bundle in first for name, amount in need)
         return len(first) == self.num_workers and enough
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def ray_cluster(

@@ -8,113 +8,27 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdistr.clusters.hosts import not_started, unseen_run_dir
-from tfdistr.clusters.rank_guard import MARK
+from tfdistr.clusters.hosts import unseen_run_dir
+from tfdistr.clusters.program_output import ProgramOutput
 from tfdistr.clusters.ray import driver
-from tfdistr.clusters.worker_process import log_path
-from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
+from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.worker_process import log_path, lost_worker_error
+from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.network.loopback import Loopback
 from tfdistr.utils.log_tail import last_lines
+from tfdistr.utils.processes import wait_or_kill
 
 _REAP = 20.0  # seconds that the driver has to end after the request; then it is killed
-_CHUNK = 1 << 16
 _LINES = 10
 #: Has the actors' places; returns what each actor starts.
 Plan = Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
 
 
-class RayWorker:
-    """A worker that an actor of Ray runs, with the interface of `Worker`.
-
-    Args:
-        job: The job of which it is a part.
-        index: The index of the worker.
-        run_dir: The directory of the run.
-    """
-
-    def __init__(self, job: RayJob, index: int, run_dir: Path) -> None:
-        self.index = index
-        self.host = "a node of Ray"
-        self.node = ""
-        self.pid = 0  # until it has started
-        self.log = log_path(run_dir, index)
-        self.exit_code: int | None = None
-        self.is_stopped = False
-        self._job = job
-        self._heard: float | None = None
-        self._started: float | None = None
-        self._ended = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds from its start to its end, or until now; 0 while Ray has no place for it."""
-        if self._started is None:
-            return 0.0
-        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
-
-    @property
-    def silent_for(self) -> float:
-        """Seconds since its last heartbeat; 0 if it has not given any yet, or has ended."""
-        return 0.0 if self._heard is None or self.exit_code is not None else time.monotonic() - self._heard
-
-    def place(self, fact: Mapping[str, Any]) -> None:
-        """Note where it runs, from now on."""
-        self.host, self.node, self._started = fact["host"], fact["node"], time.monotonic()
-
-    def poll(self) -> int | None:
-        """Check whether it has ended."""
-        self._job.look()
-        return self.exit_code
-
-    def take(self, lines: Sequence[str], ended: bool) -> None:
-        """Process what its guard says; ``ended`` if the guard has ended."""
-        self._heard = time.monotonic()
-        for line in lines:
-            message = json.loads(line.removeprefix(MARK)) if line.startswith(MARK) else {}
-            self.pid = message.get("pid", self.pid)
-            self.is_stopped = message.get("stopped", self.is_stopped)
-            if "open_because" in message:
-                self._job.warn_open(self.host, message["open_because"])
-            if "failed" in message:
-                self._job.fail(not_started(self.index, self.host, message["failed"]), self)
-                self.end(1)
-            if "exit_code" in message:
-                self.end(message["exit_code"])
-        if ended:
-            self.end(1)
-
-    def end(self, exit_code: int) -> None:
-        """Note that it has ended."""
-        if self.exit_code is None:
-            self.exit_code, self._ended = exit_code, time.monotonic()
-
-    def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to it and to the processes that it started."""
-        self._job.send(self.index, number)
-
-    def warn(self) -> None:
-        """Send SIGTERM, as a scheduler does some time before it ends a process."""
-        self.signal_group(signal.SIGTERM)
-
-    def reap(self) -> None:
-        """Wait until its actor has ended."""
-        self._job.reap()
-
-    def launch_error(self) -> TfdistrError | None:
-        """The error if it could not be started, or was lost."""
-        return self._job.failure
-
-    def news(self) -> list[str]:
-        """What the user should know of the place for the workers."""
-        return self._job.news()
-
-
-class RayJob:
+class RayJob(RemoteJob):
     """The process that speaks to Ray, and its workers.
 
     Args:
@@ -123,17 +37,13 @@ class RayJob:
         run_dir: The directory of the run.
     """
 
+    waits = True
+
     def __init__(self, spec: Mapping[str, Any], plan: Plan, run_dir: str | os.PathLike[str]) -> None:
-        self.failure: TfdistrError | None = None
-        self._spec, self._plan = spec, plan
         folder = Path(run_dir).absolute()
-        self.workers = [RayWorker(self, index, folder) for index in range(spec["workers"])]
+        super().__init__(folder, range(spec["workers"]), "a node of Ray")
+        self._spec, self._plan = spec, plan
         self._log = log_path(folder, 0).with_name("ray.log")
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        for worker in self.workers:
-            worker.log.unlink(missing_ok=True)  # of an earlier run
-        self._rest = b""
-        self._news: list[str] = []
         self._closing = self._started = False
         self._ports: list[int] = []
         with self._log.open("wb") as output:
@@ -141,8 +51,7 @@ class RayJob:
                 [sys.executable, "-P", driver.__file__], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=output, start_new_session=True, env=_without_actor(os.environ),
             )  # fmt: skip
-        assert self._driver.stdout is not None
-        os.set_blocking(self._driver.stdout.fileno(), False)
+        self._output = ProgramOutput(self._driver.stdout)
         self._write({**spec, "log": os.fspath(self._log)})
 
     def _write(self, word: Mapping[str, Any]) -> None:
@@ -154,63 +63,59 @@ class RayJob:
     def look(self) -> None:
         """Read what the driver has said since the last call."""
         status = self._driver.poll()
-        assert self._driver.stdout is not None
-        with contextlib.suppress(BlockingIOError, ValueError):  # nothing is there, or it is closed
-            while received := os.read(self._driver.stdout.fileno(), _CHUNK):
-                *lines, self._rest = (self._rest + received).split(b"\n")
-                for line in lines:
-                    text = line.decode(errors="replace")
-                    if text.startswith(driver.MARK):
-                        self._take(json.loads(text.removeprefix(driver.MARK)))
+        for line in self._output.lines():
+            if message := message_in(line, driver.MARK):
+                self._take(message)
         if status is not None:
             self._end(status)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "refused" in message:
             self.fail(refusal(message, self._spec))
-            self._end_all()
+            self.end_all()
         elif "news" in message:
-            self._news.append(f"Ray has no free place for all workers yet: {_had(message, self._spec)}.")
+            self.told.append(f"Ray has no free place for all workers yet: {_had(message, self._spec)}.")
         elif "placed" in message:
             self._start(message["placed"])
         elif "lost" in message:
             self._lose(self.workers[message["rank"]], message)
         else:
-            self.workers[message["rank"]].take(message["lines"], message["ended"])
+            self._hear(self.workers[message["rank"]], message)
+
+    def _hear(self, worker: RemoteWorker, message: Mapping[str, Any]) -> None:
+        """Process what the guard of a worker says, which may be nothing."""
+        for said in ({}, *map(message_in, message["lines"])):
+            worker.take(said)
+            if "open_because" in said:  # the workers are all on one machine
+                Loopback("none", (said["open_because"],)).warn(
+                    self._ports, machine=worker.host, cluster="ray_cluster()"
+                )
+        if message["ended"]:
+            worker.end(1)
 
     def _start(self, facts: Sequence[Mapping[str, Any]]) -> None:
         for worker, fact in zip(self.workers, facts, strict=True):
-            worker.place(fact)
+            worker.begin(fact["host"])
             if not fact["core"] or not fact["sees"]:
                 folder = os.fspath(self._log.parent.parent)
-                error = (
-                    unseen_run_dir(folder, worker.host, worker.index) if fact["core"] else _no_core(worker)
+                self.fail(
+                    unseen_run_dir(folder, worker.host, worker.index) if fact["core"] else _no_core(worker),
+                    worker,
                 )
-                self.fail(error, worker)
-                self._end_all()
+                self.end_all()
                 return
         self._started, self._ports = True, [fact["port"] for fact in facts]
         self._write({"start": list(self._plan(facts))})
 
-    def _lose(self, worker: RayWorker, message: Mapping[str, Any]) -> None:
+    def _lose(self, worker: RemoteWorker, message: Mapping[str, Any]) -> None:
         if worker.exit_code is None:
-            self.fail(lost_error(worker, message, len(self.workers)))
+            self.fail(lost_actor_error(worker, message, len(self.workers)))
             worker.end(1)
-
-    def warn_open(self, host: str, reason: str) -> None:
-        """Warn that nothing keeps other machines from the workers, which are all on one machine."""
-        Loopback("none", (reason,)).warn(self._ports, machine=host, cluster="ray_cluster()")
-
-    def fail(self, error: TfdistrError, worker: RayWorker | None = None) -> None:
-        """Note the first error."""
-        if worker is not None and isinstance(error, ClusterStartError):
-            error.worker, error.host = worker.index, worker.host
-        self.failure = self.failure or error
 
     def _end(self, status: int) -> None:
         """Note that the driver has ended."""
-        if not self._closing and any(worker.exit_code is None for worker in self.workers):
-            said = "\n".join(f"  {line}" for line in last_lines(self._log, _LINES)) or "  (nothing)"
+        if not self._closing and self.running:
+            said = quoted(last_lines(self._log, _LINES))
             self.fail(
                 WorkerFailedError(
                     f"The workers were lost with their connection to Ray, which ended with status {status}."
@@ -221,19 +126,15 @@ class RayJob:
                     fix="See whether the head node of Ray runs and can be reached (ray status).",
                 )
             )
-        self._end_all()
+        self.end_all()
 
-    def _end_all(self) -> None:
-        for worker in self.workers:
-            worker.end(1)
-
-    def send(self, index: int, number: signal.Signals) -> None:
+    def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
         """Send a signal to a worker. If no worker has started, everything ends."""
         if self._started:
-            self._write({"rank": index, "signal": int(number)})
+            self._write({"rank": worker.index, "signal": int(number)})
         else:
             self._close()
-            self._end_all()
+            self.end_all()
 
     def _close(self) -> None:
         self._closing = True
@@ -245,19 +146,9 @@ class RayJob:
         """Wait until the driver, and with it the actors, have ended."""
         self.look()
         self._close()
-        try:
-            self._driver.wait(_REAP)
-        except subprocess.TimeoutExpired:
-            self._driver.kill()  # then Ray ends the actors
-            self._driver.wait()
+        wait_or_kill(self._driver, _REAP)  # Ray ends the actors of a driver that was killed
         self.look()
-        assert self._driver.stdout is not None
-        self._driver.stdout.close()
-
-    def news(self) -> list[str]:
-        """What the user should know since the last call."""
-        told, self._news = self._news, []
-        return told
+        self._output.close()
 
 
 def _without_actor(env: Mapping[str, str]) -> dict[str, str]:
@@ -333,24 +224,20 @@ def _amounts(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items())
 
 
-def lost_error(worker: RayWorker, message: Mapping[str, Any], workers: int) -> WorkerFailedError:
+def lost_actor_error(worker: RemoteWorker, message: Mapping[str, Any], workers: int) -> WorkerFailedError:
     """The error for a worker whose actor or node is lost."""
     node = f"node {message['node']}"
     what = f"with {node} of Ray" if message["lost"] == "node" else f"with its actor of Ray on {node}"
     said = "\n".join(f"  {line}" for line in message["why"].splitlines()[:_LINES])
-    return WorkerFailedError(
-        f"Worker {worker.index} of {workers} on {worker.host} was lost {what}.\n\nRay says:\n{said}\n\n"
-        f"Its log: {worker.log}",
-        worker=worker.index,
-        host=worker.host,
-        pid=worker.pid or None,
-        log=str(worker.log),
-        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
-        "continues from its last checkpoint on the nodes that are left.",
+    return lost_worker_error(
+        worker,
+        f"Worker {worker.index} of {workers} on {worker.host} was lost {what}.\n\nRay says:\n{said}",
+        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job goes "
+        "on from its last checkpoint on the nodes that are left.",
     )
 
 
-def _no_core(worker: RayWorker) -> ClusterStartError:
+def _no_core(worker: RemoteWorker) -> ClusterStartError:
     return ClusterStartError(
         "Each node of Ray must have tfdistr.",
         received=f"none on {worker.host} (worker {worker.index})",

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import TO_JOIN, Cluster
 from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.resources import share_of
 from tfdistr.clusters.slurm import arguments as check
 from tfdistr.clusters.slurm.programs import (
@@ -22,15 +23,13 @@ from tfdistr.clusters.slurm.programs import (
     nodes_of_allocation,
     tasks_of_allocation,
 )
-from tfdistr.clusters.slurm.ranks import SlurmRank, srun_line
+from tfdistr.clusters.slurm.ranks import Step, srun_line
 from tfdistr.clusters.slurm.sbatch import Batch, Request
 from tfdistr.clusters.slurm.srun import Srun
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_optional_int, check_optional_seconds
-
-_TO_JOIN = 300.0
 
 
 @attrs.frozen
@@ -92,7 +91,7 @@ class SlurmCluster(Cluster):
     @property
     def start_timeout(self) -> float:
         """Seconds until every worker must have joined the cluster, from the start of its job."""
-        return _TO_JOIN if self._start_timeout is None else self._start_timeout
+        return TO_JOIN if self._start_timeout is None else self._start_timeout
 
     def check(self) -> None:
         """Check that Slurm is here, and that the allocation is large enough.
@@ -149,15 +148,15 @@ class SlurmCluster(Cluster):
             )
         return Backend("mpi", attrs.evolve(self, mpi=option), "the caller asked for it")
 
-    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[SlurmRank]:
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RemoteWorker]:
         """Start every worker once; see `Cluster.start`."""
         counts, environments = self.counts, self.environments()
         if in_allocation():
             cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
             line = srun_line(counts, cores=cores, mpi=self.mpi, exclude=self.without_nodes)
-            return Srun(command, run_dir, environments, line).ranks
+            return Srun(Step(command, run_dir, environments, line)).workers
         line = srun_line(counts, cores=self.cores_per_worker, mpi=self.mpi, local=False)
-        return Batch(command, run_dir, environments, line, self._request()).ranks
+        return Batch(Step(command, run_dir, environments, line), self._request()).workers
 
     def environments(self) -> list[dict[str, str]]:
         """The environment variables of each worker that are added to the variables of this process."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
-from tfdistr.clusters.slurm.ranks import Ranks, lost_error, shell_line
+from tfdistr.clusters.slurm.ranks import Ranks, Step, lost_error, shell_line
 from tfdistr.errors import ClusterStartError
 from tfdistr.utils.interrupts import uninterrupted
 
@@ -61,29 +61,19 @@ class Batch(Ranks):
     """A job of sbatch whose script runs one srun.
 
     Args:
-        command: The command of a worker; the run directory and the index are added.
-        run_dir: The directory of the run, which this machine and all nodes see.
-        environments: Environment variables for each worker.
-        line: The command of srun.
+        step: What srun runs.
         request: What the job asks for.
 
     Raises:
         ClusterStartError: Slurm does not accept the job.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        run_dir: str | os.PathLike[str],
-        environments: Sequence[Mapping[str, str]],
-        line: Sequence[str],
-        request: Request,
-    ) -> None:
-        super().__init__(command, run_dir, environments, "slurm.log")
+    def __init__(self, step: Step, request: Request) -> None:
+        super().__init__(step, "slurm.log")
         self.late = _LATE
         self._request = request
         script = self._folder / SCRIPT
-        script.write_text(request.script([*line, *self.guard]))
+        script.write_text(request.script(self._command))
         output = os.fspath(self._log).replace("%", "%%")  # for Slurm, "%" begins a pattern
         self._job = _submit([f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script)])
         self._submitted = time.monotonic()
@@ -97,9 +87,8 @@ class Batch(Ranks):
             ask("scancel", self._job)
             raise
         self._state = State("", "")
-        self._news: list[str] = []
         self._asked_at = 0.0
-        self._runs = self._over = self._asked = self._killed = self._by_others = False
+        self._runs = self._over = self._killed = self._by_others = False
 
     def look(self) -> None:
         """Read the output since the last call, and, from time to time, ask Slurm for the state."""
@@ -117,14 +106,9 @@ class Batch(Ranks):
 
     def _pause(self) -> float:
         """Seconds between two questions to Slurm's controller, which has other users, too."""
-        if self._asked or any(rank.exit_code is not None for rank in self.ranks):
+        if self._asked or len(self.running) < len(self.workers):
             return _LOOK
         return min(_LONGEST_LOOK, max(_LOOK, (time.monotonic() - self._submitted) / 20))
-
-    def news(self) -> list[str]:
-        """The states of the job since the last call, as text."""
-        found, self._news = self._news, []
-        return found
 
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
@@ -157,18 +141,18 @@ class Batch(Ranks):
     def _note(self, state: State) -> None:
         self._state = state
         if state.name in WAITING:
-            self._news.append(f"Slurm job {self._job} waits in the queue: {state}.")
+            self.told.append(f"Slurm job {self._job} waits in the queue: {state}.")
         elif state.name == "RUNNING" and not self._runs:
             waited = time.monotonic() - self._submitted
-            self._news.append(f"Slurm job {self._job} runs, after {waited:.0f} s in the queue.")
+            self.told.append(f"Slurm job {self._job} runs, after {waited:.0f} s in the queue.")
             self._runs = True
-            for rank in self.ranks:
+            for rank in self.workers:
                 rank.begin()
 
     def _check_queue(self) -> None:
         limit = self._request.queue_timeout
         if limit is None or time.monotonic() - self._submitted < limit or self.failure is not None:
-            for rank in self.ranks:
+            for rank in self.workers:
                 rank.begin()  # they have not begun to start
             return
         self.failure = ClusterStartError(
@@ -177,13 +161,12 @@ class Batch(Ranks):
             fix="Pass a larger `start_timeout` or none, ask for less, or for another `partition`.",
         )
         ask("scancel", self._job)
-        for rank in self.ranks:
-            rank.end(1)
+        self.end_all()
 
     def _end_of_job(self, state: State) -> None:
         """Note what is lost with a job that has ended."""
         until = time.monotonic() + _SETTLE
-        while any(rank.exit_code is None for rank in self.ranks) and time.monotonic() < until:
+        while self.running and time.monotonic() < until:
             self._read(final=False)
             time.sleep(0.05)
         self._read(final=True)
@@ -192,8 +175,8 @@ class Batch(Ranks):
         by_others = self._by_others or (state.name == "CANCELLED" and not self._asked)
         if self.failure is None and (by_others or state.name in _FIXES):
             # Slurm has ended the workers: their own exit statuses only say that a signal came.
-            ended = [rank for rank in self.ranks if rank.exit_code != 0]
-            self.failure = lost_error(what, self._lines, self.ranks, ended, fix) if ended else None
+            ended = [rank for rank in self.workers if rank.exit_code != 0]
+            self.failure = lost_error(what, self._lines, self.workers, ended, fix) if ended else None
         self._lose(what, fix)
 
 

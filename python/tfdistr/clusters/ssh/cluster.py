@@ -16,17 +16,19 @@ from tfdistr.clusters import ssh
 from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
 from tfdistr.clusters.rank_guard import HEARTBEAT
+from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.ssh.host_checks import refuse
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, ssh_command
 from tfdistr.clusters.ssh.tunnels import HOST as LOOPBACK_ADDRESS
 from tfdistr.clusters.ssh.tunnels import Tunnels
-from tfdistr.clusters.ssh.workers import Remote, SshWorker
+from tfdistr.clusters.ssh.workers import Remote, Ssh
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
+from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, check_bool
 
@@ -75,7 +77,7 @@ class SshCluster(WorkersOnHosts):
         """Return this cluster with what a job needs."""
         return attrs.evolve(super().for_job(env, heartbeat_timeout), silence=heartbeat_timeout)
 
-    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[SshWorker]:
+    def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[RemoteWorker]:
         """Start every worker once; see `Cluster.start`.
 
         Raises:
@@ -154,14 +156,14 @@ class SshCluster(WorkersOnHosts):
             return bool(answer.facts["busy"])
         return len(answer.facts["ports"]) < self.workers_per_host
 
-    def _start_all(self, remotes: Sequence[Remote], run_dir: str | os.PathLike[str]) -> list[SshWorker]:
+    def _start_all(self, remotes: Sequence[Remote], run_dir: str | os.PathLike[str]) -> list[RemoteWorker]:
         """Start all workers, or none."""
-        started: dict[int, SshWorker] = {}
+        started: dict[int, RemoteWorker] = {}
         try:
             for first in range(0, self.workers_per_host, _AT_ONCE):
                 for index, remote in enumerate(remotes):
                     if first <= index % self.workers_per_host < first + _AT_ONCE:
-                        started[index] = SshWorker(index, remote, run_dir)
+                        started[index] = Ssh(index, remote, run_dir).worker
                 if first + _AT_ONCE < self.workers_per_host:
                     _wait_for_answers(list(started.values()))
         except BaseException as error:
@@ -176,7 +178,7 @@ class SshCluster(WorkersOnHosts):
         return [started[index] for index in range(len(remotes))]
 
 
-def _wait_for_answers(workers: Sequence[SshWorker]) -> None:
+def _wait_for_answers(workers: Sequence[RemoteWorker]) -> None:
     until = time.monotonic() + CONNECT
     while time.monotonic() < until:
         for worker in workers:
@@ -187,8 +189,7 @@ def _wait_for_answers(workers: Sequence[SshWorker]) -> None:
 
 
 def _address(host: str, port: int) -> str:
-    name = name_of_host(host)
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    return join_address(name_of_host(host), port)
 
 
 def ssh_cluster(

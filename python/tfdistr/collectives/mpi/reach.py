@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tfdistr.rendezvous.protocol import absence
+from tfdistr.rendezvous.tf_config import join_address
 
 _POLL = 0.1  # seconds
 _MOST = 1024  # connections to a worker
@@ -39,7 +40,7 @@ class Door(NamedTuple):
     answer: str
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
     @classmethod
     def parse(cls, value: Any) -> Door:
