@@ -18,13 +18,10 @@ import tempfile
 
 def main() -> None:
     """Become the server."""
-    # One byte at a time: the input after the line is for the server.
-    line = b""
-    while not line.endswith(b"\n"):
-        letter = os.read(0, 1)
-        if not letter:
-            sys.exit("the session ended")
-        line += letter
+    with open(0, "rb", buffering=0, closefd=False) as session:
+        line = session.readline()  # and no byte of what follows, which is for the server
+    if not line.endswith(b"\n"):
+        sys.exit("the session ended")
     start = json.loads(line)
     folder = tempfile.mkdtemp(prefix="tfdistr-warm-", dir="/tmp")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -239,9 +239,8 @@ def test_the_option_that_starts_an_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("pmi2",))
     slurm_programs._tried.cache_clear()
-    monkeypatch.setattr(
-        slurm_programs, "ask", lambda *command, **options: slurm_programs.Said(1, "", "x\nno PMI\n")
-    )
+    ended = subprocess.CompletedProcess((), 1, "", "x\nno PMI\n")
+    monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
     assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not find each other: no PMI")
     slurm_programs._tried.cache_clear()
 
@@ -259,14 +258,14 @@ def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = slurm_programs.Said(1 if error else 0, output, error)
-    monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: said)
+    ended = subprocess.CompletedProcess((), 1 if error else 0, output, error)
+    monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
     assert str(state_of("14")) == state
 
 
 def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slurm_programs.ask("sleep", "5", timeout=0.1).status == 1
-    assert "No such file" in slurm_programs.ask("/nowhere/squeue").error
+    assert slurm_programs.ask("sleep", "5", timeout=0.1).returncode == 1
+    assert "No such file" in slurm_programs.ask("/nowhere/squeue").stderr
     assert State("", "") == State("", "None")._replace(reason="")
 
 

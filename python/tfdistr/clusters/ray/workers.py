@@ -32,7 +32,7 @@ class RayJob(RemoteJob):
     """The process that speaks to Ray, and its workers.
 
     Args:
-        spec: What the process is told; see ray_driver.py.
+        spec: What the process is told; see driver.py.
         plan: Says what each actor starts, when Ray has placed them all.
         run_dir: The directory of the run.
     """
@@ -157,52 +157,48 @@ def _without_actor(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in own}
 
 
+_ROOM = "The Ray cluster must have the resources that the workers need, "
+_MORE = (
+    "Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add nodes. With "
+    "`start_timeout` it waits as long for nodes that are yet to come."
+)
+#: The errors for what the driver refuses: the rule, the received value, the fix.
+_REFUSALS = {
+    "no_answer": (
+        "The address of ray_cluster() must be the address of a Ray cluster that runs.",
+        "{address}, where none answers: {why}",
+        "Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray on this "
+        "machine is then started for the job.",
+    ),
+    "init": (
+        "Ray must accept the job.",
+        "Ray says: {why}",
+        "See in this text what Ray names, such as a part of `runtime_env`.",
+    ),
+    "too_small": (_ROOM + "on nodes that it has.", "{had}", _MORE),
+    "no_place": (_ROOM + "within {waited:g} s.", "{had}", _MORE),
+    "slow": (
+        "Ray must start the actor of each worker within {waited:g} s.",
+        "{count} of {workers} actors did not start in time",
+        "Pass a larger `start_timeout`, for a `runtime_env` that takes long to install, for example.",
+    ),
+    "actor": (
+        "Ray must start an actor for each worker.",
+        "Ray says: {why}",
+        "See in this text what Ray names: each node must have this version of Python and of Ray, and "
+        "`runtime_env` must be what it can install.",
+    ),
+}
+
+
 def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStartError:
     """The error for a job that the driver has refused."""
-    kind = message["refused"]
-    if kind == "no_answer":
-        return ClusterStartError(
-            "The address of ray_cluster() must be the address of a Ray cluster that runs.",
-            received=f"{spec['address']}, where none answers: {message['why']}",
-            fix="Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray on "
-            "this machine is then started for the job.",
-        )
-    if kind == "init":
-        return ClusterStartError(
-            "Ray must accept the job.",
-            received=f"Ray says: {message['why']}",
-            fix="See in this text what Ray names, such as a part of `runtime_env`.",
-        )
-    if kind in ("too_small", "no_place"):
-        return _no_room(message, spec)
-    if kind == "slow":
-        return ClusterStartError(
-            f"Ray must start the actor of each worker within {message['waited']:g} s.",
-            received=f"{message['count']} of {spec['workers']} actors did not start in time",
-            fix="Pass a larger `start_timeout`, for a `runtime_env` that takes long to install, for example.",
-        )
-    return ClusterStartError(
-        "Ray must start an actor for each worker.",
-        received=f"Ray says: {message['why']}",
-        fix="See in this text what Ray names: each node must have this version of Python and of Ray, and "
-        "`runtime_env` must be what it can install.",
-    )
-
-
-def _no_room(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStartError:
-    error = ClusterStartError(
-        "The Ray cluster must have the resources that the workers need, "
-        + (
-            "on nodes that it has."
-            if message["refused"] == "too_small"
-            else f"within {message['waited']:g} s."
-        ),
-        received=_had(message, spec),
-        fix="Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add nodes. With "
-        "`start_timeout` it waits as long for nodes that are yet to come.",
-    )
-    # A job that continues with fewer workers does so without the last.
-    error.worker, error.host = spec["workers"] - 1, "a node of Ray"
+    scarce = "nodes" in message
+    values = {**spec, **message, "had": _had(message, spec) if scarce else ""}
+    rule, received, fix = (text.format_map(values) for text in _REFUSALS[message["refused"]])
+    error = ClusterStartError(rule, received=received, fix=fix)
+    if scarce:  # a job that continues with fewer workers does so without the last
+        error.worker, error.host = spec["workers"] - 1, "a node of Ray"
     return error
 
 

@@ -41,29 +41,16 @@ def check_programs(*programs: str) -> None:
         )
 
 
-class Said(NamedTuple):
-    """What a program has said.
-
-    Attributes:
-        status: Its exit status.
-        output: Its standard output.
-        error: Its standard error.
-    """
-
-    status: int
-    output: str
-    error: str
-
-
-def ask(*command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None) -> Said:
+def ask(
+    *command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a program of Slurm. A program that cannot be run, or that hangs, has the status 1."""
     try:
-        ended = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=env
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Said(1, "", str(error))
-    return Said(ended.returncode, ended.stdout, ended.stderr)
+        return subprocess.CompletedProcess(command, 1, "", str(error))
 
 
 class State(NamedTuple):
@@ -87,10 +74,10 @@ _STATE = re.compile(r"\bJobState=(\S+) Reason=(.*?) Dependency=")
 def state_of(job: str) -> State:
     """Ask for the state of a job. Slurm forgets a job some minutes after its end."""
     said = ask("scontrol", "--oneliner", "show", "job", job)
-    match = _STATE.search(said.output)
+    match = _STATE.search(said.stdout)
     if match is not None:
         return State(match[1], match[2].replace("_", " ") if " " in match[2] else match[2])
-    return State("COMPLETED", "") if "Invalid job id" in said.error else State("", "")
+    return State("COMPLETED", "") if "Invalid job id" in said.stderr else State("", "")
 
 
 # --- The allocation of this process
@@ -147,7 +134,7 @@ def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
 @lru_cache(maxsize=1)
 def _mpi_types() -> tuple[str, ...]:
     said = ask("srun", "--mpi=list")
-    return tuple((said.output + said.error).split())
+    return tuple((said.stdout + said.stderr).split())
 
 
 @lru_cache(maxsize=4)
@@ -155,9 +142,9 @@ def _tried(job: str, kind: str, nodes: int) -> str:
     """Start two ranks in the allocation, once: "" if they are the ranks of one MPI, else the reason."""
     command = ["srun", f"--mpi={kind}", "--overlap", "--kill-on-bad-exit=1", "--ntasks=2", f"--nodes={nodes}"]
     said = ask(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
-    if said.status == 0 and said.output.split() == ["size", "2"] * 2:
+    if said.returncode == 0 and said.stdout.split() == ["size", "2"] * 2:
         return ""
-    last = (said.error or said.output).strip().splitlines()[-1:] or ["it says nothing"]
+    last = (said.stderr or said.stdout).strip().splitlines()[-1:] or ["it says nothing"]
     return f"two ranks of srun --mpi={kind} did not find each other: {last[0]}"
 
 

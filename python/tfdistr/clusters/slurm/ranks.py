@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import signal
 import socket
 import sys
@@ -195,8 +194,3 @@ def how_ended(status: int) -> str:
     if number in set(signal.Signals):
         return f"on {socket.gethostname()} was killed by {signal.Signals(number).name}"
     return f"ended with status {status}"
-
-
-def shell_line(words: Sequence[str]) -> str:
-    """A command as a line of a shell script."""
-    return shlex.join(words)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
-from tfdistr.clusters.slurm.ranks import Ranks, Step, lost_error, shell_line
+from tfdistr.clusters.slurm.ranks import Ranks, Step, lost_error
 from tfdistr.errors import ClusterStartError
 from tfdistr.utils.interrupts import uninterrupted
 
@@ -52,7 +52,7 @@ class Request:
         )
         text = self.template
         for name, value in (("options", options), ("setup", "\n".join(self.setup)),
-                            ("command", shell_line(line))):  # fmt: skip
+                            ("command", shlex.join(line))):  # fmt: skip
             text = text.replace("{" + name + "}", value)
         return text.rstrip("\n") + "\n"
 
