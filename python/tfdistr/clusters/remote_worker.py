@@ -1,4 +1,4 @@
-"""Workers on other hosts, as their launcher knows them: their messages, heartbeats, output and ends."""
+"""Workers on other hosts, as their launcher sees them: messages, heartbeats and exit statuses."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tfdistr.errors import ClusterStartError, TfdistrError
 
 
 class RemoteWorker:
-    """A worker on another host, with the interface of `Worker`. A guard on its host sends its messages.
+    """A worker on another host, with the interface of `Worker`. A guard on its host reports to the launcher.
 
     Args:
-        job: What has started it.
+        job: The job that starts it.
         index: The index of the worker.
         run_dir: The directory of the run.
-        host: Its host, or a name for the host until a message names it.
+        host: Its host, or a placeholder until a message names the host.
 
     Attributes:
-        heard: The time of its last message.
-        reported: The exit status that its guard has reported.
+        heard: The time of the last message, by the monotonic clock.
+        reported: The exit status in the last message; None while the worker runs.
     """
 
     def __init__(self, job: RemoteJob, index: int, run_dir: Path, host: str) -> None:
@@ -55,13 +55,13 @@ class RemoteWorker:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last heartbeat, beyond those that heartbeats may come late; 0 if it has ended."""
+        """Seconds since its last heartbeat, minus those by which it may be late; 0 once it has ended."""
         if self.heard is None or self.reported is not None or self.exit_code is not None:
             return 0.0
         return max(0.0, time.monotonic() - self.heard - self._job.late)
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Process a message of its guard. An empty message is a heartbeat."""
+        """Process a message from its guard. An empty message is a heartbeat."""
         self.heard = time.monotonic()
         self.host = str(message.get("host", self.host))
         self.pid = message.get("pid", self.pid)
@@ -77,11 +77,11 @@ class RemoteWorker:
             self._job.end_reported(self)
 
     def begin(self, host: str | None = None) -> None:
-        """Count its seconds from now, on this host if it is known: before, it waited for a host."""
+        """Count its seconds from now, because it no longer waits for a host."""
         self.host, self._started = host or self.host, time.monotonic()
 
     def end(self, exit_code: int) -> None:
-        """Note that it has ended."""
+        """Record its exit status, once."""
         if self.exit_code is None:
             self.exit_code, self._ended = exit_code, time.monotonic()
 
@@ -107,25 +107,25 @@ class RemoteWorker:
         return self._job.failure
 
     def news(self) -> list[str]:
-        """The news of its job, which no other worker tells again."""
-        found, self._job.told = self._job.told, []
+        """Return the notices of its job; no other worker returns them again."""
+        found, self._job.notices = self._job.notices, []
         return found
 
 
 class RemoteJob:
-    """The workers that one program starts: the base of `Ssh`, `Srun`, `Batch` and `RayJob`.
+    """Workers that one program starts on other hosts: the base of `Ssh`, `Srun`, `Batch` and `RayJob`.
 
     Args:
         run_dir: The directory of the run.
         indices: The indices of the workers.
-        host: The host of the workers, or a name for it until they name theirs.
+        host: The host of the workers, or a placeholder until messages name their hosts.
 
     Attributes:
         workers: The workers.
-        failure: The first error of the launcher, if there is one.
-        told: What the user should know, and has not been told.
-        late: Seconds that heartbeats may come late.
-        waits: Whether the workers wait for a host at first.
+        failure: The first error of the launcher, or None.
+        notices: Messages for the user, until `news` of a worker returns them.
+        late: Seconds by which heartbeats may be late.
+        waits: Whether the workers first wait for a host.
     """
 
     late = 0.0
@@ -133,7 +133,7 @@ class RemoteJob:
 
     def __init__(self, run_dir: Path, indices: Iterable[int], host: str) -> None:
         self.failure: TfdistrError | None = None
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.workers = [RemoteWorker(self, index, run_dir, host) for index in indices]
         self.workers[0].log.parent.mkdir(parents=True, exist_ok=True)
         for worker in self.workers:  # the workers of a session that was killed may still write into it
@@ -145,7 +145,7 @@ class RemoteJob:
         return [worker for worker in self.workers if worker.exit_code is None]
 
     def look(self) -> None:
-        """Read the messages since the last call."""
+        """Process the messages since the last call."""
         raise NotImplementedError
 
     def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
@@ -157,32 +157,32 @@ class RemoteJob:
         self.send(worker, signal.SIGTERM)
 
     def reap(self) -> None:
-        """Wait until nothing of the workers is left."""
+        """Wait until all workers have ended."""
         raise NotImplementedError
 
     def fail(self, error: TfdistrError, worker: RemoteWorker | None = None) -> None:
-        """Note the first error, and the worker that could not be started."""
+        """Record the first error, and which worker could not be started."""
         if worker is not None and isinstance(error, ClusterStartError):
             error.worker, error.host = worker.index, worker.host
         self.failure = self.failure or error
 
     def end_reported(self, worker: RemoteWorker) -> None:
-        """Note the end of a worker whose guard has reported it."""
+        """Record the exit status that the guard of a worker has reported."""
         worker.end(worker.reported or 0)
 
     def end_all(self) -> None:
-        """Note that no worker is left."""
+        """Record that all workers have ended."""
         for worker in self.running:
             worker.end(1)
 
 
 def message_in(line: str, mark: str = MARK) -> dict[str, Any]:
-    """The message in a line; empty if there is none: the shell of a user prints lines, too."""
+    """Return the message in a line; empty for other lines, such as those of a login shell."""
     with contextlib.suppress(ValueError, TypeError):
         return dict(json.loads(line.removeprefix(mark))) if line.startswith(mark) else {}
     return {}
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """The last lines of a program for an error."""
+    """Indent the last lines of a program for an error."""
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"

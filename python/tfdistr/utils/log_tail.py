@@ -1,4 +1,4 @@
-"""The lines that other processes write.
+"""Lines that other processes write.
 
 Programs that run by their path read this file by its path, so it uses the standard library only.
 """
@@ -9,18 +9,18 @@ import os
 from pathlib import Path
 
 LONGEST = 1 << 24
-"""Bytes of a line that are kept while its end has not come."""
+"""Bytes of a partial line that are kept."""
 _LAST_BYTES = 65536
 
 
 class Lines:
-    """The one reader of lines: bytes in, whole lines out. The begin of a line waits for its end.
+    """Splits bytes into lines. It keeps a partial line until the rest comes.
 
     Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line with carriage returns, only its
     last text is returned.
 
     Args:
-        longest: Bytes that wait for the end of their line. Of a longer line the begin is lost.
+        longest: The most bytes of a partial line that are kept; a longer one loses its beginning.
     """
 
     def __init__(self, longest: int = LONGEST) -> None:

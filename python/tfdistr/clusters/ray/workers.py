@@ -74,7 +74,7 @@ class RayJob(RemoteJob):
             self.fail(refusal(message, self._spec))
             self.end_all()
         elif "news" in message:
-            self.told.append(f"Ray has no free place for all workers yet: {_had(message, self._spec)}.")
+            self.notices.append(f"Ray has no free place for all workers yet: {_had(message, self._spec)}.")
         elif "placed" in message:
             self._start(message["placed"])
         elif "lost" in message:

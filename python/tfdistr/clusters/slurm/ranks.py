@@ -38,7 +38,7 @@ _NOISE = (
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of Slurm runs: one srun and its tasks, which are the workers.
+    """A Slurm step: one srun whose tasks are the workers.
 
     Args:
         command: The command of a worker; the run directory and the index are added.
@@ -54,11 +54,11 @@ class Step:
 
 
 class Ranks(RemoteJob):
-    """The tasks of one srun, as their launcher sees them. The base of `Srun` and of `Batch`.
+    """The workers of a Slurm step: the base of `Srun` and `Batch`.
 
     Args:
-        step: What srun runs.
-        log: The name of the file with the output of srun, in the folder of the logs.
+        step: The step.
+        log: The name of the file for the output of srun, in the log folder.
     """
 
     def __init__(self, step: Step, log: str) -> None:
@@ -86,7 +86,7 @@ class Ranks(RemoteJob):
         self.end(kill=number == signal.SIGKILL)
 
     def warn(self, worker: RemoteWorker) -> None:
-        """Send SIGTERM to all workers, by a file for which their guards look at each heartbeat."""
+        """Send SIGTERM to all workers, through a file that their guards check at each heartbeat."""
         self._warning.touch()
 
     def end(self, *, kill: bool) -> None:

@@ -61,7 +61,7 @@ class Batch(Ranks):
     """A job of sbatch whose script runs one srun.
 
     Args:
-        step: What srun runs.
+        step: The step.
         request: What the job asks for.
 
     Raises:
@@ -141,10 +141,10 @@ class Batch(Ranks):
     def _note(self, state: State) -> None:
         self._state = state
         if state.name in WAITING:
-            self.told.append(f"Slurm job {self._job} waits in the queue: {state}.")
+            self.notices.append(f"Slurm job {self._job} waits in the queue: {state}.")
         elif state.name == "RUNNING" and not self._runs:
             waited = time.monotonic() - self._submitted
-            self.told.append(f"Slurm job {self._job} runs, after {waited:.0f} s in the queue.")
+            self.notices.append(f"Slurm job {self._job} runs, after {waited:.0f} s in the queue.")
             self._runs = True
             for rank in self.workers:
                 rank.begin()

@@ -20,7 +20,7 @@ class Srun(Ranks):
     """One srun in the allocation of this process.
 
     Args:
-        step: What srun runs.
+        step: The step.
     """
 
     def __init__(self, step: Step) -> None:

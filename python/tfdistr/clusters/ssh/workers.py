@@ -46,10 +46,10 @@ class Remote:
 
 
 class Ssh(RemoteJob):
-    """An ssh, and the worker that it has started on a host.
+    """One ssh process and the worker that it starts on a host.
 
-    The output of the worker, and what ssh itself says, goes to the log of the worker. ssh's standard input is
-    the lifeline of the worker, which ends when that ends, or is silent for too long.
+    The log of the worker gets its output and that of ssh. The standard input of ssh is the lifeline of the
+    worker: the worker ends when the input ends, or is silent for too long.
 
     Args:
         index: The index of the worker.
@@ -90,7 +90,7 @@ class Ssh(RemoteJob):
                 guard.flush()
 
     def look(self) -> None:
-        """Read the messages since the last call, and check whether ssh has ended."""
+        """Process the messages since the last call, and check whether ssh has ended."""
         if self.worker.exit_code is not None:
             return
         status = self._ssh.poll()
@@ -104,7 +104,7 @@ class Ssh(RemoteJob):
             self._ssh.kill()
 
     def end_reported(self, worker: RemoteWorker) -> None:
-        """Wait for the end of ssh: the last output of the worker may still come."""
+        """Wait for ssh to end, because the last output of the worker may still come."""
 
     def _end(self, status: int) -> None:
         """Note that ssh has ended, with this status."""
