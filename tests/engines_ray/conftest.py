@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "helpers"))
+import launched_job
 from elsewhere import ray
-from launched import command, processes_of, wait_for
+from launched import processes_of, wait_for
 from ray_nodes import Ray
 
 from tfdistr.clusters.ray.cluster import RayCluster, ray_cluster
-from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 
 __all__ = ["ray"]
 
 
-class Job:
+class Job(launched_job.Job):
     """Runs workers on the cluster."""
 
     def __init__(self, ray: Ray, run_dir: Path) -> None:
+        super().__init__(run_dir)
         self.ray = ray
-        self.run_dir = run_dir
-        self.events: list[dict[str, Any]] = []
 
     def cluster(self, workers: int = 2, **options: Any) -> RayCluster:
         return ray_cluster(workers, **{"address": self.ray.address, **options})
-
-    def run(
-        self, behaviours: str, workers: int = 2, look: Callable[[dict[str, Any]], object] | None = None,
-        **options: Any,
-    ) -> list[WorkerStatus]:  # fmt: skip
-        self.run_dir.mkdir(mode=0o700, exist_ok=True)
-
-        def take(event: dict[str, Any]) -> None:
-            self.events.append(event)
-            if look is not None:
-                look(event)
-
-        return run_workers(self.cluster(workers, **options), command(behaviours), self.run_dir, take)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from paths import WORKERS
+from launched import command
+from launched_job import Job
 
 import tfdistr
 from tfdistr.clusters.cluster import Role
@@ -26,10 +27,8 @@ from tfdistr.servers.lost_server import lost_server
 from tfdistr.servers.server_task import _start_error as start_error
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.failures import Failure
-from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(60)
-WORKER = WORKERS / "worker.py"
 CONFIG = tf_config(worker="a:1", ps="b:2", chief="c:3", type="ps", index=0)
 
 
@@ -43,7 +42,7 @@ class OneServer:
         return [self._process(index, command, run_dir) for index in range(2)]
 
     def start_again(self, index: int, run_dir: Path) -> WorkerProcess:
-        return self._process(index, [sys.executable, str(WORKER), os.environ["NEXT_OF_TEST"]], run_dir)
+        return self._process(index, command(os.environ["NEXT_OF_TEST"]), run_dir)
 
     def _process(self, index: int, command: Any, run_dir: Path) -> WorkerProcess:
         cluster = tfdistr.local_cluster(2)
@@ -51,25 +50,17 @@ class OneServer:
         return cluster.start_process(index, command, run_dir, config, cluster.environment(index))
 
 
-class Run:
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = run_dir
-        self.events: list[dict[str, Any]] = []
-
-    def run(self, behaviours: str) -> list[Any]:
-        command = [sys.executable, str(WORKER), behaviours]
-        return run_workers(OneServer(), command, self.run_dir, self.events.append)
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == kind]
+class ServerJob(Job):
+    def cluster(self) -> OneServer:
+        return OneServer()
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerJob:
     monkeypatch.setenv("NEXT_OF_TEST", "kill")
     monkeypatch.setattr(supervisor, "REPLACEMENTS", 2)
     monkeypatch.setattr(supervisor, "SERVER_GRACE", 0.5)
-    return Run(tmp_path)
+    return ServerJob(tmp_path)
 
 
 def test_a_worker_that_dies_again_and_again_is_given_up(job):

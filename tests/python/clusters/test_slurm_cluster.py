@@ -9,72 +9,33 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import launched_job
 import pytest
 import slurm_lab
-from launched import command, is_there, processes_of, wait_for
+from launched import command, is_there, processes_of, wait_for, when_ready
 
 from tfdistr.clusters.rank_guard import HEARTBEAT
-from tfdistr.clusters.slurm.cluster import slurm_cluster
-from tfdistr.errors import ClusterStartError, TfdistrError, WorkerFailedError
-from tfdistr.supervision.supervisor import WorkerStatus, run_workers
+from tfdistr.clusters.slurm.cluster import SlurmCluster, slurm_cluster
+from tfdistr.errors import ClusterStartError, WorkerFailedError
+from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[slurm_lab.Lab]:
-    reason = slurm_lab.missing()
-    if reason:
-        pytest.skip(f"no Slurm to test with: {reason}")
-    with pytest.MonkeyPatch.context() as patch, slurm_lab.lab() as made:
-        for name in list(os.environ):
-            if name.startswith(("SLURM_", "SBATCH_", "PMI", "TF_CONFIG")):
-                patch.delenv(name)
-        for name, value in made.env.items():
-            patch.setenv(name, value)
-        yield made
-
-
-class Job:
-    """Runs workers by Slurm, and keeps what they say."""
+class Job(launched_job.Job):
+    """Runs workers by Slurm."""
 
     def __init__(self, lab: slurm_lab.Lab, run_dir: Path) -> None:
+        super().__init__(run_dir)
         self.lab = lab
-        self.run_dir = run_dir
-        self.events: list[dict[str, Any]] = []
-        self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
 
-    def take(self, event: dict[str, Any]) -> None:
-        self.events.append(event)
-        self.on_event(event)
-
-    def run(self, behaviours: str, *, heartbeat: float | None = None, **options: Any) -> list[WorkerStatus]:
-        self.run_dir.mkdir(mode=0o700, exist_ok=True)
-        cluster = slurm_cluster(**options)
-        return run_workers(cluster, command(behaviours), self.run_dir, self.take, heartbeat_timeout=heartbeat)
-
-    def fail(self, behaviours: str, **options: Any) -> Any:
-        with pytest.raises(TfdistrError) as caught:
-            self.run(behaviours, **options)
-        return caught.value
-
-    def when_all_are_ready(self, act: Callable[[], object], workers: int = 2) -> None:
-        """Do something once when all workers are ready, not on the thread of the launcher."""
-
-        def take(event: dict[str, Any]) -> None:
-            if event["event"] == "ready" and len(self.of("ready")) == workers:
-                threading.Thread(target=act).start()
-
-        self.on_event = take
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == kind]
+    def cluster(self, **options: Any) -> SlurmCluster:
+        return slurm_cluster(**options)
 
     @property
     def lines(self) -> list[str]:
@@ -191,16 +152,16 @@ def test_a_job_that_cannot_be_queued_again_goes_on(job: Job) -> None:
         ended = subprocess.run(["scontrol", "requeue", job.number], capture_output=True, text=True)
         said.append(ended.stderr)
 
-    job.when_all_are_ready(requeue)
-    assert [status.status for status in job.run("finish_late", nodes=2)] == ["done", "done"]
+    statuses = job.run("finish_late", nodes=2, look=when_ready(2, requeue))
+    assert [status.status for status in statuses] == ["done", "done"]
     assert "disabled" in said[0]
 
 
 @pytest.mark.slow
 def test_the_daemon_of_a_node_may_be_lost(job: Job) -> None:
-    job.when_all_are_ready(lambda: job.lab.kill_daemon("n10"))
     try:
-        assert [status.status for status in job.run("finish_late", nodes=2)] == ["done", "done"]
+        statuses = job.run("finish_late", nodes=2, look=when_ready(2, lambda: job.lab.kill_daemon("n10")))
+        assert [status.status for status in statuses] == ["done", "done"]
     finally:
         job.lab.start_node("n10")
         assert wait_for(lambda: job.lab.states()["n10"] == "idle", 60)
@@ -271,17 +232,10 @@ def options_of(where: str, allocate: Callable[..., Allocation]) -> dict[str, Any
 
 @BOTH
 def test_an_error_of_a_worker(job: Job, where: str, allocate: Callable[..., Allocation]) -> None:
-    error = job.fail("lose_peer,fail_late", **options_of(where, allocate))
+    error = job.fail("ignore_sigterm,fail_late", **options_of(where, allocate))
     assert isinstance(error, WorkerFailedError)
     assert str(error).startswith("Worker 1 of 2 on n10 failed: ValueError: bad loss\n\nTraceback")
     assert (error.worker, error.host) == (1, "n10")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["batch", "allocation"])
-def test_a_worker_that_is_killed(job: Job, where: str, allocate: Callable[..., Allocation]) -> None:
-    error = job.fail("ignore_sigterm,kill_late", **options_of(where, allocate))
-    assert str(error).startswith("Worker 1 of 2 on n10 was killed by SIGKILL")
     assert [status.status for status in error.workers] == ["stopped", "failed"]
 
 
@@ -292,9 +246,9 @@ def test_a_node_that_is_lost(
 ) -> None:
     monkeypatch.setattr("tfdistr.clusters.slurm.sbatch._LATE", 0.0)  # here is one file system
     options = options_of(where, allocate)
-    job.when_all_are_ready(lambda: job.lab.kill_node("n10"))
+    lose = when_ready(2, lambda: job.lab.kill_node("n10"))
     try:
-        error = job.fail("wait", heartbeat=3 * HEARTBEAT, **options)
+        error = job.fail("wait", look=lose, heartbeat_timeout=3 * HEARTBEAT, **options)
     finally:
         job.lab.start_node("n10")
         assert wait_for(lambda: job.lab.states()["n10"] in ("idle", "mix", "alloc"), 90)
@@ -315,8 +269,8 @@ def test_a_time_limit_is_named(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_somebody_cancels(job: Job) -> None:
-    job.when_all_are_ready(lambda: subprocess.run(["scancel", job.number], check=True))
-    error = job.fail("wait", nodes=2)
+    cancel = when_ready(2, lambda: subprocess.run(["scancel", job.number], check=True))
+    error = job.fail("wait", nodes=2, look=cancel)
     assert isinstance(error, WorkerFailedError)
     assert f"were lost: Slurm job {job.number} ended: CANCELLED" in error.message
     assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
@@ -330,8 +284,7 @@ def test_an_srun_that_is_killed(job: Job, allocate: Callable[..., Allocation]) -
         guard = next(pid for pid, line in processes_of(job.run_dir).items() if "srun --kill-on" in line)
         os.kill(guard, signal.SIGKILL)
 
-    job.when_all_are_ready(kill)
-    error = job.fail("wait")
+    error = job.fail("wait", look=when_ready(2, kill))
     assert "were lost: srun on " in error.message
     assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
 

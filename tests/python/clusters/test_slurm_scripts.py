@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +47,6 @@ if __name__ == "__main__":
             json.dump({"weights": weights, "loss": fit.history["loss"], "hosts": hosts,
                        "communication": fit.params["communication"], "workers": fit.params["workers"]}, file)
 """
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[slurm_lab.Lab]:
-    reason = slurm_lab.missing()
-    if reason:
-        pytest.skip(f"no Slurm to test with: {reason}")
-    with pytest.MonkeyPatch.context() as patch, slurm_lab.lab() as made:
-        for name in list(os.environ):
-            if name.startswith(("SLURM_", "SBATCH_", "PMI", "TF_CONFIG")):
-                patch.delenv(name)
-        for name, value in made.env.items():
-            patch.setenv(name, value)
-        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
-        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import os
 import pytest
 from disks import Disk
 from launched import CARRIERS
-from launched_job import Job
+from launched_job import Job, LocalJob
 
 from tfdistr.supervision.events import EventReader, EventWriter, events_path
 from tfdistr.supervision.supervisor import WorkerStatus
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(params=CARRIERS)
 def job(request: pytest.FixtureRequest, small_disk: Disk, _small_servers: None) -> Job:
     """A job of each carrier, on a disk of 1 MB."""
-    return Job(small_disk.path / "run", request.param)
+    return LocalJob(small_disk.path / "run", request.param)
 
 
 def full_disk_warnings(job: Job) -> list[str]:

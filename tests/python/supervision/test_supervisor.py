@@ -50,9 +50,8 @@ def test_a_job_that_ends_well(job: Job) -> None:
 @BOTH
 def test_a_run_directory_can_be_used_again(job: Job) -> None:
     job.fail("finish,fail", 2)
-    job.events.clear()
     assert [status.status for status in job.run("finish", 2)] == ["done", "done"]
-    assert job.of("failed") == []
+    assert len(job.of("failed")) == 1  # of the first run
 
 
 @BOTH
