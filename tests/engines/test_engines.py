@@ -27,16 +27,16 @@ def local(request: pytest.FixtureRequest) -> Engine:
     return Engine(both("local_cluster(2)"))
 
 
-def ssh_hosts(request: pytest.FixtureRequest) -> Engine:
+def ssh_hosts(request: pytest.FixtureRequest, warm: bool = True) -> Engine:
     net = request.getfixturevalue("net")
     a, b = (net.address(name) for name in "ab")
-    python = f"tfdistr.ssh_cluster([{a!r}, {b!r}], ssh={net.ssh!r})"
-    r = f"ssh_cluster(c('{a}', '{b}'), ssh = {json.dumps(net.ssh)})"
+    python = f"tfdistr.ssh_cluster([{a!r}, {b!r}], ssh={net.ssh!r}, warm={warm})"
+    r = f"ssh_cluster(c('{a}', '{b}'), ssh = {json.dumps(net.ssh)}, warm = {str(warm).upper()})"
     return Engine({"python": python, "r": r}, hosts=[a, b])
 
 
-def ssh_hosts_by_ring(request: pytest.FixtureRequest) -> Engine:
-    return replace(ssh_hosts(request), env={"COMMUNICATION": "ring"})
+def cold_ssh_hosts_by_ring(request: pytest.FixtureRequest) -> Engine:
+    return replace(ssh_hosts(request, warm=False), env={"COMMUNICATION": "ring"})
 
 
 def slurm_allocation(request: pytest.FixtureRequest) -> Engine:
@@ -84,7 +84,7 @@ def ray_nodes(request: pytest.FixtureRequest) -> Engine:
 
 ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
     make.__name__: make
-    for make in (local, ssh_hosts, ssh_hosts_by_ring, slurm_allocation, slurm_batch, run, run_on_hosts,
+    for make in (local, ssh_hosts, cold_ssh_hosts_by_ring, slurm_allocation, slurm_batch, run, run_on_hosts,
                  run_in_allocation, kubernetes_run, kubernetes_by_ring, ray_nodes)
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ from launched import processes_of, wait_for
 from ray_nodes import Ray
 
 import tfdistr
-from tfdistr.errors import WorkerFailedError
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -57,19 +56,6 @@ def test_two_workers_train_as_one_process(ray: Ray, tmp_path: Path) -> None:
     assert (fit.params["workers"], fit.params["communication"]) == (2, "ring")
     backend = (tmp_path / "run" / "backend.txt").read_text()
     assert backend == "communication: left to TensorFlow, because actors of Ray run the workers"
-
-
-def test_an_error_in_the_model_comes_with_its_traceback(ray: Ray, tmp_path: Path) -> None:
-    def model() -> Any:
-        raise ValueError("no such layer")
-
-    x, y = data()
-    with pytest.raises(WorkerFailedError, match="failed: ValueError: no such layer") as caught:
-        tfdistr.distributed_fit(
-            model, x, y, verbose=0, cluster=tfdistr.ray_cluster(1, address=ray.address),
-            run_dir=tmp_path / "run",
-        )  # fmt: skip
-    assert 'raise ValueError("no such layer")' in str(caught.value.traceback)
 
 
 @pytest.mark.slow

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -106,41 +103,3 @@ def test_a_host_that_is_cut_off_while_it_trains_is_named(
     b = job.net.address("b")
     assert str(caught.value).startswith(f"Worker 1 of 2 on {b} sent no heartbeat for ")
     assert (caught.value.worker, caught.value.host) == (1, b)
-
-
-R_JOB = """
-library(tfdistr)
-digits <- load_dataset("digits")
-model <- function() {
-  keras <- reticulate::import("keras")
-  model <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-  model$compile(keras$optimizers$SGD(0.001, momentum = 0.9), "sparse_categorical_crossentropy")
-  model
-}
-fit <- function(cluster) {
-  distributed_fit(
-    model, digits, cluster = cluster, batch_size = 64, steps_per_epoch = 22, epochs = 2, seed = 1, verbose = 0
-  )
-}
-args <- commandArgs(TRUE)
-many <- fit(ssh_cluster(args[-1], ssh = args[[1]], warm = FALSE))
-one <- fit(NULL)
-stopifnot(identical(many$params$communication, "mpi"), identical(many$workers$host, args[-1]))
-apart <- Map(function(a, b) max(abs(a - b)), many$model$get_weights(), one$model$get_weights())
-cat("apart by", format(max(unlist(apart))), "\\n")
-stopifnot(max(unlist(apart)) < 1e-6)
-"""
-
-
-@pytest.mark.slow
-def test_cold_workers_of_r_give_the_numbers_of_one(job: Job, tmp_path: Path) -> None:
-    script = tmp_path / "job.R"
-    script.write_text(R_JOB)
-    addresses = [job.net.address("a"), job.net.address("b")]
-    env = {"RETICULATE_PYTHON": sys.executable, **os.environ}
-    ended = subprocess.run(
-        ["Rscript", str(script), job.net.ssh, *addresses], cwd=tmp_path, env=env, capture_output=True,
-        text=True, timeout=230,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("apart by "), ended.stdout
