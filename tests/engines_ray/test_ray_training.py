@@ -48,16 +48,6 @@ def difference(one: tfdistr.FitResult, other: tfdistr.FitResult) -> float:
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
 
-def test_two_workers_train_as_one_process(ray: Ray, tmp_path: Path) -> None:
-    cluster = tfdistr.ray_cluster(2, address=ray.address)
-    fit = train(cluster=cluster, run_dir=tmp_path / "run")
-    assert difference(fit, train()) < 1e-6
-    assert [(row["index"], row["status"]) for row in fit.workers] == [(0, "done"), (1, "done")]
-    assert (fit.params["workers"], fit.params["communication"]) == (2, "ring")
-    backend = (tmp_path / "run" / "backend.txt").read_text()
-    assert backend == "communication: left to TensorFlow, because actors of Ray run the workers"
-
-
 @pytest.mark.slow
 def test_a_job_goes_on_when_a_node_is_lost(ray: Ray, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"

@@ -81,15 +81,6 @@ def test_output_and_logs(job: Job) -> None:
     assert_output_comes(job)
 
 
-def test_a_worker_that_fails_is_named_with_its_traceback(job: Job) -> None:
-    error = job.fail("wait,fail")
-    assert error.message.startswith(f"Worker 1 of 2 on {HOST} failed: ValueError: bad loss")
-    assert error.traceback is not None
-    assert error.traceback.endswith("ValueError: bad loss")
-    assert (error.worker, error.host) == (1, HOST)
-    assert [status.status for status in error.workers] == ["stopped", "failed"]
-
-
 def test_an_actor_that_is_killed(job: Job) -> None:
     def kill() -> None:
         pids = [event["pid"] for event in events_in(job.run_dir) if event["event"] == "started"]

@@ -56,7 +56,6 @@ class Case:
         only_virtual: Why only virtual workers can train it with the same result; empty if all can.
         known: Why it is known to miss its bound or to fail; empty if it does not. If it then does not fail,
             that is a failure.
-        on_purpose: Whether it misses its bound or fails on purpose. It then runs only if it is named.
     """
 
     model: Callable[[], keras.Model]
@@ -75,7 +74,6 @@ class Case:
     not_mirrored: str = ""
     only_virtual: str = ""
     known: str = ""
-    on_purpose: bool = False
 
     def bound_of(self, group: str) -> float:
         """The bound of "weights", "history", "evaluate" or "predict"."""

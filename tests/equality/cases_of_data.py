@@ -1,9 +1,7 @@
-"""Cases: metrics, inputs, numbers of examples and steps, callbacks that decide; and what is not equal."""
+"""Cases: metrics, inputs, numbers of examples and steps, callbacks that decide."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,7 +17,6 @@ from models import (
     metrics,
     optimizers,
     stack,
-    with_layers,
 )
 
 # --- Metrics --------------------------------------------------------------------------------------
@@ -274,39 +271,3 @@ def terminate_on_nan():
     # One example makes one worker's loss NaN. The optimizer leaves such a step out, so that the weights
     # tell how many steps there were.
     return dense(optimizers.LossScaleOptimizer(optimizers.SGD(0.1)))
-
-
-# --- Not equal on purpose: that the runner tells -----------------------------------------------
-
-
-@case(on_purpose=True)
-def unsynchronized_batch_normalization():
-    return with_layers(layers.BatchNormalization())
-
-
-class OnLastWorker(callbacks.Callback):
-    """Does something in one step of the last of several workers."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        super().__init__()
-        self.action = action
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        strategy = self.model.distribute_strategy
-        workers = getattr(strategy, "num_workers", 1)
-        if batch == 1 and workers > 1 and strategy.worker_index == workers - 1:
-            self.action()
-
-
-def fail() -> None:
-    raise ValueError("this worker fails on purpose")
-
-
-@case(on_purpose=True, callbacks=lambda: [OnLastWorker(fail)])
-def fails_on_one_worker():
-    return dense()
-
-
-@case(on_purpose=True, limit=10, callbacks=lambda: [OnLastWorker(threading.Event().wait)])
-def hangs_on_one_worker():
-    return dense()

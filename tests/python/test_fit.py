@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
 import signal
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 import warnings
@@ -21,7 +18,6 @@ import pytest
 import tensorflow as tf
 from clusters import PROGRAMS, run_cluster
 from launched import is_there
-from paths import TFDS
 from slow import mostly_slow
 
 import tfdistr
@@ -41,9 +37,7 @@ def model() -> keras.Model:
 
 # --- Joined by hand, or in this process
 
-NAMES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
-# test_mpi.py has the other kinds of functions, and few examples.
-CASES = [name for name in NAMES if name not in ("function_of_context", "fewer_examples_than_workers")]
+CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
 QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "steps", "per_worker_batch"]
 
 
@@ -80,66 +74,7 @@ def test_two_processes_equal_this_one(joined, case, tmp_path):
 # --- Four processes started by hand, and data in one file
 
 
-@pytest.fixture(scope="module")
-def by_hand(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("by_hand")
-    with tf.io.TFRecordWriter(str(folder / "ids.tfrecord")) as writer:
-        for number in range(1, 51):
-            writer.write(str(number).encode())
-    data = [str(TFDS)] if (TFDS / "mnist").exists() else []
-    for worker in run_cluster("by_hand.py", 4, [str(folder), *data], timeout=200):
-        assert worker.status == 0, worker.output[-3000:]
-    return folder
-
-
-def check_ids(folder: Path, what: str, examples: int) -> None:
-    found = [json.loads((folder / f"{what}-{index}.json").read_text()) for index in range(4)]
-    for epoch in range(2):
-        ids = [worker["ids"][epoch] for worker in found]
-        assert sorted(sum(ids, start=[])) == list(range(1, examples + 1))  # noqa: RUF017
-        assert all(ids)
-    assert found[0]["ids"][0] != found[0]["ids"][1]
-    assert len({(worker["seed"], *worker["loss"]) for worker in found}) == 1
-
-
-@pytest.mark.slow
-def test_four_processes_use_each_example_of_one_file_once(by_hand):
-    check_ids(by_hand, "one_file", 50)
-
-
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
-@pytest.mark.slow
-def test_four_processes_use_each_image_of_mnist_once(by_hand):
-    check_ids(by_hand, "mnist", 203)
-
-
 # --- Workers that the call starts
-
-
-@pytest.mark.slow
-def test_a_script_trains_on_two_workers_as_in_one_process(tmp_path):
-    """Its functions are in __main__, and lambdas; its temporary run directory is gone when it has ended."""
-    command = [sys.executable, str(PROGRAMS / "main_job.py"), str(tmp_path / "result.npz")]
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-
-    script = runpy.run_path(str(PROGRAMS / "main_job.py"), run_name="script")
-    fit = tfdistr.distributed_fit(script["model"], **script["ARGUMENTS"])
-    with np.load(tmp_path / "result.npz") as received:
-        for number, weight in enumerate(fit.model.get_weights()):
-            np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
-        for name, values in fit.history.items():
-            np.testing.assert_allclose(received[name], values, atol=BOUND)
-        assert received["status"].tolist() == ["done", "done"]
-        run_dir = Path(str(received["run_dir"]))
-    assert run_dir.parent == tmp_path
-    assert [path.name for path in tmp_path.iterdir()] == ["result.npz"]
-
-    epochs = [line.split("  ") for line in ended.stdout.splitlines() if line.startswith("Epoch")]
-    assert [line[0] for line in epochs] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
-    assert epochs[-1][3] == f"loss: {fit.history['loss'][-1]:.4f}"
 
 
 class FailOnce(keras.callbacks.Callback):

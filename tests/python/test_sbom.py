@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from paths import ROOT
 
 import tfdistr
@@ -33,24 +29,6 @@ pathlib.Path(options["--output"]).write_text(json.dumps({"dependencies": found, 
 sys.exit(any(each.get("vulns") for each in found))
 """
 VULNERABLE = {"attrs": {"vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["99"]}]}}
-
-
-@pytest.fixture
-def service() -> Iterator[str]:
-    """The address of a service that answers."""
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None: ...
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def sbom(
@@ -110,18 +88,6 @@ def test_a_package_that_was_not_checked_is_refused(tmp_path: Path) -> None:
     ended = sbom(tmp_path, {"attrs": {"skip_reason": "not found"}})
     assert ended.returncode == 1
     assert ended.stderr == "error: attrs was not checked: not found\n"
-
-
-def test_a_service_that_cannot_be_reached_is_said(tmp_path: Path, service: str) -> None:
-    ended = sbom(tmp_path, None)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == (
-        "Known vulnerabilities: NOT CHECKED, because http://127.0.0.1:1 cannot be reached "
-        "(<urlopen error [Errno 111] Connection refused>)."
-    )
-    ended = sbom(tmp_path, None, service=service)
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == ["error: pip-audit has failed.", "Traceback: no report"]
 
 
 def test_what_is_accepted_has_reasons() -> None:

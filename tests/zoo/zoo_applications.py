@@ -16,43 +16,8 @@ def application(build: Any, side: int = 32, **arguments: Any) -> keras.Model:
 
 
 @large(data=IMAGES, only_virtual=ROWS)
-def mobilenet():
-    return application(applications.MobileNet, alpha=0.25)
-
-
-@large(data=IMAGES, only_virtual=ROWS)
 def mobilenet_v2():
     return application(applications.MobileNetV2, alpha=0.35)
-
-
-@large(data=IMAGES, only_virtual=ROWS)
-def mobilenet_v3_small():
-    return application(applications.MobileNetV3Small, minimalistic=True)
-
-
-@large(data=IMAGES, only_virtual=ROWS)
-def resnet50():
-    return application(applications.ResNet50)
-
-
-@large(data=IMAGES, only_virtual=ROWS)
-def efficientnet_b0():
-    return application(applications.EfficientNetB0)
-
-
-@large(data=IMAGES, only_virtual=ROWS)
-def densenet121():
-    return application(applications.DenseNet121)
-
-
-@large(data=labelled_images(71), only_virtual=ROWS)
-def xception():
-    return application(applications.Xception, 71)
-
-
-@large(data=IMAGES, only_virtual=ROWS)
-def nasnet_mobile():
-    return application(applications.NASNetMobile)
 
 
 @large(data=IMAGES, bound=ROUNDED)

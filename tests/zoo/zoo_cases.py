@@ -6,8 +6,6 @@ make zoo T=retinanet
 from __future__ import annotations
 
 import zoo_applications as zoo_applications
-import zoo_basnet as zoo_basnet
-import zoo_generators as zoo_generators
 import zoo_images as zoo_images
 import zoo_recommenders as zoo_recommenders
 import zoo_text as zoo_text

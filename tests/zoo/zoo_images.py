@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import keras_hub
 import numpy as np
-from zoo import DRAWS, EXAMPLES, OF_BATCH, ROUNDED, ROWS, images, labelled_images, rng, zoo
+from zoo import EXAMPLES, OF_BATCH, ROUNDED, ROWS, images, labelled_images, rng, zoo
 
 layers, models = keras.layers, keras_hub.models
 SIDE = 32
@@ -44,37 +44,6 @@ def vit_classifier():
     return with_sgd(models.ViTImageClassifier(backbone, num_classes=3))
 
 
-@zoo(data=CLASSIFIED)
-def deit_classifier():
-    backbone = models.DeiTBackbone(
-        SHAPE, (8, 8), num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16
-    )
-    return with_sgd(models.DeiTImageClassifier(backbone, num_classes=3))
-
-
-@zoo(data=CLASSIFIED, only_virtual=DRAWS)
-def swin_classifier():
-    backbone = models.SwinTransformerBackbone(
-        SHAPE, embed_dim=8, depths=(1, 1), num_heads=(2, 2), window_size=4
-    )
-    return compiled(models.SwinTransformerImageClassifier(backbone, num_classes=3))
-
-
-@zoo(data=CLASSIFIED, only_virtual=ROWS)
-def densenet_classifier():
-    backbone = models.DenseNetBackbone([1, 1, 1], image_shape=SHAPE, growth_rate=4)
-    return compiled(models.DenseNetImageClassifier(backbone, num_classes=3))
-
-
-@zoo(data=CLASSIFIED, only_virtual=DRAWS)
-def vgg_classifier():
-    backbone = models.VGGBackbone([1, 1], [8, 8], image_shape=SHAPE)
-    classifier = models.VGGImageClassifier(
-        backbone, num_classes=3, pooling="avg", pooling_hidden_dim=8, dropout=0.5
-    )
-    return compiled(classifier)
-
-
 BOXES = {
     "boxes": np.tile(np.array([[8.0, 8, 40, 40], [20, 24, 60, 56]], "float32"), (EXAMPLES, 1, 1)),
     "labels": rng.integers(0, 3, size=(EXAMPLES, 2)).astype("float32"),
@@ -94,18 +63,6 @@ def retinanet():
 
 
 MASKS = (images(64).mean(-1, keepdims=True) > 0.5).astype("float32")
-CLASS_OF_PIXELS = (images(SIDE).mean(-1) > 0.5).astype("int32")
-
-
-@zoo(data=(images(SIDE), keras.utils.to_categorical(CLASS_OF_PIXELS, 2)), only_virtual=ROWS)
-def deeplab_v3():
-    backbone = models.DeepLabV3Backbone(
-        resnet(), spatial_pyramid_pooling_key="P4", low_level_feature_key="P2", upsampling_size=4,
-        dilation_rates=[2, 4], projection_filters=8, image_shape=SHAPE,
-    )  # fmt: skip
-    return compiled(models.DeepLabV3ImageSegmenter(backbone, num_classes=2, activation="softmax"))
-
-
 @zoo(data=(images(64), keras.utils.to_categorical(MASKS[..., 0], 2)), only_virtual=ROWS)
 def segformer():
     encoder = models.MiTBackbone(
@@ -115,14 +72,6 @@ def segformer():
     )  # fmt: skip
     backbone = models.SegFormerBackbone(image_encoder=encoder, projection_filters=8)
     return compiled(models.SegFormerImageSegmenter(backbone, num_classes=2), loss="binary_crossentropy")
-
-
-@zoo(data=(images(64), MASKS), only_virtual=ROWS)
-def basnet_of_keras_hub():
-    backbone = models.BASNetBackbone(
-        resnet(None, stages=4), num_classes=1, image_shape=(64, 64, 3), projection_filters=64
-    )
-    return compiled(models.BASNetImageSegmenter(backbone))
 
 
 @zoo(

@@ -45,36 +45,6 @@ def dlrm():
     )
 
 
-@zoo(data=RATINGS)
-def deep_and_cross():
-    inputs, parts = features()
-    start = layers.Concatenate()(parts)
-    crossed = keras_rs.layers.FeatureCross()(
-        start, keras_rs.layers.FeatureCross(projection_dim=4)(start, start)
-    )
-    hidden = layers.Dense(8, "relu")(crossed)
-    return compiled(
-        keras.Model(inputs, layers.Dense(1, "sigmoid")(hidden)), "binary_crossentropy", [keras.metrics.AUC()]
-    )
-
-
-@zoo(data=RATINGS)
-def embed_reduce():
-    inputs = {
-        "numbers": keras.Input((4,), name="numbers"),
-        "ids": keras.Input((3,), dtype="int32", name="ids"),
-    }
-    reduced = keras_rs.layers.EmbedReduce(10, 8, combiner="sqrtn")(inputs["ids"])
-    joined = layers.Concatenate()([reduced, inputs["numbers"]])
-    return compiled(keras.Model(inputs, layers.Dense(1, "sigmoid")(joined)), "binary_crossentropy")
-
-
-@zoo(data=(IDS.astype("float32"), rng.integers(0, 3, size=(EXAMPLES, 3)).astype("float32")))
-def listwise_ranking():
-    model = keras.Sequential([keras.Input((3,)), layers.Dense(8, "relu"), layers.Dense(3)])
-    return compiled(model, keras_rs.losses.PairwiseLogisticLoss(), [keras_rs.metrics.NDCG()])
-
-
 class TwoTowers(keras.Model):
     """Every other item of the batch is a negative example."""
 

@@ -23,12 +23,6 @@ LABELS = np.arange(EXAMPLES) % 2
 NEXT = np.roll(TOKENS, -1, axis=1)
 #: What follows each token of a text; padding has no weight.
 CONTINUED = (TEXT, NEXT, MASK.astype("float32"))
-MASKED = (
-    SEGMENTS | {"mask_positions": np.tile(np.arange(2), (EXAMPLES, 1))}, TOKENS[:, :2],
-    np.ones((EXAMPLES, 2), "float32"),
-)  # fmt: skip
-
-
 def compiled(model: Any, **arguments: Any) -> Any:
     model.compile(optimizer=keras.optimizers.Adam(0.01), **arguments)
     return model
@@ -49,69 +43,14 @@ def bert_classifier():
     return classifier("Bert", **HEADS, max_sequence_length=LENGTH)
 
 
-@zoo(data=(TEXT, LABELS))
-def roberta_classifier_without_dropout():
-    return classifier("Roberta", **HEADS, max_sequence_length=LENGTH, dropout=0.0)
-
-
-@zoo(data=(TEXT, LABELS), only_virtual=DRAWS)
-def distil_bert_classifier():
-    return classifier("DistilBert", **HEADS, max_sequence_length=LENGTH)
-
-
-@zoo(data=(SEGMENTS, LABELS), only_virtual=DRAWS)
-def albert_classifier():
-    return classifier("Albert", **HEADS, embedding_dim=4, max_sequence_length=LENGTH)
-
-
-@zoo(data=(TEXT, LABELS), only_virtual=DRAWS)
-def deberta_classifier():
-    return classifier("DebertaV3", **HEADS, max_sequence_length=LENGTH, bucket_size=4)
-
-
-@zoo(data=({k: v for k, v in SEGMENTS.items() if k != "padding_mask"}, LABELS), only_virtual=DRAWS)
-def fnet_classifier():
-    return classifier("FNet", **SIZES, max_sequence_length=LENGTH)
-
-
-@zoo(data=MASKED, only_virtual=DRAWS)
-def bert_masked_lm():
-    return compiled(models.BertMaskedLM(models.BertBackbone(**HEADS, max_sequence_length=LENGTH)))
-
-
 @zoo(data=CONTINUED, only_virtual=DRAWS)
 def gpt2_causal_lm():
     return causal_lm("GPT2", **HEADS, max_sequence_length=LENGTH)
 
 
-@zoo(data=CONTINUED)
-def gpt_neo_x_causal_lm():
-    return causal_lm("GPTNeoX", **HEADS, rotary_percentage=0.5, max_sequence_length=LENGTH)
-
-
-@zoo(data=CONTINUED)
-def llama_causal_lm():
-    return causal_lm("Llama", **GROUPED)
-
-
 @zoo(data=CONTINUED, predict_bound=ROUNDED)
 def gemma_causal_lm():
     return causal_lm("Gemma", **GROUPED, head_dim=4)
-
-
-@zoo(data=CONTINUED)
-def mistral_causal_lm():
-    return causal_lm("Mistral", **GROUPED)
-
-
-@zoo(data=CONTINUED)
-def qwen_causal_lm():
-    return causal_lm("Qwen", **GROUPED)
-
-
-@zoo(data=CONTINUED, bound=ROUNDED)
-def bloom_causal_lm():
-    return causal_lm("Bloom", **HEADS)
 
 
 @zoo(data=CONTINUED)
@@ -125,11 +64,3 @@ BOTH = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, val
 @zoo(data=(BOTH, NEXT, MASK.astype("float32")), only_virtual=DRAWS)
 def bart_seq_2_seq_lm():
     return compiled(models.BartSeq2SeqLM(models.BartBackbone(**HEADS, max_sequence_length=LENGTH)))
-
-
-@zoo(data=(BOTH, NEXT), only_virtual=DRAWS)
-def t5_backbone():
-    backbone = models.T5Backbone(**HEADS)
-    logits = backbone.token_embedding(backbone.output["decoder_sequence_output"], reverse=True)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return compiled(keras.Model(backbone.input, logits), loss=loss)

@@ -1,20 +1,18 @@
-"""`tfdistr run` on several hosts, by MPI and by ssh, and in an allocation of Slurm."""
+"""`tfdistr run` on several hosts and in a Slurm allocation: what tests/engines does not have."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import hosts
 import pytest
 import slurm_lab
 from launched import is_there, wait_for
-from scripts import PID, losses, pids, train, wait_for_workers
+from scripts import PID, losses, pids, train
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -40,15 +38,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     said = subprocess.run([sys.executable, "-m", "tfdistr", "run", "-n", "1", "train.py"],
                           cwd=folder, capture_output=True, text=True, timeout=200).stdout  # fmt: skip
     return losses(said)[0]
-
-
-def test_a_script_trains_on_hosts_by_mpi(start, net, alone):
-    """tests/engines has the ring."""
-    said, error = start("run", *on_hosts(net, "mpi"), "train.py", script=train()).communicate(timeout=250)
-    assert len(losses(said)) == 2, said + error
-    assert " 2 mpi " in said
-    for of_worker in losses(said):
-        assert of_worker == pytest.approx(alone, rel=1e-6)
 
 
 @pytest.mark.parametrize("communication", ["mpi", "ring"])
@@ -83,23 +72,6 @@ def signal_child(salloc: subprocess.Popen[str], number: signal.Signals) -> None:
     os.kill(int(child), number)
 
 
-@pytest.mark.parametrize(
-    ("options", "words", "workers"),
-    [
-        ("-N2 -n4 --ntasks-per-node=2", ["-n", "4", "--communication", "ring"], 4),
-        ("-N3 -n3", ["-n", "2"], 2),
-    ],
-)
-def test_a_script_trains_in_an_allocation(lab, alone, tmp_path, options, words, workers):
-    process = allocated(lab, tmp_path, options, "run", *words, "train.py", script=train())
-    said, error = process.communicate(timeout=250)
-    assert process.returncode == 0, said + error
-    assert len(losses(said)) == workers, said + error
-    for of_worker in losses(said):
-        assert of_worker == pytest.approx(alone, rel=1e-6)
-    wait_for(lambda: not lab.jobs(), 20)
-
-
 def test_sigterm_reaches_scripts_in_an_allocation(lab, tmp_path):
     process = allocated(lab, tmp_path, "-N2 -n2", "run", "--communication", "ring", "train.py", script=SAVES)
     wait_for(lambda: len(list(tmp_path.glob("waits-*"))) == 2, 60)
@@ -108,32 +80,6 @@ def test_sigterm_reaches_scripts_in_an_allocation(lab, tmp_path):
     assert process.returncode == 75, said + error
     assert said.count("saved") == 2
     wait_for(lambda: not any(is_there(pid) for pid in pids(tmp_path)), 10)
-
-
-def test_a_script_that_fails_in_an_allocation(lab, tmp_path):
-    script = (
-        "import tfdistr, time\n"
-        "if tfdistr.worker_index() == 1:\n    raise ValueError('broken')\n"
-        "time.sleep(100)\n"
-    )
-    began = time.monotonic()
-    process = allocated(lab, tmp_path, "-N2 -n2", "run", "train.py", script=script)
-    said, error = process.communicate(timeout=100)
-    assert process.returncode == 1, said + error
-    assert re.search(r"^Worker 1 of 2 on \S+ failed: ValueError: broken$", error, re.MULTILINE)
-    assert time.monotonic() - began < 90
-    wait_for(lambda: not lab.jobs(), 20)
-
-
-def test_ctrl_c_in_an_allocation(lab, tmp_path):
-    process = allocated(lab, tmp_path, "-N2 -n2", "run", "train.py", script="import time\ntime.sleep(100)\n")
-    workers = wait_for_workers(tmp_path, 2)
-    signal_child(process, signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Interrupted: all workers were ended." in error
-    wait_for(lambda: not any(is_there(pid) for pid in workers), 10)
-    wait_for(lambda: not lab.jobs(), 20)
 
 
 def test_the_self_test_in_an_allocation(lab, tmp_path):

@@ -22,7 +22,6 @@ from launched import command, is_there, processes_of, wait_for, when_ready
 from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.slurm.cluster import SlurmCluster, slurm_cluster
 from tfdistr.errors import ClusterStartError, WorkerFailedError
-from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -190,65 +189,22 @@ def test_a_queue_that_lasts_too_long(job: Job) -> None:
     assert job.lines == [f"Slurm job {job.number} waits in the queue: PENDING (BeginTime)."]
 
 
-@pytest.mark.slow
-def test_a_job_whose_script_fails(job: Job) -> None:
-    error = job.fail("finish", nodes=2, setup=["echo no such module >&2", "exit 3"])
-    assert str(error).splitlines() == [
-        "Slurm must start all 2 workers, and the job must not end before they do.",
-        f"Received: Slurm job {job.number} ended: FAILED (NonZeroExitCode) without workers 0, 1. Its last "
-        "lines:",
-        "  no such module",
-        "Fix: See in these lines what Slurm names. Each node must have this Python and tfdistr at the same "
-        f"path: {sys.executable}.",
-    ]
-
-
-@pytest.mark.slow
-def test_workers_that_are_not_ready_in_time(job: Job) -> None:
-    error = job.fail("never_ready", nodes=2, start_timeout=4)
-    assert error.message == "Every worker must be ready within 4 s of its start."
-
-
-@pytest.mark.slow
-def test_a_program_that_is_not_on_the_nodes(job: Job) -> None:
-    job.run_dir.mkdir(mode=0o700)
-    with pytest.raises(ClusterStartError) as caught:
-        run_workers(slurm_cluster(2), ["/nowhere/Rscript"], job.run_dir, job.take)
-    assert "could not be started on n" in str(caught.value)
-
-
 # --- A worker fails
 
 
-BOTH = pytest.mark.parametrize("where", ["batch", pytest.param("allocation", marks=pytest.mark.slow)])
-
-
-def options_of(where: str, allocate: Callable[..., Allocation]) -> dict[str, Any]:
-    if where == "batch":
-        return {"nodes": 2}
-    allocate("--nodes=2")
-    return {}
-
-
-@BOTH
-def test_an_error_of_a_worker(job: Job, where: str, allocate: Callable[..., Allocation]) -> None:
-    error = job.fail("ignore_sigterm,fail_late", **options_of(where, allocate))
+def test_an_error_of_a_worker(job: Job) -> None:
+    error = job.fail("lose_peer,fail_late", nodes=2)
     assert isinstance(error, WorkerFailedError)
     assert str(error).startswith("Worker 1 of 2 on n10 failed: ValueError: bad loss\n\nTraceback")
     assert (error.worker, error.host) == (1, "n10")
-    assert [status.status for status in error.workers] == ["stopped", "failed"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["batch", "allocation"])
-def test_a_node_that_is_lost(
-    job: Job, where: str, allocate: Callable[..., Allocation], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_lost(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdistr.clusters.slurm.sbatch._LATE", 0.0)  # here is one file system
-    options = options_of(where, allocate)
     lose = when_ready(2, lambda: job.lab.kill_node("n10"))
     try:
-        error = job.fail("wait", look=lose, heartbeat_timeout=3 * HEARTBEAT, **options)
+        error = job.fail("wait", look=lose, heartbeat_timeout=3 * HEARTBEAT, nodes=2)
     finally:
         job.lab.start_node("n10")
         assert wait_for(lambda: job.lab.states()["n10"] in ("idle", "mix", "alloc"), 90)
@@ -350,17 +306,3 @@ def test_mpich_needs_no_srun(job: Job, allocate: Callable[..., Allocation]) -> N
     began = time.monotonic()
     assert slurm_cluster().backend("ring").communication == "ring"
     assert time.monotonic() - began < 1
-
-
-@pytest.mark.slow
-def test_ranks_of_mpi_print_nothing_of_slurm(lab: slurm_lab.Lab, tmp_path: Path) -> None:
-    pytest.importorskip("mpi4py")
-    script = tmp_path / "rank.py"
-    program = "import tfdistr.collectives.mpi.world as m; print(m.world().Get_size()); m.finish()\n"
-    script.write_text(program)
-    ended = subprocess.run(
-        ["srun", "--mpi=pmi2", "-N2", "-n2", sys.executable, str(script)],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (0, "2\n2\n")
-    assert "slurmstepd" not in ended.stderr

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,64 +83,10 @@ def test_tasks_of_srun_train_together(lab: slurm_lab.Lab, tmp_path: Path, expect
     assert_same(found, expected)
 
 
-def test_two_steps_of_a_job_train_at_the_same_time(
-    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]
-) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    step = "srun --exact -N2 -n2 {python} train.py {result} '{{}}' &"
-    lines = [step.format(python=sys.executable, result=tmp_path / name) for name in ("one", "two")]
-    both = f"cd {tmp_path}; {' '.join(lines)} wait"
-    lab.run("salloc", "-N2", "-n4", "--ntasks-per-node=2", "sh", "-c", both)
-    for name in ("one", "two"):
-        assert_same(json.loads((tmp_path / name).read_text()), expected)
-
-
 # --- slurm_cluster()
 
 
-# tests/engines has the ring, errors, a job that is submitted again, and R.
-@pytest.mark.parametrize("where", ["batch", "allocation"])
-def test_ranks_of_a_cluster(
-    lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any], where: str
-) -> None:
-    before = ["salloc", "-Q", "-N2"] if where == "allocation" else []
-    cluster = "tfdistr.slurm_cluster(nodes=2)"
-    found = run(tmp_path, *before, options=f"dict(cluster={cluster}, communication='mpi')")
-    assert (found["hosts"], found["communication"]) == (["n9", "n10"], "mpi")
-    assert_same(found, expected)
-
-
 # --- R
-
-
-R_SCRIPT = """
-    library(tfdistr)
-    model <- function() {
-      keras <- reticulate::import("keras")
-      made <- keras$Sequential(list(keras$layers$Flatten(), keras$layers$Dense(10L, "softmax")))
-      made$compile(keras$optimizers$SGD(0.001, momentum = 0.9), "sparse_categorical_crossentropy")
-      made
-    }
-    fit <- distributed_fit(model, load_dataset("digits"), batch_size = 64, steps_per_epoch = 22, epochs = 2,
-                           seed = 1, verbose = 0)
-    cat("losses", sprintf("%.9g", fit$history$loss), Sys.getenv("SLURMD_NODENAME"), "\\n")
-"""
-
-
-def test_tasks_of_r(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]) -> None:
-    rscript = shutil.which("Rscript")
-    if rscript is None:
-        pytest.skip("no Rscript")
-    (tmp_path / "train.R").write_text(R_SCRIPT)
-    ended = subprocess.run(
-        ["srun", "-N2", "-n2", rscript, "train.R"], capture_output=True, text=True, timeout=500, cwd=tmp_path,
-        env={**os.environ, "RETICULATE_PYTHON": os.environ.get("RETICULATE_PYTHON", sys.executable)},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    lines = [line.split()[1:] for line in ended.stdout.splitlines() if line.startswith("losses ")]
-    assert sorted(line[2:] for line in lines) == [["n10"], ["n9"]]
-    for line in lines:
-        np.testing.assert_allclose([float(loss) for loss in line[:2]], expected["loss"], rtol=1e-6)
 
 
 # --- A job that Slurm ends and queues again

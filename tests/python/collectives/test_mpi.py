@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -76,24 +74,6 @@ def test_a_rank_that_fails_is_named_and_ends_the_job(ranks):
     assert ended.status != 0
     assert "\nValueError: the loss is green\n" in ended.output
     assert "AbortedError: tfdistr: failure of worker 1: ValueError: the loss is green" in ended.output
-
-
-@pytest.mark.slow
-def test_distributed_fit_joins_the_ranks_and_gives_the_numbers_of_one_worker(tmp_path):
-    cases = ["function_of_context", "fewer_examples_than_workers"]
-    folders = [tmp_path / name for name in ("one", "rank-0", "rank-1", "rank-2")]
-    for folder in folders:
-        folder.mkdir()
-    one, *of_ranks = ([str(folder), *cases] for folder in folders)
-    for ended in run_cluster("joined.py", 1, one) + run_cluster("joined.py", 3, *of_ranks, mpi=True):
-        assert ended.status == 0, ended.output[-3000:]
-    for case in cases:
-        with np.load(folders[0] / f"{case}.npz") as expected:
-            for folder in folders[1:]:
-                with np.load(folder / f"{case}.npz") as received:
-                    assert int(received["workers"]) == 3
-                    for name in set(expected.files) - {"workers"}:
-                        np.testing.assert_allclose(received[name], expected[name], atol=1e-6)
 
 
 def test_mpi_is_chosen_if_its_launcher_has_started_this_process(monkeypatch):
@@ -250,31 +230,3 @@ def test_local_workers_train_by_mpi_with_the_numbers_of_one(tmp_path):
     assert (tmp_path / "listening").read_text() == ""
     log = Path(one.workers[0]["log"]).read_text()
     assert "communication: left to the workers, because one worker has none to talk to" in log
-
-
-def boom():
-    raise ValueError("the loss is green")
-
-
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_an_error_of_a_worker_is_the_error_of_the_job():
-    with pytest.raises(tfdistr.WorkerFailedError) as caught:
-        fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(boom))
-    error = caught.value
-    assert (error.worker, error.exit_code) == (1, 1)
-    assert "failed: ValueError: the loss is green\n\nTraceback" in str(error)
-    assert error.workers[0].status in ("failed", "stopped")  # with the message of worker 1, or before it came
-
-
-def test_a_worker_that_is_killed_ends_the_job():
-    began = time.monotonic()
-    with pytest.raises(tfdistr.WorkerFailedError) as caught:
-        fit(2, epochs=1000, communication="mpi", callbacks=at_epoch(kill))
-    assert (caught.value.worker, caught.value.exit_code) == (1, -9)
-    first, second = (status.status for status in caught.value.workers)
-    assert first in ("failed", "stopped")  # by the message, or by the launcher
-    assert second == "failed"
-    assert time.monotonic() - began < 120

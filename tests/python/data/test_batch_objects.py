@@ -102,14 +102,7 @@ def test_an_object_trains_as_its_arrays(of_arrays, name):
     np.testing.assert_array_equal(fit.predict(data(), **size_of(name)), of_arrays.predict(X, batch_size=SIZE))
 
 
-@pytest.mark.parametrize(
-    "name",
-    mostly_slow(
-        # A function of a PyDataset goes as the other function, and is then as a PyDataset.
-        [name for name in OBJECTS if name != "function of a PyDataset"],
-        quick=["generator function"],
-    ),
-)
+@pytest.mark.parametrize("name", mostly_slow(["generator function", "batches"], quick=["generator function"]))
 def test_an_object_is_sent_to_workers(of_arrays, name):
     cluster, data = tfdistr.local_cluster(workers=2), OBJECTS[name]
     fit = tfdistr.distributed_fit(
@@ -164,21 +157,6 @@ def test_a_run_goes_on_in_the_order_of_a_pydataset(tmp_path):
 def test_a_function_may_return_any_iterator(of_arrays):
     fit = tfdistr.distributed_fit(model, lambda: map(tuple, slices()), validation_data=(X, Y), **JOB)
     assert fit.history["loss"] == pytest.approx(of_arrays.history["loss"])
-
-
-@pytest.mark.slow
-def test_virtual_workers_and_parameter_servers_read_them_too():
-    one, two = (
-        tfdistr.distributed_fit(model, Slices(), cluster=tfdistr.local_cluster(n), virtual_workers=4, **JOB)
-        for n in (1, 2)
-    )
-    assert two.history == one.history
-    same(two, one)
-    by_servers = tfdistr.distributed_fit(
-        model, Slices(), cluster=tfdistr.local_cluster(workers=2, ps=1), strategy="parameter_server",
-        update="sync", **JOB,
-    )  # fmt: skip
-    same(by_servers, tfdistr.distributed_fit(model, Slices(), **JOB), atol=1e-6)
 
 
 def test_batches_may_differ_in_their_shapes():

@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from slow import mostly_slow
 
 import tfdistr
 
@@ -110,8 +109,7 @@ def fit_of(folder: Path, x: Any, rest: tuple[Any, ...] = (), **how: Any) -> tfdi
     return tfdistr.distributed_fit(recorder(folder), x, **names, **JOB, **how)
 
 
-@pytest.mark.parametrize("rest", REST)
-@pytest.mark.parametrize("x", XS)
+@pytest.mark.parametrize(("x", "rest"), [*((x, "x, y") for x in XS), *(("dict", rest) for rest in REST)])
 def test_a_step_gets_what_keras_gives(tmp_path, x, rest):
     validation = {"validation_data": (XS[x], *REST[rest])}
     expected = of_keras(tmp_path, XS[x], REST[rest], **validation)
@@ -120,20 +118,11 @@ def test_a_step_gets_what_keras_gives(tmp_path, x, rest):
     assert recorded(tmp_path) == expected
 
 
-ON_WORKERS = [(x, rest) for x in ("array", "dict", "list") for rest in ("x", "x, y", "x, targets, weight")]
-
-
-@pytest.mark.parametrize(("x", "rest"), mostly_slow(ON_WORKERS, quick=[("array", "x"), ("dict", "x")]))
-@pytest.mark.parametrize("how", mostly_slow(["", "virtual", "servers"], quick=[""]))
-def test_a_step_gets_it_on_workers(tmp_path, x, rest, how):
-    options: dict[str, Any] = {"cluster": tfdistr.local_cluster(workers=2)}
-    if how == "virtual":
-        options["virtual_workers"] = 4
-    elif how == "servers":
-        options = {"cluster": tfdistr.local_cluster(workers=1, ps=1), "strategy": "parameter_server"}
-    validation = {"validation_data": (XS[x], *REST[rest])}
-    expected = of_keras(tmp_path, XS[x], REST[rest], **validation)
-    fit_of(tmp_path, XS[x], REST[rest], **validation, **options)
+def test_a_step_gets_it_on_workers(tmp_path):
+    x, rest = XS["dict"], REST["x, targets, weight"]
+    validation = {"validation_data": (x, *rest)}
+    expected = of_keras(tmp_path, x, rest, **validation)
+    fit_of(tmp_path, x, rest, **validation, cluster=tfdistr.local_cluster(workers=2))
     assert recorded(tmp_path) == expected
 
 
@@ -155,14 +144,6 @@ def test_evaluate_and_predict_get_what_keras_gives(tmp_path, x):
     fit.evaluate(XS[x])
     assert fit.predict(XS[x]).shape == (16, 1)
     assert recorded(tmp_path) == expected
-
-
-def test_evaluate_and_predict_on_workers(tmp_path):
-    fit = fit_of(tmp_path, X)
-    recorded(tmp_path)
-    fit.evaluate(X, cluster=tfdistr.local_cluster(workers=2))
-    assert fit.predict(X, cluster=tfdistr.local_cluster(workers=2)).shape == (16, 1)
-    assert recorded(tmp_path) == {"test": 2, "predict": 2}
 
 
 def test_a_step_of_ones_own_predicts_from_whole_batches_of_a_dataset(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +9,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from file_sets import (
-    FileSet,
-    arrayrecord,
-    arrow_images,
-    csv,
-    parquet_images,
-    parquet_mixed,
-    parquet_numbers,
-    resized_images,
-    tfrecord,
-)
+from file_sets import csv, parquet_mixed, resized_images, tfrecord
 from resumed import bits
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.data import datasets
-from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.errors import ArgumentError
 from tfdistr.training import step_blocks
 
 pytestmark = pytest.mark.timeout(280)
-
-SETS: dict[str, Callable[[Path], FileSet]] = {
-    "parquet": parquet_numbers, "parquet with text": parquet_mixed, "parquet with images": parquet_images,
-    "csv": csv, "arrow with images": arrow_images, "image_folder": resized_images,
-    "tfrecord": tfrecord, "arrayrecord": arrayrecord,
-}  # fmt: skip
-
 
 class AllColumns(keras.Model):
     """Takes all columns as numbers: of text, the length."""
@@ -67,18 +48,10 @@ def train(*data: Any, **given: Any) -> tfdistr.FitResult:
     return tfdistr.distributed_fit(model, *data, **defaults | given)
 
 
-@pytest.mark.parametrize(
-    ("name", "in_memory"),
-    mostly_slow(
-        # Those of the other formats are read on two workers, by parameter servers and in runs that continue.
-        [("parquet with text", False), ("parquet with images", False), ("csv", False), ("tfrecord", True)],
-        quick=[("parquet with text", False)],
-    ),
-)
-def test_training_from_files_gives_the_bits_of_arrays(name, in_memory, tmp_path, monkeypatch):
-    if not in_memory:
-        monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    files = SETS[name](tmp_path)
+def test_training_from_files_gives_the_bits_of_arrays(tmp_path, monkeypatch):
+    """tests/python/data compares the batches of every format."""
+    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
+    files = parquet_mixed(tmp_path)
     described = files.described()
     from_files = train(described, validation_data=described)
     from_arrays = train(*files.arrays, validation_data=files.arrays)
@@ -87,12 +60,11 @@ def test_training_from_files_gives_the_bits_of_arrays(name, in_memory, tmp_path,
     np.testing.assert_array_equal(from_files.predict(described), from_arrays.predict(files.arrays[0]))
 
 
-@pytest.mark.parametrize("name", mostly_slow(["parquet with images", "image_folder"], quick=["image_folder"]))
-def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(name, tmp_path, monkeypatch):
+def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(tmp_path, monkeypatch):
     """As those of large batches, which a pipeline reads."""
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     monkeypatch.setattr(step_blocks, "GATHERED_BYTES", 1)
-    files = SETS[name](tmp_path)
+    files = resized_images(tmp_path)
     described = files.described()
     from_files = train(described, validation_data=described)
     assert bits(from_files) == bits(train(*files.arrays, validation_data=files.arrays))
@@ -113,25 +85,11 @@ def test_an_image_that_no_graph_can_decode_is_named(tmp_path, monkeypatch):
     assert caught.value.received == f"{torn}: Invalid PNG data, size 60"
 
 
-@pytest.mark.parametrize(
-    "name", mostly_slow(["parquet", "parquet with text", "image_folder"], quick=["parquet with text"])
-)
-def test_two_workers_give_the_bits_of_arrays(name, tmp_path):
-    files = SETS[name](tmp_path)
+def test_two_workers_give_the_bits_of_arrays(tmp_path):
+    files = parquet_mixed(tmp_path)
     cluster = tfdistr.local_cluster(2)
     from_files = train(files.described(), validation_data=files.described(), cluster=cluster)
     from_arrays = train(*files.arrays, validation_data=files.arrays, cluster=cluster)
-    assert from_files.history == from_arrays.history
-    for part, expected in zip(from_files.model.get_weights(), from_arrays.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(part, expected)
-
-
-@pytest.mark.slow
-def test_parameter_servers_give_the_bits_of_arrays(tmp_path):
-    files = arrow_images(tmp_path)
-    given = {"cluster": tfdistr.local_cluster(2, ps=1), "strategy": "parameter_server", "update": "sync"}
-    from_files = train(files.described(), validation_data=files.described(), **given)
-    from_arrays = train(*files.arrays, validation_data=files.arrays, **given)
     assert from_files.history == from_arrays.history
     for part, expected in zip(from_files.model.get_weights(), from_arrays.model.get_weights(), strict=True):
         np.testing.assert_array_equal(part, expected)
@@ -145,16 +103,10 @@ class Stops(keras.callbacks.Callback):
             raise RuntimeError("within an epoch")
 
 
-@pytest.mark.parametrize(
-    "name",
-    mostly_slow(
-        ["parquet with text", "arrow with images", "tfrecord", "arrayrecord"], quick=["parquet with text"]
-    ),
-)
-def test_a_run_that_is_resumed_within_an_epoch(name, tmp_path, monkeypatch):
+def test_a_run_that_is_resumed_within_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     (tmp_path / "files").mkdir()
-    described = SETS[name](tmp_path / "files").described()
+    described = parquet_mixed(tmp_path / "files").described()
     with pytest.raises(RuntimeError, match="within an epoch"):
         train(described, run_dir=tmp_path / "run", checkpoint_every=2, callbacks=[Stops()])
     resumed = train(described, run_dir=tmp_path / "run", checkpoint_every=2, resume=True)
@@ -163,19 +115,6 @@ def test_a_run_that_is_resumed_within_an_epoch(name, tmp_path, monkeypatch):
     with pytest.raises(ArgumentError) as caught:
         train(other, run_dir=tmp_path / "run", checkpoint_every=2, resume=True)
     assert described.identity in str(caught.value)
-
-
-@pytest.mark.slow
-def test_workers_that_are_resumed_within_an_epoch(tmp_path):
-    (tmp_path / "files").mkdir()
-    described, cluster = parquet_mixed(tmp_path / "files").described(), tfdistr.local_cluster(2)
-    given = {"run_dir": tmp_path / "run", "checkpoint_every": 2, "cluster": cluster}
-    with pytest.raises(WorkerFailedError, match="within an epoch"):
-        train(described, callbacks=[Stops()], **given)
-    resumed, whole = train(described, resume=True, **given), train(described, cluster=cluster)
-    assert resumed.history == whole.history
-    for part, expected in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(part, expected)
 
 
 class Removes(keras.callbacks.Callback):

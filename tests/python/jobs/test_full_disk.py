@@ -11,7 +11,6 @@ import pytest
 from disks import Disk, fill, small_disk_at
 from launched import processes_of
 from resumed import bits, train
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
@@ -54,10 +53,6 @@ class Fills(keras.callbacks.Callback):
             fill(self.folder)
 
 
-WAYS = mostly_slow(["here", "ring", "mpi"], quick=["here", "ring"])
-ON_WORKERS = mostly_slow(["ring", "mpi"], quick=["ring"])
-
-
 def job(way: str, run_dir: Path | None, **given: Any) -> tfdistr.FitResult:
     """Train in this process or on two workers; the caller's ``callbacks`` are made in each process."""
     if way != "here":
@@ -81,19 +76,18 @@ def positions(run_dir: Path) -> list[Position]:
     return CheckpointFolder(checkpoint_folder(run_dir)).positions()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_disk_that_is_full_before_the_start(disk, undisturbed, way):
+def test_a_disk_that_is_full_before_the_start(disk, undisturbed):
     run_dir = disk.path / "run"
     disk.fill()
     with pytest.raises(CheckpointError, match=r"could not be written: No space left on device\.") as caught:
-        job(way, run_dir)
+        job("here", run_dir)
     assert f"{run_dir}/lock, which needs " in caught.value.received
     assert caught.value.received.endswith(" bytes, and 0 bytes are free")
     disk.free()
-    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+    assert bits(job("here", run_dir, resume=True)) == undisturbed["here"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["here", "ring"])
 def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
     run_dir = disk.path / "run"
     error = CheckpointError if way == "here" else WorkerFailedError
@@ -107,33 +101,30 @@ def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
     assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
 
 
-@pytest.mark.parametrize("way", ON_WORKERS)
-def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed, way):
+def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed):
     run_dir = disk.path / "run"
     with pytest.raises(WorkerFailedError) as caught:
-        job(way, run_dir, callbacks=lambda: [Fills(disk.path, "end")])
+        job("ring", run_dir, callbacks=lambda: [Fills(disk.path, "end")])
     assert "The trained model could not be written: No space left on device." in str(caught.value)
     assert f"{run_dir}/model.npz, which needs " in str(caught.value)
     assert positions(run_dir) == [(2, 0), (3, 0)]
     assert not list(run_dir.glob("*.partial"))
     disk.free()
-    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+    assert bits(job("ring", run_dir, resume=True)) == undisturbed["ring"]
 
 
-@pytest.mark.parametrize("way", ON_WORKERS)
-def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbed, way):
+def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbed):
     run_dir = disk.path / "run"
     with pytest.warns(TfdistrWarning, match=f"The disk of {run_dir} refuses what the workers write") as told:
         fit = job(
-            way, run_dir, checkpoint_every=None,
+            "ring", run_dir, checkpoint_every=None,
             callbacks=lambda: [Fills(disk.path, "epoch 1", frees=True)],
         )  # fmt: skip
     assert sum("refuses what the workers write" in str(warning.message) for warning in told) == 1
-    assert bits(fit) == undisturbed[way]
+    assert bits(fit) == undisturbed["ring"]
 
 
-@pytest.mark.parametrize("way", ["ring"])
-def test_a_result_without_its_document_is_not_lost(disk, undisturbed, way, monkeypatch):
+def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatch):
     run_dir = disk.path / "run"
     rows = on_cluster._rows
 
@@ -143,8 +134,8 @@ def test_a_result_without_its_document_is_not_lost(disk, undisturbed, way, monke
 
     monkeypatch.setattr(on_cluster, "_rows", fill_then_rows)
     with pytest.warns(TfdistrWarning, match=f"(?s)The result is complete, but not its document.*{run_dir}"):
-        fit = job(way, run_dir)
-    assert bits(fit) == undisturbed[way]
+        fit = job("ring", run_dir)
+    assert bits(fit) == undisturbed["ring"]
     assert not (run_dir / "result.json").exists()
     disk.free()
-    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+    assert bits(job("ring", run_dir, resume=True)) == undisturbed["ring"]

@@ -230,15 +230,6 @@ def test_the_epochs_go_on_as_in_one_run():
     assert rest.epochs() == {"loss": [3, 4], "accuracy": [3, 4]}
 
 
-@pytest.mark.slow
-def test_the_epochs_go_on_on_workers(cluster):
-    whole = tfdistr.distributed_fit(model, X, Y, **JOB | {"epochs": 4})
-    half = tfdistr.distributed_fit(model, X, Y, **JOB)
-    on_workers = tfdistr.distributed_fit(half, X, Y, **JOB | {"epochs": 4}, initial_epoch=2, cluster=cluster)
-    for mine, theirs in zip(on_workers.model.get_weights(), whole.model.get_weights(), strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-6)
-
-
 BUILD = """
 def build():
     made = keras.Sequential([keras.layers.Dense(1)])

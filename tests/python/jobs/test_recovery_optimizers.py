@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from resumed import X, Y, bits, train
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.variables import build_optimizers, trained_by
@@ -70,14 +68,6 @@ def can_be_called() -> keras.Model:
     return made
 
 
-def built() -> keras.Model:
-    """As workers need it: in a step they cannot make variables whose initial values are the chief's."""
-    made = can_be_called()
-    made.d_optimizer.build(made.discriminator.trainable_variables)
-    made.optimizers["generator"].build(made.generator.trainable_variables)
-    return made
-
-
 def all_bits(fit: tfdistr.FitResult) -> list[bytes]:
     others = [np.asarray(v) for optimizer in optimizers_of(fit.model) for v in optimizer.variables]
     return [*bits(fit), *(value.tobytes() for value in others)]
@@ -89,43 +79,18 @@ class Fails(keras.callbacks.Callback):
             raise RuntimeError("the disk is full")
 
 
-@pytest.mark.parametrize(
-    ("make", "every"), mostly_slow([(adversaries, 5), (can_be_called, "epoch")], quick=[])
-)
-def test_a_model_with_two_optimizers_goes_on(tmp_path, make, every):
-    full = train(tmp_path / "full", make, checkpoint_every=every)
+@pytest.mark.slow
+def test_a_model_with_two_optimizers_goes_on(tmp_path):
+    full = train(tmp_path / "full", adversaries, checkpoint_every=5)
     assert len(optimizers_of(full.model)) == 3
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", make, callbacks=[Fails()], checkpoint_every=every)
-    fit = train(tmp_path / "run", make, checkpoint_every=every, resume=True)
+        train(tmp_path / "run", adversaries, callbacks=[Fails()], checkpoint_every=5)
+    fit = train(tmp_path / "run", adversaries, checkpoint_every=5, resume=True)
     assert all_bits(fit) == all_bits(full)
 
 
-class FailsOnce(keras.callbacks.Callback):
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self._file = file
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 2 and not self._file.exists():
-            self._file.touch()
-            raise RuntimeError("the disk is full")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_so_does_one_on_two_workers(tmp_path):
-    given: dict[str, Any] = {"cluster": tfdistr.local_cluster(2), "checkpoint_every": 5}
-    full = train(tmp_path / "full", built, **given)
-    callbacks = [tfdistr.chief_only(FailsOnce(tmp_path / "failed"))]
-    fit = train(tmp_path / "run", built, callbacks=callbacks, max_restarts=1, **given)
-    assert list((tmp_path / "run" / "logs").glob("*failed-1"))
-    assert bits(fit) == bits(full)
-
-
-@pytest.mark.parametrize("cluster", [None, tfdistr.local_cluster(2)], ids=["here", "workers"])
-def test_a_result_has_the_state_of_all_optimizers(tmp_path, cluster):
-    fit = train(tmp_path, can_be_called, cluster=cluster, epochs=1)
+def test_a_result_has_the_state_of_all_optimizers(tmp_path):
+    fit = train(tmp_path, can_be_called, epochs=1)
     again = pickle.loads(pickle.dumps(fit))
     _, *used = (optimizer.variables for optimizer in optimizers_of(again.model))
     assert [len(variables) for variables in used] == [10, 6]  # of 4 and 2 weights, twice, and 2 more

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +16,7 @@ from resumed import X, Y, bits, train
 
 from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.errors import ArgumentError, CheckpointError, JobStoppedError, TfdistrWarning
+from tfdistr.errors import ArgumentError, CheckpointError, TfdistrWarning
 from tfdistr.jobs import run_dir as folders
 from tfdistr.jobs.run_dir import open_run_dir
 
@@ -109,31 +107,6 @@ def test_a_run_goes_on_on_another_machine(server, undisturbed):
     assert longer.history["loss"][:4] == fit.history["loss"]
 
 
-@pytest.mark.slow
-def test_a_run_is_not_overwritten(server):
-    trained(epochs=1)
-    for given, rule in (
-        ({}, "`run_dir` must be a new or empty folder, so that no earlier run is overwritten."),
-        ({"resume": True, "batch_size": 9}, None),
-    ):
-        with pytest.raises(ArgumentError) as caught:
-            trained(**given)
-        if rule:
-            assert said(caught) == [
-                rule, f"Received: {URL}",
-                "Fix: Name another folder, or pass resume=True to continue with the run in this one.",
-            ]  # fmt: skip
-        else:
-            assert said(caught)[0].startswith("`resume` continues with a run of the same job")
-    Store("s3://bucket/other").write("data.csv", b"1,2")
-    with pytest.raises(ArgumentError) as caught:
-        train("s3://bucket/other", resume=True)
-    assert said(caught) == [
-        "`resume` continues with a run that has checkpoints, or begins in a new or empty folder.",
-        "Received: s3://bucket/other", "Fix: Name another folder, or remove this one.",
-    ]  # fmt: skip
-
-
 def test_a_job_that_was_killed_as_it_began_can_be_called_again(server):
     for place in ("", "generations/000001-0123456789abcdef/"):
         Store(URL).write(f"{place}writer", b"0123 process 1 on host\n")
@@ -169,25 +142,6 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
         == "Fix: See whether the bucket exists, and whether the library of the store finds its credentials."
     )
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
-
-
-@pytest.mark.slow
-def test_a_document_that_others_have_changed_is_refused(server):
-    trained(epochs=1)
-    Store(URL).write("run.json", b'{"id": 1}')
-    before = set(Path(tempfile.gettempdir()).glob("tfdistr-????????"))
-    with pytest.raises(ArgumentError) as caught:
-        trained(resume=True)
-    assert said(caught)[:2] == ['`run.json` must have the member "schema".', 'Received: {"id": 1}']
-    assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
-
-
-@pytest.mark.slow
-def test_a_process_that_is_told_to_end_saves_into_the_store(server, undisturbed):
-    with pytest.raises(JobStoppedError) as caught:
-        trained(callbacks=[At(1, lambda: os.kill(os.getpid(), signal.SIGTERM))], checkpoint_every=1000)
-    assert said(caught)[1] == f"Fix: Go on with the same call, run_dir='{URL}' and resume=True."
-    assert bits(trained(resume=True, checkpoint_every=1000)) == undisturbed
 
 
 @pytest.mark.slow

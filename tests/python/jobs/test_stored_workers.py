@@ -1,13 +1,10 @@
-"""Jobs on workers whose run directory is in a store: workers of a launcher, and workers by hand."""
+"""Jobs on workers whose run directory is in a store: started by a launcher."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import re
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +13,6 @@ from typing import Any, NamedTuple
 import keras
 import pytest
 import stores
-from clusters import Ended, Processes, run_cluster
-from paths import PROGRAMS
 from resumed import bits, train
 
 import tfdistr
@@ -130,73 +125,3 @@ def test_a_job_that_failed_goes_on_with_other_workers(undisturbed, server):
     assert {"logs/worker-0.log", "workers/0/events.jsonl", "job.json"} <= set(names)
     assert "result.json" not in names
     assert bits(on_workers(URL, resume=True)) == bits(undisturbed.fit)
-
-
-# --- Started by hand: each process has the URL, and no folder
-
-
-def by_hand(what: str, place: object) -> list[Ended]:
-    return run_cluster("recovery_by_hand.py", 2, [what, str(place)], timeout=200)
-
-
-def digests(ended: list[Ended]) -> list[str]:
-    found = [re.search(r"trained: (\w+)", worker.output) for worker in ended]
-    assert all(found), ended[0].output[-3000:]
-    return [match[1] for match in found if match]
-
-
-@pytest.fixture(scope="module")
-def trained_by_hand() -> list[Ended]:
-    """Workers whose store is slow, and which nothing disturbs."""
-    with stores.s3_server() as server:
-        server.delay = 0.5
-        return by_hand("train", URL)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_workers_that_were_started_by_hand_go_on_from_the_store(trained_by_hand, server):
-    told = by_hand("told", URL)
-    assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
-    fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
-    assert fixes == [
-        f"Fix: Go on with the same call, run_dir='{URL}' and resume=True.",
-        "Fix: Go on with the same call and resume=True.",
-    ]
-    assert digests(by_hand("resume", URL)) == digests(trained_by_hand)
-    assert "result.json" in Store(URL).names()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_workers_that_were_started_by_hand_wait_for_the_uploads_of_the_chief(trained_by_hand):
-    ended = trained_by_hand
-    assert [worker.status for worker in ended] == [0, 0], ended[0].output[-3000:]
-    # The second one would end long before the first one, which makes some ten requests.
-    times = [float(re.search(r"trained at ([\d.]+)", worker.output)[1]) for worker in ended]
-    assert abs(times[0] - times[1]) < 2.0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_training_that_is_killed_again_and_again_ends_with_the_same_bits(server, processes: Processes):
-    program = [sys.executable, str(PROGRAMS / "stored_job.py")]
-    expected = processes.start(*program, "s3://bucket/undisturbed").communicate(timeout=200)[0]
-    server.delay, drawn = 0.05, random.Random(1)
-    for _ in range(4):
-        before = len([path for path in server.written if path.endswith(".mark")])
-        job = processes.start(*program, URL)
-        end = time.monotonic() + 100
-        while len([path for path in server.written if path.endswith(".mark")]) == before:
-            assert time.monotonic() < end
-            if job.poll() is not None:
-                break
-            time.sleep(0.01)
-        time.sleep(drawn.random())
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    server.delay = 0.0
-    output = processes.start(*program, URL).communicate(timeout=200)[0]
-    assert re.search(r"trained: \w+", expected), expected
-    assert re.search(r"trained: \w+", output)[0] == re.search(r"trained: \w+", expected)[0]

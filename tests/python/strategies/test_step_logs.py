@@ -111,26 +111,12 @@ def assert_same(received: dict[str, Any], expected: dict[str, Any]) -> None:
         assert received[name] == pytest.approx(values, abs=1e-6), name
 
 
-HOWS: dict[str, dict[str, Any]] = {
-    "here": {},
-    "mpi": {"cluster": 2},
-    "ring": {"cluster": 2, "communication": "ring"},
-    "one device": {"strategy": "one_device"},
-    "servers": {"strategy": "parameter_server", "update": "sync"},
-}
-
-
-def job_of(how: str) -> dict[str, Any]:
-    options = dict(HOWS[how])
-    if "cluster" in options:
-        options["cluster"] = tfdistr.local_cluster(workers=options["cluster"])
-    if how == "servers":
-        options["cluster"] = tfdistr.local_cluster(workers=2, ps=1)
-    return JOB | options
-
-
-@pytest.mark.parametrize("how", mostly_slow(HOWS, quick=["here", "mpi"]))
+@pytest.mark.parametrize("how", mostly_slow(["workers", "servers"], quick=["workers"]))
 def test_the_history_is_that_of_keras(how, tmp_path):
+    options: dict[str, Any] = {"cluster": tfdistr.local_cluster(workers=2)}
+    if how == "servers":
+        servers = tfdistr.local_cluster(workers=2, ps=1)
+        options = {"cluster": servers, "strategy": "parameter_server", "update": "sync"}
     expected, evaluated = of_keras(model(), Notes(str(tmp_path / "keras")))
     assert expected.keys() == NAMES
     callbacks = [
@@ -138,7 +124,7 @@ def test_the_history_is_that_of_keras(how, tmp_path):
         keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
         keras.callbacks.TensorBoard(str(tmp_path / "board")),
     ]
-    fit = tfdistr.distributed_fit(model, X, Y, callbacks=callbacks, **job_of(how))
+    fit = tfdistr.distributed_fit(model, X, Y, callbacks=callbacks, **JOB | options)
     assert_same(fit.history, expected)
     assert_same(fit.evaluate(X, Y, batch_size=16), evaluated)
     seen, by_keras = (json.loads((tmp_path / name).read_text()) for name in ("notes", "keras"))
@@ -150,29 +136,12 @@ def test_the_history_is_that_of_keras(how, tmp_path):
     assert list((tmp_path / "board").rglob("*tfevents*"))
 
 
-@pytest.mark.parametrize("how", mostly_slow(["here", "mpi", "ring"], quick=["here"]))
-def test_other_logs_are_those_of_the_last_step(how):
+def test_other_logs_are_those_of_the_last_step():
     expected, _ = of_keras(model_with_more())
     assert expected["extra"] == [2.5, 2.5]
-    fit = tfdistr.distributed_fit(model_with_more, X, Y, **job_of(how))
+    fit = tfdistr.distributed_fit(model_with_more, X, Y, **JOB)
     assert fit.history.keys() == expected.keys()
-    assert fit.history["extra"] == [2.5, 2.5]
-    if how == "here":
-        assert_same(fit.history, expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("made", [model, model_with_more])
-def test_virtual_workers(made):
-    one, two = (
-        tfdistr.distributed_fit(
-            made, X, Y, virtual_workers=4, cluster=tfdistr.local_cluster(workers=workers), seed=1, **JOB
-        )
-        for workers in (1, 2)
-    )
-    expected, _ = of_keras(made())
-    assert two.history.keys() == expected.keys()
-    assert two.history == one.history
+    assert_same(fit.history, expected)
 
 
 def test_evaluate_on_workers():

@@ -14,14 +14,10 @@ import keras
 import numpy as np
 import pytest
 from clusters import PROGRAMS, run_cluster, run_commands
-from paths import ROOT
 from slow import mostly_slow
 
 import tfdistr
 from tfdistr.utils.processes import usable_cores
-
-sys.path.append(str(ROOT / "tests" / "equality"))
-import matrix
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -59,8 +55,7 @@ def of_one_worker():
 
 
 @pytest.mark.parametrize(
-    ("workers", "communication"),
-    mostly_slow([(2, "ring"), (3, "mpi"), (4, "mpi")], quick=[(3, "mpi")]),
+    ("workers", "communication"), mostly_slow([(2, "ring"), (3, "mpi")], quick=[(3, "mpi")])
 )
 def test_a_job_has_the_same_bits_on_any_number_of_workers(of_one_worker, workers, communication):
     assert bits(workers, communication=communication) == of_one_worker
@@ -72,15 +67,9 @@ def test_and_on_any_number_of_cores(of_one_worker):
 
 
 @pytest.mark.slow
-def test_their_number_decides_the_bits(of_one_worker):
-    weights, history = bits(1, virtual_workers=2)
-    assert weights != of_one_worker[0]
-    assert history["loss"] == pytest.approx(of_one_worker[1]["loss"], rel=0.2)
-
-
-@pytest.mark.parametrize("dtype", mostly_slow(["bfloat16"], quick=[]))
-def test_gradients_of_16_bits_are_rounded_alike_everywhere(dtype):
-    assert bits(2, gradient_dtype=dtype) == bits(3, communication="ring", gradient_dtype=dtype)
+def test_gradients_of_16_bits_are_rounded_alike_everywhere():
+    expected = bits(3, communication="ring", gradient_dtype="bfloat16")
+    assert bits(2, gradient_dtype="bfloat16") == expected
 
 
 @pytest.mark.slow
@@ -99,28 +88,6 @@ def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
 
 
 # --- Keras's own fit, evaluate and predict; `make equality VIRTUAL=4` has all cases
-
-CASES = {
-    "drop-in": ["several_normalizations"],
-    "distributed_fit": ["lstm_with_dropout", "custom_train_step"],
-}
-PAIRS = [(way, case) for way, cases in CASES.items() for case in cases]
-
-
-@pytest.fixture(scope="module")
-def rows(request) -> dict[tuple[str, str, int], matrix.Row]:
-    chosen = [i.callspec.params for i in request.session.items if i.name.startswith("test_a_case_has")]
-    pairs = [(params["way"], params["case"]) for params in chosen]
-    return {(row.way, row.case): row for row in matrix.run_matrix(pairs, (3,), virtual=4)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("way", "case"), PAIRS)
-def test_a_case_has_the_same_bits_on_three_workers(rows, way, case):
-    row = rows[way, case]
-    assert row.status == "ok", row.failure.details if row.failure else matrix.table([row])
-    assert set(row.differences.values()) == {0.0}
-
 
 def test_a_model_that_one_worker_has_lost_hangs_nobody():
     for worker in run_cluster("two_models.py", 2, [], timeout=60):

@@ -125,15 +125,10 @@ def test_it_trains_in_this_process_as_by_keras(name):
     assert len(fit.model.optimizer.variables) == len(expected[0].optimizer.variables)
 
 
-ON_WORKERS = [(name, "mpi") for name in MODELS] + [("network", "ring"), ("averages", "ring")]
-
-
-@pytest.mark.parametrize(("name", "communication"), mostly_slow(ON_WORKERS, quick=[("averages", "mpi")]))
-def test_it_trains_on_workers_as_by_keras(name, communication):
+@pytest.mark.parametrize("name", mostly_slow(["averages", "layers without weights"], quick=["averages"]))
+def test_it_trains_on_workers_as_by_keras(name):
     made, cluster = MODELS[name], tfdistr.local_cluster(workers=2)
-    fit = tfdistr.distributed_fit(
-        made, IMAGES, NOISES, cluster=cluster, communication=communication, **JOB, **VALIDATION
-    )
+    fit = tfdistr.distributed_fit(made, IMAGES, NOISES, cluster=cluster, **JOB, **VALIDATION)
     expected = of_keras(made())
     if name == "layers without weights":
         assert fit.history["n_loss"] == pytest.approx(expected[1]["n_loss"], abs=1e-6)
@@ -179,43 +174,16 @@ class FailsOnce(keras.callbacks.Callback):
             raise RuntimeError("the disk is full")
 
 
-@pytest.mark.parametrize(
-    ("name", "workers"),
-    mostly_slow([(name, None) for name in MODELS] + [("averages", 2)], quick=[("averages", None)]),
-)
-def test_a_run_is_resumed(tmp_path, name, workers):
-    given: dict[str, Any] = JOB | VALIDATION | {"checkpoint_every": 3}
-    if workers:
-        given["cluster"] = tfdistr.local_cluster(workers)
-    full = tfdistr.distributed_fit(MODELS[name], IMAGES, NOISES, run_dir=tmp_path / "full", **given)
-    failing = {"run_dir": tmp_path / "run", "callbacks": [tfdistr.chief_only(FailsOnce(tmp_path / "failed"))]}
-    with pytest.raises((RuntimeError, tfdistr.TfdistrError), match="the disk is full"):
-        tfdistr.distributed_fit(MODELS[name], IMAGES, NOISES, **failing, **given)
-    fit = tfdistr.distributed_fit(MODELS[name], IMAGES, NOISES, resume=True, **failing, **given)
+def test_a_run_is_resumed(tmp_path):
+    made, given = MODELS["averages"], JOB | VALIDATION | {"checkpoint_every": 3}
+    full = tfdistr.distributed_fit(made, IMAGES, NOISES, run_dir=tmp_path / "full", **given)
+    failing = {"run_dir": tmp_path / "run", "callbacks": [FailsOnce(tmp_path / "failed")]}
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        tfdistr.distributed_fit(made, IMAGES, NOISES, **failing, **given)
+    fit = tfdistr.distributed_fit(made, IMAGES, NOISES, resume=True, **failing, **given)
     assert fit.history == full.history
     for mine, theirs in zip(fit.model.get_weights(), full.model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["network", "layers without weights"])
-def test_virtual_workers(name):
-    one, two = (
-        tfdistr.distributed_fit(
-            MODELS[name], IMAGES, NOISES, virtual_workers=4, cluster=tfdistr.local_cluster(workers), **JOB
-        )
-        for workers in (1, 2)
-    )
-    assert one.history == two.history
-
-
-@pytest.mark.slow
-def test_parameter_servers():
-    fit = tfdistr.distributed_fit(
-        MODELS["network"], IMAGES, NOISES, strategy="parameter_server", update="sync",
-        cluster=tfdistr.local_cluster(workers=2, ps=1), **JOB, **VALIDATION,
-    )  # fmt: skip
-    assert_same(fit.model, fit.history, of_keras(MODELS["network"]()))
 
 
 def test_the_state_builds_a_model_of_x_alone():

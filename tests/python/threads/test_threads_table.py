@@ -23,12 +23,6 @@ def test_each_row_has_its_test_and_each_test_its_row():
     assert sorted(named) == sorted(defined)
 
 
-def test_a_test_is_named_after_its_thread():
-    for thread, *_, cell in ROWS:
-        for repository, number in re.findall(r"`test_([a-z]+)_(\d+)`", cell):
-            assert re.fullmatch(rf"\[{repository}#{number}\]\(https://github\.com/\S+/{number}\)", thread)
-
-
 def test_the_tests_of_r_are_there():
     cells = [(thread, cell) for thread, *_, cell in ROWS if ".R`" in cell]
     assert cells

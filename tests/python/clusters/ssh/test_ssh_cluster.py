@@ -54,24 +54,8 @@ def test_output_comes_through_the_connection(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_on_another_host(job: Job) -> None:
-    error = job.fail("wait,wait,kill,ignore_sigterm", each=2)
-    assert str(error).startswith(f"Worker 2 of 4 on {job.net.address('b')} was killed by SIGKILL")
-    assert "Its last output:\n  reading the data" in str(error)
-    assert [status.status for status in error.workers] == ["stopped", "stopped", "failed", "stopped"]
-
-
-@pytest.mark.slow
 def test_halted_workers_and_their_children_are_ended(job: Job) -> None:
     assert job.fail("fail_late,wait_with_grandchild,halt,halt", each=2).worker == 0
-
-
-@pytest.mark.slow
-def test_a_worker_that_ends_without_saying_why(job: Job) -> None:
-    error = job.fail("wait,exit_3")
-    assert (error.host, error.exit_code) == (job.net.address("b"), 3)
-    assert "failed: it ended with exit status 3 and without saying why." in str(error)
-    assert "  there is no package called 'tfdistr'" in str(error)
 
 
 @pytest.mark.slow
@@ -230,16 +214,6 @@ def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
     job.run_dir = job.net.own / "run"
     error = job.fail("finish", "ac")
     assert error.received == f"{job.run_dir}, which is not there on {job.net.address('c')} (worker 1)"
-
-
-@pytest.mark.slow
-def test_a_program_that_a_host_has_not(job: Job) -> None:
-    job.run_dir.mkdir(mode=0o700)
-    with pytest.raises(ClusterStartError) as caught:
-        run_workers(job.cluster("a"), [str(job.run_dir / "none")], job.run_dir)
-    a = job.net.address("a")
-    assert caught.value.message.startswith(f"Worker 0 could not be started on {a}: [Errno 2] No such file")
-    assert (caught.value.worker, caught.value.host) == (0, a)
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from launched import wait_for
 from ssh_job import Job
 
 import tfdistr
-from tfdistr.errors import WorkerFailedError
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -68,38 +65,3 @@ def test_distributed_fit_through_tunnels_gives_the_numbers_of_one_worker(
     assert not job.net.fork_servers()  # the workers were cold
     for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):
         np.testing.assert_allclose(received, expected, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_host_that_is_cut_off_while_it_trains_is_named(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def callbacks() -> list[Any]:
-
-        import keras
-
-        class Slow(keras.callbacks.Callback):
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                (tmp_path / f"epoch-{epoch}").touch()
-                time.sleep(0.3)
-
-        return [Slow()]
-
-    def cut() -> None:
-        if wait_for((tmp_path / "epoch-2").exists, 120):
-            job.net.cut("b")
-
-    thread = threading.Thread(target=cut)
-    thread.start()
-    try:
-        with pytest.raises(WorkerFailedError) as caught:
-            fit(model, job.cluster("ab"), callbacks=callbacks, epochs=1000, heartbeat_timeout=10)
-        assert wait_for(lambda: not job.net.processes(), 40)
-    finally:
-        thread.join()
-        job.net.mend("b")
-    b = job.net.address("b")
-    assert str(caught.value).startswith(f"Worker 1 of 2 on {b} sent no heartbeat for ")
-    assert (caught.value.worker, caught.value.host) == (1, b)
