@@ -4,9 +4,9 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 PYTHON := $(CURDIR)/.venv/bin/python
-# A part of the tests: make test-python T=cluster, make test-r T=cluster
+# One folder, file or test: make test T=tests/python/cluster, or a part of a name: make test T=rendezvous
 T ?=
-# Whether the slow tests run, too: make test-r SLOW=1
+# Whether the slow tests run: make test T=tests/python/cluster SLOW=1
 SLOW ?=
 # What `make equality` compares: numbers of workers, and what carries their collectives.
 WORKERS ?= 2 3
@@ -31,7 +31,7 @@ export RETICULATE_PYTHON := $(PYTHON)
 
 # In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
 # a small worker. These targets do without it; `make equality` and `make chaos` have the kernels of users.
-test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers test-zoo check faults: \
+test test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers test-zoo check faults: \
   export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
@@ -43,10 +43,10 @@ zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos soak faults chaos-elastic docs site test-site bench scaling proof versions clean
 
-help: ## show this
+help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-setup: ## R, its packages, .venv and the R package; quick when all is there
+setup: ## install R, its packages, .venv and the R package; quick when all is there
 	@tools/setup.sh
 
 demo: setup ## the main job on two workers, from Python and then from R
@@ -54,81 +54,81 @@ demo: setup ## the main job on two workers, from Python and then from R
 	Rscript examples/demo.R
 
 # The cores are busy all the time: a second process of testthat would only load R, Python and TensorFlow once more.
-test: setup ## every check, and all tests but the slow ones; fails if one of them fails
-	@TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone
+test: setup ## all checks and tests but the slow ones; T=tests/python/cluster or T=name runs only those
+	@$(if $(T),tools/test-one.sh '$(T)',TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone)
 
-test-all: setup ## the slow tests too, all cases of equality, all faults, a little chaos, each engine, Ray, Open MPI, trackers, ten models of the zoo, the site
+test-all: setup ## the slow tests too, all engines, all faults, all cases of equality, the site
 	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
 
-lint: setup ## ruff, mypy, import-linter, lintr, and the schemas of workflows and other files
+lint: setup ## ruff, mypy, import-linter, lintr, schemas of workflows
 	@failed=0; \
 	for tool in '.venv/bin/ruff check .' .venv/bin/mypy .venv/bin/lint-imports 'Rscript tools/lint.R' tools/lint-documents.sh; do \
 	  echo "$$tool"; $$tool || failed=1; \
 	done; \
 	exit $$failed
 
-test-python: setup ## pytest; T=name runs the tests with that in their name, SLOW=1 the slow ones too
+test-python: setup ## pytest
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
 	$(if $(T),$(PYTHON) -m pytest tests/python -k '$(T)',tools/test-python.sh)
 
-test-alone: setup ## the tests of pytest that measure time, for when no other test runs
+test-alone: setup ## the tests that measure time, while nothing else runs
 	$(PYTHON) -m pytest -m 'alone$(if $(SLOW),, and not slow)' $$(grep -rl --include='*.py' 'pytest\.mark\.alone' tests/python)
 
-test-r: setup ## testthat; T=name runs tests/testthat/test-name.R
+test-r: setup ## testthat
 	@tools/setup-keras3.sh
 	Rscript tools/test-r.R $(T)
 
-test-engines: setup ## one suite for each engine that starts workers, from Python and R, and 16 and 32 workers here; T=name
+test-engines: setup ## one suite for local workers, ssh, Slurm, Kubernetes and Ray
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
 	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 3 $(if $(T),-k '$(T)')
 	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
-test-ray: setup ## ray_cluster() and its examples, in an environment with Ray of their own; SLOW=1 the slow tests too
+test-ray: setup ## ray_cluster() and its examples, with Ray
 	@tools/setup-beside.sh ray
 	@tools/test-ray.sh $(T)
 
-test-openmpi: setup ## jobs by Open MPI, here, on hosts and by Slurm with PMIx, in an environment of their own; T=name
+test-openmpi: setup ## jobs over Open MPI
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
 	@tools/setup-beside.sh openmpi
 	@python=.cache/openmpi-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
 	$$python -m pytest tests/openmpi $(if $(T),-k '$(T)')
 
-test-trackers: setup ## callbacks of MLflow, its server, and of W&B, in an environment of their own; SLOW=1 the slow tests too
+test-trackers: setup ## MLflow and W&B
 	@tools/setup-beside.sh trackers
 	@tools/test-trackers.sh $(T)
 
-test-zoo: setup ## ten models of keras-hub, keras-rs and keras.applications, in an environment of their own; T=name
+test-zoo: setup ## ten models of keras-hub, keras-rs and keras.applications
 	@tools/setup-beside.sh zoo
 	@python=.cache/zoo-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
 	$$python -m pytest tests/zoo $(if $(T),-k '$(T)')
 
-test-debian13: ## test-r on Debian 13 (R 4.5, Python 3.13), without slow tests, in a chroot that its own set-up fills; needs root
+test-debian13: ## test-r on Debian 13, in a chroot; needs root
 	@tools/test-debian13.sh
 
-versions: setup ## old and new TensorFlow, Keras and Python, each pair in an environment of 2 GB, and Debian 13; T=part of its name, RECORD=1
+versions: setup ## old and new TensorFlow, Keras and Python; T=name, RECORD=1
 	@python3 tools/versions.py --only '$(T)' $(if $(RECORD),--record)
 	$(if $(T),,@tools/test-debian13.sh)
 
-test-cross: setup ## R and Python together: in one process, through rpy2, and on one cluster; SLOW=1 the slow tests too
+test-cross: setup ## R and Python in one process and on one cluster
 	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),--durations=40,-m 'not slow'))
 
-check: setup ## R CMD check --as-cran, without the tests that test-r runs; fails on warnings and notes; SLOW=1 runs the examples
+check: setup ## R CMD check --as-cran without the tests; fails on warnings and notes
 	@tools/check-r.sh
 
-release: setup ## dist/: wheel, sdist and R package, each checked and tried in an empty environment; uploads nothing
+release: setup ## dist/: wheel, sdist and R package, checked in empty environments; uploads nothing
 	@tools/release.sh
 
-equality: setup ## all cases on 2 and 3 workers against one; T='names', WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
+equality: setup ## all cases on 2 and 3 workers against one; T=names, WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
 	  $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
 equality-%: setup # the cases of one way
 	@$(MAKE) -o setup equality WAYS=$*
 
-zoo: setup ## models that others wrote, on two workers against one: with virtual workers, to the bit, and without; T='names'
+zoo: setup ## models that others wrote, on two workers against one; T=names
 	@tools/setup-beside.sh zoo
 	@failed=0; \
 	for virtual in '--virtual 2' ''; do \
@@ -141,38 +141,38 @@ docs: ## man/ and NAMESPACE from the comments in R/
 	@tools/setup-r.sh && tools/setup-reticulate.sh
 	Rscript -e 'roxygen2::roxygenise()'
 
-site: ## the documentation as a site of files, in site/: guides, both references, one search
+site: ## the documentation as a site, in site/
 	@tools/setup-site.sh
 	NO_MKDOCS_2_WARNING=1 .cache/site-venv/bin/mkdocs build --quiet --config-file tools/site/mkdocs.yml
 
-test-site: site ## each page of the site in a browser: links, errors, search, tabs, both modes, a phone; T=name
+test-site: site ## each page of the site in a browser
 	@tools/setup-site.sh browser
 	.cache/site-venv/bin/python -m pytest tests/site $(if $(T),-k '$(T)')
 
-faults: setup ## all that can happen to a worker, and who sees what after how many seconds; T=name
+faults: setup ## what can happen to a worker, and who sees what after how many seconds; T=name
 	$(PYTHON) -m pytest tests/faults $(if $(T),-k '$(T)')
 
-chaos: setup ## workers are killed, halted and robbed while they train; every bit is compared; SEED=1, KILLS=8, VIRTUAL=4
+chaos: setup ## kill and pause workers while they train, compare bitwise; SEED=1, KILLS=8, VIRTUAL=4
 	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
 	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
-soak: setup ## jobs of all kinds in a loop, each with a random fault; every bit and all that is left is looked at; MINUTES=30, SEED=1
+soak: setup ## jobs of all kinds in a loop, each with a random fault; MINUTES=30, SEED=1
 	@$(PYTHON) tests/chaos/soak.py --minutes $(MINUTES) --seed $(SEED)
 
-chaos-elastic: setup ## a worker is killed, and jobs of other sizes go on with the run, by the ring
+chaos-elastic: setup ## kill a worker, and continue with other numbers of workers over the ring
 	@$(MAKE) -o setup chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
 
-bench: setup ## speed against Keras, PyTorch and JAX; T='seed wide resnet transformer lstm tabular mlp allreduce cores job memory data decode checkpoint start virtual languages launcher engines', ROUNDS=5, SYSTEMS=, STEPS=
+bench: setup ## speed against Keras, PyTorch and JAX; T=parts, ROUNDS=5, SYSTEMS=, STEPS=
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' $(if $(STEPS),--steps $(STEPS)) --parts $(T)
 
-scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers, and what follows for 1,024; needs root
+scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers; needs root
 	@$(PYTHON) benchmarks/scaling.py
 
-proof: setup ## all that the claims rest on, and docs/proof/report.html; hours on a machine with no other work; T='speed start'
+proof: setup ## run all that the claims rest on, and write docs/proof/report.html; hours; T=parts
 	@tools/setup-bench.sh
 	@$(PYTHON) tools/proof/record.py --parts $(T)
 
-clean: ## remove what setup and the tests made in this folder; R and its packages stay
+clean: ## remove what setup and the tests made in this folder
 	rm -rf .venv .tools .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site python/tfdistr.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +

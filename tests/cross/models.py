@@ -50,12 +50,6 @@ def by_sgd() -> Any:
     return model
 
 
-def compiled_twice() -> Any:
-    model = dense()
-    model.compile("sgd", "mse")
-    return model
-
-
 def built(units: int = 16) -> Any:
     import keras
 

@@ -35,11 +35,6 @@ def check_same(expected: Any, observed: Any) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "arrays": {"validation_split": 0.25, "validation_freq": [1, 3], "class_weight": {"0": 1, "1": 2}},
-    "own loss of a function": {"model": {"named": "own_loss"}, "x": {"named": "pipeline"}, "y": None},
-    "a data set on one device": {
-        "x": {"call": "load_dataset", "arguments": {"name": "digits"}}, "y": None,
-        "strategy": "one_device", "device": "cpu:0",
-    },
     "devices": {"strategy": "mirrored", "devices": ["cpu:0"]},
     "callbacks after whole epochs": {"callbacks": {"named": "callbacks"}, "checkpoint_every": "epoch"},
     # With its own process: this one uses more threads for an operation.

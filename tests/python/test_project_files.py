@@ -53,6 +53,38 @@ def test_the_r_package_has_nothing_that_is_not_meant():
     assert not {name for name in top if not any(pattern.search(name) for pattern in ignored)}
 
 
+def test_each_slow_test_has_a_reason():
+    """Beside the marker, or in a comment above what uses ``mostly_slow()``."""
+    without = []
+    for path in (ROOT / "tests").rglob("test*.[pR]*"):
+        lines = path.read_text().splitlines() if path.suffix in (".py", ".R") else []
+        for number, line in enumerate(lines):
+            marked = re.search(r"mark\.slow(?!\(reason=\"\S)|skip_slow\((?!\"\S)", line)
+            above = lines[max(0, number - 4) : number]
+            hidden = "mostly_slow(" in line and not any(each.startswith("# Slow: ") for each in above)
+            if (marked or hidden) and path.name != "test_project_files.py":
+                without.append(f"{path.relative_to(ROOT)}:{number + 1}")
+    assert not without
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("docs/model.md", "error: T is a path in tests/, or a part of the name of a test: docs/model.md"),
+        ("no_such_test", "error: No test has this in its name: no_such_test"),
+    ],
+)
+def test_no_test_of_this_name(test, said):
+    ended = subprocess.run(["tools/test-one.sh", test], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.strip()) == (1, said)
+
+
+def test_help_fits_a_screen():
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert len(said.splitlines()) <= 40
+    assert max(map(len, said.splitlines())) <= 110
+
+
 def test_the_hooks_are_those_of_make_lint():
     config = (ROOT / ".pre-commit-config.yaml").read_text()
     hooks = re.findall(r"^ +entry: (\S+(?: \S+)?)", config, re.MULTILINE)

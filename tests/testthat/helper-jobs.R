@@ -137,5 +137,7 @@ keras3_library <- function() {
 # R_LIBS for a session that attaches keras3, whose reticulate is newer than that of the tests.
 libraries <- function() paste(c(keras3_library(), .libPaths()), collapse = .Platform$path.sep)
 
-# For tests that only `make test-all` runs; CONTRIBUTING.md says why.
-skip_slow <- function() testthat::skip_if(!nzchar(Sys.getenv("SLOW")), "slow, make test-all runs it")
+# For tests that only `make test-all` runs, with the reason.
+skip_slow <- function(why) {
+  testthat::skip_if(!nzchar(Sys.getenv("SLOW")), paste("slow, make test-all runs it:", why))
+}

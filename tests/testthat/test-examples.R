@@ -26,7 +26,7 @@ found <- function(pattern, text) regmatches(text, gregexpr(pattern, text, perl =
 val_losses <- function(output) as.numeric(sub(".* ", "", found("Epoch .* val_loss: [0-9.]+", output)))
 
 test_that("mnist_cnn.R trains on digits", {
-  skip_slow()
+  skip_slow("runs a whole example")
   output <- outputs(list(file.path(examples, "mnist_cnn.R"), c("digits", "2", "0.1")))
   expect_match(output, "Trained on 2 workers, 3 epochs, global batch 128, seed 1\n", fixed = TRUE)
   losses <- val_losses(output)
@@ -36,7 +36,7 @@ test_that("mnist_cnn.R trains on digits", {
 
 # Asynchronously, as it is by default; test_examples.py runs the script in Python synchronously.
 test_that("parameter_servers.R trains on digits, each step on one of the workers", {
-  skip_slow()
+  skip_slow("runs a whole example")
   output <- outputs(list(file.path(examples, "parameter_servers.R"), "digits"))
   steps <- found("(?m)^worker \\d: local steps \\d+, global step 45$", output)
   expect_length(steps, 2L)
@@ -47,7 +47,7 @@ test_that("parameter_servers.R trains on digits, each step on one of the workers
 })
 
 test_that("task.R saves on the chief of two tasks, and both load and evaluate it", {
-  skip_slow()
+  skip_slow("runs a whole example")
   file <- withr::local_tempfile(fileext = ".keras")
   address <- free_addresses()
   env <- cluster_env(tf_config(chief = address[[1L]], worker = address[[2L]]))
@@ -61,7 +61,7 @@ test_that("task.R saves on the chief of two tasks, and both load and evaluate it
 })
 
 test_that("sentences.R gives the same history by fit on one worker and by a loop on two", {
-  skip_slow()
+  skip_slow("runs a whole example")
   folders <- c(withr::local_tempdir(), withr::local_tempdir())
   env <- cluster_env(tf_config(worker = free_addresses()))
   script <- file.path(examples, "sentences.R")
@@ -84,7 +84,7 @@ test_that("sentences.R gives the same history by fit on one worker and by a loop
 })
 
 test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so once", {
-  skip_slow()
+  skip_slow("runs a whole example")
   out_dir <- withr::local_tempdir()
   printed <- outputs(
     list(file.path(examples, "end_to_end.R"), c(out_dir, "2", "nccl")),

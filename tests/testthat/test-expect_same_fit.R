@@ -60,13 +60,13 @@ test_that("a layer that draws is the reason, and virtual workers are the fix", {
     "Reason: the layer \"drop\" draws random numbers for the rows of each worker, so that they depend on the number of workers.", # nolint: line_length_linter.
     "Fix: Pass virtual_workers = 2: the numbers then do not depend on the number of workers."
   )
-  skip_slow() # two more trainings
+  skip_slow("two more trainings")
   fits <- expect_same_fit(dropout, x, y, virtual_workers = 2)
   expect_identical(fits[[1L]]$model$get_weights(), fits[[2L]]$model$get_weights())
 })
 
 test_that("BatchNormalization is the reason, also in a compiled model", {
-  skip_slow()
+  skip_slow("two more trainings")
   model <- network(reticulate::import("keras")$layers$BatchNormalization(name = "norm"))
   before <- model$get_weights()
   expect_reason(
@@ -78,7 +78,7 @@ test_that("BatchNormalization is the reason, also in a compiled model", {
 })
 
 test_that("a loss of R that is a sum is the reason", {
-  skip_slow()
+  skip_slow("two more trainings")
   total <- function(y_true, y_pred) reticulate::import("keras")$ops$sum((y_true - y_pred)^2)
   summed <- function() network(loss = total)
   expect_reason(

@@ -40,7 +40,7 @@ test_that("pipes of keras3 train on two workers as on one", {
 })
 
 test_that("models, classes, functions and data do, where keras3 was attached after tfdistr", {
-  skip_slow()
+  skip_slow("R sessions load keras3 and TensorFlow")
   cases <- c(
     "functional_with_callbacks", "layer_class_of_pipeline", "model_and_callback_classes", "r_loss_and_metric",
     "schedule_of_dataset", "images", "given"
@@ -53,14 +53,14 @@ test_that("models, classes, functions and data do, where keras3 was attached aft
 })
 
 test_that("a class without call(), with steps that take x alone and nested logs, does", {
-  skip_slow()
+  skip_slow("R sessions load keras3 and TensorFlow")
   result <- with_keras3("own_steps")
   expect_equal_on_two_workers(result)
   expect_setequal(result$own_steps$metrics, c("loss", "mae", "val_loss", "val_mae"))
 })
 
 test_that("a class with two optimizers does", {
-  skip_slow()
+  skip_slow("R sessions load keras3 and TensorFlow")
   result <- with_keras3("adversaries")
   expect_equal_on_two_workers(result)
   expect_setequal(result$adversaries$metrics, c("loss", "maker_loss", "val_loss", "val_maker_loss"))
@@ -68,7 +68,7 @@ test_that("a class with two optimizers does", {
 
 # keras3#1016: a script with pipes, started on each machine with its TF_CONFIG, as the original job was.
 test_that("keras3#1016: R sessions with TF_CONFIG train a model of pipes as one session does", {
-  skip_slow()
+  skip_slow("R sessions load keras3 and TensorFlow")
   withr::local_envvar(R_LIBS = libraries())
   two <- two_tasks("joined-keras3.R", cluster_env(tf_config(worker = free_addresses())))
   output <- withr::local_tempfile()
@@ -84,7 +84,7 @@ test_that("keras3#1016: R sessions with TF_CONFIG train a model of pipes as one 
 
 # Without a card of NVIDIA keras3 requires tensorflow-cpu in place of tensorflow, of any version.
 test_that("whichever of keras3 and tfdistr is loaded first, reticulate gets the TensorFlow of tfdistr", {
-  skip_slow()
+  skip_slow("R sessions load keras3 and TensorFlow")
   skip_if(has_nvidia_card(), "a card of NVIDIA")
   uv <- Filter(file.exists, c(file.path(dirname(keras3_library()), "../.tools/uv/bin/uv"), Sys.which("uv")))
   skip_if_not(length(uv) > 0L, "uv is not here")

@@ -1,5 +1,5 @@
 test_that("several devices of one process train as one does, but not with R functions in the model", {
-  skip_slow()
+  skip_slow("a session with several devices")
   output <- withr::local_tempfile()
   script <- start_script("mirrored.R", output)
   script$process$wait(120000)

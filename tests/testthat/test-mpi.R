@@ -1,5 +1,5 @@
 test_that("ranks that mpiexec has started train together, without TF_CONFIG, and know their place", {
-  skip_slow()
+  skip_slow("ranks in R sessions of their own")
   outputs <- withr::local_tempfile(pattern = c("rank-0", "rank-1"))
   python <- reticulate::py_config()$python
   mpiexec <- file.path(dirname(python), "mpiexec")

@@ -80,27 +80,27 @@ changed <- function(script) renamed(script, "MultiWorkerMirroredStrategy", "mult
 
 for (count in c(2L, 4L)) {
   test_that(sprintf("the script for four workers trains on %d", count), {
-    if (count > 2L) skip_slow()
+    if (count > 2L) skip_slow("the same job in more processes")
     run <- run_original(changed("four_workers.R"), workers(count))
     expect_length(run$results, count)
     expect_as_one(run, undistributed("four_workers.R", count), workers(1L))
   })
 
   test_that(sprintf("a script with the options of TensorFlow trains on %d workers", count), {
-    if (count > 2L) skip_slow()
+    if (count > 2L) skip_slow("the same job in more processes")
     run <- run_original(changed("hpc.R"), workers(count))
     expect_as_one(run, undistributed("hpc.R", count))
     expect_setequal(list.files(file.path(run$folder, "out")), c("1.keras", "2.keras", "3.keras", "log.csv"))
   })
 
   test_that(sprintf("a chief and %d worker(s) train and load what the chief has saved", count - 1L), {
-    skip_slow()
+    skip_slow("the same job in more processes")
     run <- run_original(changed("two_machines.R"), workers(count, chief = TRUE))
     expect_as_one(run, original("two_machines.R")) # TensorFlow's strategy has a cluster_resolver
   })
 
   test_that(sprintf("a lesson for MirroredStrategy trains on %d workers", count), {
-    skip_slow()
+    skip_slow("the same job in more processes")
     to_workers <- function(script) renamed(script, "MirroredStrategy", "multi_worker_mirrored_strategy(")
     for (script in c("mirrored_fit.R", "custom_loop.R")) {
       expect_as_one(run_original(to_workers(script), workers(count)), undistributed(script, count))
@@ -109,7 +109,7 @@ for (count in c(2L, 4L)) {
 }
 
 test_that("options that are created before the call are an error that names the way", {
-  skip_slow()
+  skip_slow("the same job in more processes")
   options <- "communication_options = tf$distribute$experimental$CommunicationOptions(
     implementation = tf$distribute$experimental$CommunicationImplementation$NCCL
   )"
@@ -126,7 +126,7 @@ test_that("options that are created before the call are an error that names the 
 })
 
 test_that("a lesson for MirroredStrategy trains on two devices", {
-  skip_slow()
+  skip_slow("the same job in more processes")
   text <- renamed("mirrored_fit.R", "MirroredStrategy", "make_strategy(\"mirrored\"")
   expect_as_one(run_original(text, alone, devices = "2"), undistributed("mirrored_fit.R", 2L))
 })

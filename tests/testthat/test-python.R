@@ -193,7 +193,7 @@ test_that("a version that is not supported is one error", {
     refused("import sys; sys.version_info = (3, 10, 13)", "local_cluster(2)"),
     "tfdistr works with Python 3.11 to 3.13.*Received: Python 3.10.13, in .*Fix: Use Python 3.11 to 3.13"
   )
-  skip_slow() # a session that loads TensorFlow
+  skip_slow("a session that loads TensorFlow")
   folder <- withr::local_tempdir()
   dir.create(file.path(folder, "keras-3.7.0.dist-info"))
   writeLines("Name: keras\nVersion: 3.7.0", file.path(folder, "keras-3.7.0.dist-info", "METADATA"))
@@ -221,7 +221,7 @@ test_that("tensorflow-cpu, which keras3 requires, is held to the versions of ten
 })
 
 test_that("install_tfdistr() makes an environment in which workers train", {
-  skip_slow()
+  skip_slow("a session that loads TensorFlow")
   home <- withr::local_tempdir()
   withr::local_envvar(WORKON_HOME = home)
   python <- file.path(home, "r-tfdistr", "bin", "python")

@@ -60,7 +60,7 @@ test_that("with an R function among the arguments, the workers are R processes",
 })
 
 test_that("a saved fit makes its model by the file, which must be as it was", {
-  skip_slow() # two more sessions
+  skip_slow("two more sessions")
   data <- some_digits()
   file <- python_file()
   fit <- distributed_fit(python_function(file, "build"), data$x, data$y, seed = 5)
@@ -84,7 +84,7 @@ test_that("a saved fit makes its model by the file, which must be as it was", {
 })
 
 test_that("data and callbacks may be functions of Python files, too", {
-  skip_slow()
+  skip_slow("two more sessions")
   data <- some_digits()
   file <- python_file(
     "import tfdistr",
@@ -104,7 +104,7 @@ test_that("data and callbacks may be functions of Python files, too", {
 })
 
 test_that("in this process, too, it has the bits of the same model in R", {
-  skip_slow()
+  skip_slow("two more sessions")
   data <- some_digits()
   fit <- function(model) distributed_fit(model, data$x, data$y, epochs = 2, seed = 5)
   expect_identical_fits(fit(python_function(python_file(), "build")), fit(small_model))

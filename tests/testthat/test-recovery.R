@@ -82,7 +82,7 @@ draws <- function(notes, failed) {
 }
 
 test_that("R's random numbers continue, too", {
-  skip_slow()
+  skip_slow("trains in three R sessions")
   train <- function(callbacks, ...) {
     distributed_fit(
       dropout_model, inputs, targets,
@@ -109,7 +109,7 @@ test_that("R's random numbers continue, too", {
 })
 
 test_that("parameter servers continue from their checkpoint", {
-  skip_slow()
+  skip_slow("trains in three R sessions")
   train <- function(...) {
     distributed_fit(
       dropout_model, inputs, targets,
@@ -133,7 +133,7 @@ test_that("parameter servers continue from their checkpoint", {
 })
 
 test_that("layers on several workers continue from their checkpoint, with other places", {
-  skip_slow()
+  skip_slow("trains in three R sessions")
   model <- function() {
     keras <- reticulate::import("keras")
     model <- keras$Sequential(list(
@@ -179,7 +179,7 @@ test_that("a script that is told to end exits with status 75", {
 })
 
 test_that("a script can catch that it is told to end", {
-  skip_slow()
+  skip_slow("trains in three R sessions")
   script <- start_script("told-to-end.R", c(withr::local_tempfile(), "catch"))
   script$process$wait(120000)
   expect_identical(script$process$get_exit_status(), 0L)

@@ -12,7 +12,7 @@ listening <- function() {
 }
 
 test_that("R workers listen on the loopback interface only, and what they start is not changed", {
-  skip_slow()
+  skip_slow("a job trains while it is attacked")
   skip_on_os(c("mac", "windows"))
   folder <- withr::local_tempdir()
   look <- listening

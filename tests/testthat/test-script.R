@@ -41,7 +41,7 @@ test_that("the error of a worker arrives with its message and its calls", {
 })
 
 test_that("an error that the script catches ends nothing, and quit() has its status", {
-  skip_slow()
+  skip_slow("a session for each worker")
   file <- script("tryCatch(stop('caught'), error = function(e) cat('continued\\n'))", "quit(status = 7)")
   said <- shown(failed <- expect_error(
     tfdistr_run(file, 1, run_dir = run_folder()),
@@ -95,7 +95,7 @@ test_that("vectors become what the core takes, and nothing is dropped", {
 })
 
 test_that("tfdistr_test() trains, compares and says that all is well", {
-  skip_slow()
+  skip_slow("a session for each worker")
   said <- shown(ok <- tfdistr_test(2))
   expect_true(ok)
   expect_match(said, "Training on 2 workers of this machine", fixed = TRUE)

@@ -32,7 +32,7 @@ history <- function(lines) {
 }
 
 test_that("the loop of custom-loop.Rmd prints the same history with one worker and with two", {
-  skip_slow()
+  skip_slow("trains in several sessions")
   lines <- vignette_lines("custom-loop.Rmd")
   folder <- withr::local_tempdir()
   one <- history(printed(block(lines, "^```\\{r loop\\}"), folder, "custom_loop.R"))
@@ -48,7 +48,7 @@ test_that("the loop of custom-loop.Rmd prints the same history with one worker a
 })
 
 test_that("the job of tfdistr.Rmd prints what is shown", {
-  skip_slow()
+  skip_slow("trains in several sessions")
   lines <- vignette_lines("tfdistr.Rmd")
   folder <- withr::local_tempdir()
   chunks <- unlist(lapply(c("model", "fit", "result"), function(label) {
@@ -71,7 +71,7 @@ test_that("the job of tfdistr.Rmd prints what is shown", {
 })
 
 test_that("examples/tutorial/tutorial.Rmd prints what tutorial.md shows", {
-  skip_slow()
+  skip_slow("trains in several sessions")
   skip_if_not_installed("knitr")
   folder <- file.path("../../examples/tutorial")
   skip_if_not(dir.exists(folder), "examples/ of the repository")

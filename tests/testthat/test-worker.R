@@ -35,7 +35,7 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
 })
 
 test_that("Keras's own fit trains under the strategy, with R functions, where jsonlite wrote TF_CONFIG", {
-  skip_slow()
+  skip_slow("starts two R sessions")
   cluster <- list(worker = free_addresses())
   configs <- lapply(0:1, function(index) {
     config <- list(cluster = cluster, task = list(type = "worker", index = index))

@@ -10,7 +10,7 @@ import pytest
 
 
 def mostly_slow(values: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    """The parameters of a test, of which all but ``quick`` are slow; tuples are several arguments."""
+    """Mark all parameters but ``quick`` as slow; tuples are several arguments. A comment above has the reason."""
     return [
         pytest.param(
             *(value if isinstance(value, tuple) else (value,)),
