@@ -87,18 +87,6 @@ def test_blocks_of_r_parse(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
-def test_differences_of_outputs():
-    shown = "Epoch 1/2  1.5 s  loss: 0.71\n...\nLogs: /tmp/tfdistr-a/logs"
-    assert difference(shown, "noise\nEpoch 1/2  9.0 s  loss: 0.70\nx\ny\nLogs: /tmp/tfdistr-b/logs\n") is None
-    assert "loss: 0.71" in difference(shown, "Epoch 1/2  1.5 s  loss: 0.91\nLogs: /tmp/tfdistr-b/logs")
-    assert "Epoch 1/2" in difference(shown, "Epoch 1/3  1.5 s  loss: 0.71")
-    assert difference("worker 0 (process 6748)", "worker 0 (process 449)") is None
-    assert difference("worker 0 (process 6748)", "worker 1 (process 449)") is not None
-    assert difference("worker 0 16441 done", "worker 0   902 done") is None
-    assert difference("worker 0 16441 rows", "worker 0   902 rows") is not None
-    assert difference("a\nb", "a\nx\nb") is not None
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", RUN, ids=str)

@@ -84,12 +84,6 @@ def test_a_vulnerability_is_accepted_with_a_reason(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_package_that_was_not_checked_is_refused(tmp_path: Path) -> None:
-    ended = sbom(tmp_path, {"attrs": {"skip_reason": "not found"}})
-    assert ended.returncode == 1
-    assert ended.stderr == "error: attrs was not checked: not found\n"
-
-
 def test_what_is_accepted_has_reasons() -> None:
     lines = (ROOT / "tools" / "accepted-vulnerabilities.txt").read_text().splitlines()
     for line in lines:

@@ -133,11 +133,3 @@ def test_the_ends_of_each_range_were_run(name):
     major, minor = end.split(".")
     assert {first, f"{major}.{int(minor) - 1}"} <= run
     assert all(supported.is_supported(name, version) for version in run)
-
-
-def test_results_of_some_rows_take_the_place_of_earlier_ones():
-    rows = [
-        {"python": row.python, "tensorflow": row.tensorflow, "keras": row.keras} for row in DRIVER["ROWS"]
-    ]
-    known, new = [{**row, "checks": 1} for row in rows[:3]], [{**row, "checks": 2} for row in rows[2:0:-1]]
-    assert [result["checks"] for result in DRIVER["merged"](known, new)] == [1, 2, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -199,27 +198,6 @@ def test_gradients_that_come_too_late_are_dropped_and_counted(servers):
 # --- Asynchronous
 
 
-def with_state() -> keras.Model:
-    """A model with random numbers and averages, which one asynchronous worker makes as one process does."""
-    made = keras.Sequential([
-        keras.Input((8,)),
-        keras.layers.Dense(16, "relu"),
-        keras.layers.BatchNormalization(),
-        keras.layers.Dropout(0.3),
-        keras.layers.Dense(2),
-    ])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Compiled by XLA, as a process alone would, Dropout draws other numbers.
-    made.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], jit_compile=False)
-    return made
-
-
-def generated() -> tf.data.Dataset:
-    """Examples of unknown number, that are read in order."""
-    spec = (tf.TensorSpec([8], tf.float32), tf.TensorSpec([], tf.int32))
-    return tf.data.Dataset.from_generator(lambda: zip(X, Y, strict=True), output_signature=spec)
-
-
 class Batches(keras.callbacks.Callback):
     """Writes what is called, what cannot be done meanwhile, and stops the training after some batches."""
 
@@ -240,21 +218,6 @@ class Batches(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._path.write_text(json.dumps({"batches": self._batches, "refused": self._refused}))
-
-
-@pytest.mark.slow
-def test_one_asynchronous_worker_equals_one_process(servers, tmp_path):
-    arguments = {"epochs": 5, "batch_size": 32, "seed": 1, "validation_data": (X[:50], Y[:50])}
-    saved = keras.callbacks.ModelCheckpoint(str(tmp_path / "epoch-{epoch}.keras"))
-    fit = servers.fit(
-        with_state, generated, workers=1, ps=2, options=ServerOptions(), **arguments,
-        callbacks=[saved, keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))],
-    )  # fmt: skip
-    check_equal(fit, tfdistr.distributed_fit(with_state, generated, **arguments))
-    assert fit.workers[0]["local_steps"] == fit.params["global_step"] == 20
-    assert len((tmp_path / "log.csv").read_text().splitlines()) == 6
-    again = keras.models.load_model(tmp_path / "epoch-5.keras")
-    np.testing.assert_allclose(again.predict(X, verbose=0), fit.model.predict(X, verbose=0), atol=BOUND)
 
 
 def test_two_asynchronous_workers_train_and_every_step_counts(servers, tmp_path):
@@ -353,21 +316,3 @@ def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
     last = max(event["time"] for event in servers.events if event["event"] != "failed")
     assert caught.value.worker == 2  # after the worker and the parameter server
     assert time.time() - last < 30
-
-
-class HangsInC(keras.callbacks.Callback):
-    """Nothing of Python, no interrupt either, gets through to the chief in its second epoch."""
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 1:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            ctypes.CDLL(None).sleep(600)
-
-
-@pytest.mark.slow
-def test_a_chief_that_hangs_in_c_says_so_before_it_ends(servers):
-    with pytest.raises(WorkerFailedError, match=r"The chief on .* failed: StepTimeoutError: Each worker"):
-        servers.fit(
-            dense, X, Y, workers=1, options=ServerOptions(), epochs=3, batch_size=32, step_timeout=6.0,
-            callbacks=[HangsInC()],
-        )  # fmt: skip

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from clusters import PROGRAMS
 from launched import is_there
 from resumed import bits
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
 from tfdistr.errors import JobStoppedError
-from tfdistr.network.ports import free_ports
-from tfdistr.rendezvous.config import tf_config
 from tfdistr.supervision.events import EventReader
 
 pytestmark = pytest.mark.timeout(400)
@@ -131,44 +126,3 @@ def test_an_asynchronous_run_makes_each_step_of_its_epochs(tmp_path):
     assert fit.params["global_step"] == int(fit.model.optimizer.iterations) == 4 * 7
     assert sum(row["local_steps"] for row in fit.workers[:2]) == 4 * 7
     assert [len(values) for values in fit.history.values()] == [4] * 4
-
-
-@pytest.mark.slow
-def test_a_chief_that_is_started_by_hand_goes_on(processes, tmp_path):
-    program = str(PROGRAMS / "ps_recovery_by_hand.py")
-
-    def run(folder: Path, *arguments: str) -> tuple[int, str]:
-        worker, ps, chief = (f"127.0.0.1:{port}" for port in free_ports(3))
-        jobs = {"worker": [worker], "ps": [ps], "chief": [chief]}
-        (tmp_path / "cluster.json").write_text(json.dumps(jobs))
-        servers = [
-            processes.start(
-                sys.executable,
-                "-m",
-                "tfdistr",
-                "server",
-                "--type",
-                job,
-                "--index",
-                "0",
-                "--cluster",
-                str(tmp_path / "cluster.json"),
-            )
-            for job in ("worker", "ps")
-        ]
-        env = tf_config(**jobs, type="chief", index=0).to_env()
-        started = processes.start(sys.executable, program, str(folder), *arguments, env=env)
-        output, _ = started.communicate(timeout=150)
-        assert [server.wait(30) for server in servers] == [0, 0]
-        return started.returncode, output
-
-    (tmp_path / "full").mkdir()
-    assert run(tmp_path / "full")[0] == 0
-    status, output = run(tmp_path, "FAILS")
-    assert status == 1
-    assert "the disk is full" in output
-    assert positions(tmp_path / "run") == [(0, 6), (1, 2)]
-    assert run(tmp_path)[0] == 0
-    found, full = (np.load(folder / "result.npz") for folder in (tmp_path, tmp_path / "full"))
-    assert int(found["steps"]) == 3 * 7
-    assert {name: found[name].tobytes() for name in found} == {name: full[name].tobytes() for name in full}

@@ -171,16 +171,6 @@ def test_a_job_that_fails_leaves_it_as_it_was():
         np.testing.assert_array_equal(received, wanted)
 
 
-@pytest.mark.slow
-def test_a_comparison_leaves_it_as_it_was():
-    model = functional()
-    before = state(model)
-    compared = tfdistr.compare_strategies(model, X, Y, workers=1, epochs=2)
-    assert [row.error for row in compared.rows] == [None, None]
-    for received, wanted in zip(state(model), before, strict=True):
-        np.testing.assert_array_equal(received, wanted)
-
-
 # --- Parts of the user's
 
 
