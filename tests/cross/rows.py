@@ -22,9 +22,8 @@ def rows(name: str) -> list[Any]:
     for turn, row in enumerate(row for row in read if row.get("slow")):
         pairs = list(itertools.combinations(ways(row), 2))
         row["ways"] = pairs[turn % len(pairs)]
-    return [
-        pytest.param(row, id=row["name"], marks=pytest.mark.slow if row.get("slow") else ()) for row in read
-    ]
+    slow = pytest.mark.slow(reason="trains in two of the four ways")
+    return [pytest.param(row, id=row["name"], marks=slow if row.get("slow") else ()) for row in read]
 
 
 def ways(row: dict[str, Any]) -> list[str]:

@@ -43,10 +43,9 @@ def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def each(what: str, *kinds: str, quick: str = "") -> pytest.MarkDecorator:
     """The parameter ``measured``: what is done with an array, and its kind."""
-    slow = {kind: () if kind == quick else pytest.mark.slow for kind in kinds}
-    return pytest.mark.parametrize(
-        "measured", [pytest.param((what, kind), id=kind, marks=slow[kind]) for kind in kinds]
-    )
+    slow = pytest.mark.slow(reason="allocates large arrays of each kind")
+    made = [pytest.param((what, kind), id=kind, marks=() if kind == quick else slow) for kind in kinds]
+    return pytest.mark.parametrize("measured", made)
 
 
 @each("read", "double", "integer", "vector", quick="double")

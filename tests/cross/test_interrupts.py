@@ -137,7 +137,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
     assert set(ended.values()) <= {0}, ended
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="each phase runs a job and the job after it, in two sessions")
 @pytest.mark.parametrize("language", ["python", "r"])
 @pytest.mark.parametrize(("place", "phase"), FIRST)
 def test_ctrl_c_in_the_first_call(tmp_path: Path, language: str, place: str, phase: str) -> None:
@@ -164,6 +164,7 @@ def cases() -> list[tuple[str, str, str]]:
     return made
 
 
+# Slow: each phase runs a job and the job after it, in two sessions.
 @pytest.mark.parametrize(("language", "place", "phase"), mostly_slow(cases(), quick=QUICK))
 def test_ctrl_c(sessions: Callable[[str, str], Session], language: str, place: str, phase: str) -> None:
     session = sessions(language, place)

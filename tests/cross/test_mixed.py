@@ -58,7 +58,7 @@ JOBS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="an R session for each worker")
 @pytest.mark.parametrize(
     ("name", "carrier", "pairs"),
     [
@@ -75,7 +75,7 @@ def test_the_language_of_a_worker_changes_no_bit(
         assert difference(expected, found, 0.0) is None
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="an R session for each worker")
 def test_a_run_goes_on_when_the_workers_have_changed_their_languages(tmp_path: Path) -> None:
     def run(folder: str, **arguments: Any) -> dict[str, Any]:
         return job("random", checkpoint_every=7, run_dir=str(tmp_path / folder), **arguments)
@@ -85,7 +85,7 @@ def test_a_run_goes_on_when_the_workers_have_changed_their_languages(tmp_path: P
     assert difference(full, trained(tmp_path / "3", "mpi", MIXED[1], run("run", resume=True)), 0.0) is None
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="an R session for each worker")
 def test_the_language_of_a_chief_of_servers_changes_no_bit(tmp_path: Path) -> None:
     row = job(strategy="parameter_server", update="sync")
     chiefs = {language: chief_of_servers(tmp_path / language, language, row) for language in ("python", "r")}

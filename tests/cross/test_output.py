@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(200)
 CASES = [("python", "warm"), ("r", "warm"), ("r", "cold")]
 
 
+# Slow: starts two workers for each language.
 @pytest.mark.parametrize(("language", "start"), mostly_slow(CASES, quick=CASES[:1]))
 def test_the_order_is_kept(tmp_path: Path, language: str, start: str) -> None:
     interpreter = [sys.executable] if language == "python" else ["Rscript", "--no-init-file"]

@@ -46,6 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 # The language that begins takes turns.
+# Slow: trains in R and in Python, with workers.
 @pytest.mark.parametrize("name", mostly_slow(CASES, quick=["devices"]))
 def test_a_run_that_has_ended_goes_on(both: Both, tmp_path: Path, name: str) -> None:
     given = CASES[name]
@@ -57,7 +58,7 @@ def test_a_run_that_has_ended_goes_on(both: Both, tmp_path: Path, name: str) -> 
     check_same(full, both.ask(job(**given, run_dir=run_dir, resume=True), resumes))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains in R and in Python, with workers")
 @pytest.mark.parametrize(("begins", "resumes"), PAIRS)
 def test_a_run_whose_process_was_killed_within_an_epoch_goes_on(
     both: Both, tmp_path: Path, begins: str, resumes: str
@@ -100,7 +101,7 @@ def on_workers(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 # The carrier, the data and the language that begins take turns. In one language: tests/python/jobs.
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains in R and in Python, with workers")
 @pytest.mark.parametrize(
     ("carrier", "stopped", "begins", "resumes"),
     [("ring", STOPPED[0], *PAIRS[0]), ("mpi", STOPPED[1], *PAIRS[1]), ("mpi", STOPPED[2], *PAIRS[0])],
@@ -150,6 +151,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+# Slow: trains in R and in Python, with workers.
 @pytest.mark.parametrize(("begins", "resumes"), mostly_slow(PAIRS, quick=[PAIRS[1]]))
 def test_another_job_in_the_other_language_is_refused(
     both: Both, tmp_path: Path, begins: str, resumes: str

@@ -72,7 +72,7 @@ def test_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> No
     check_drawn(rewrite, name, data)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="jsonlite writes 1,500 documents")
 @settings(max_examples=250, deadline=None, derandomize=True, database=None)
 @pytest.mark.parametrize("name", WRITTEN)
 @given(data=st.data())

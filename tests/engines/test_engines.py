@@ -20,7 +20,10 @@ from engines import RUN, Engine, both, kubernetes_options
 from launched import wait_for
 from pods import OUTSIDE
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.slow(reason="each job starts workers through another engine"),
+]
 
 
 def local(request: pytest.FixtureRequest) -> Engine:

@@ -11,7 +11,7 @@ import pytest
 
 import tfdistr
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow(reason="starts 32 workers"), pytest.mark.alone]
 
 X = np.random.default_rng(0).normal(size=(256, 8)).astype("float32")
 Y = (X[:, 0] > 0).astype("int64")

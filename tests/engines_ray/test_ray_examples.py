@@ -31,7 +31,7 @@ def test_keras_tuner(tmp_path: Path) -> None:
     assert float(best[0][1]) < float(best[1][1]) < 2.2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts Ray, and trains several models")
 def test_ray_tune(with_pandas: None, ray: Ray, tmp_path: Path) -> None:
     said = run("ray_tune.py", ray.address, cwd=tmp_path)
     found = re.search(r"Best: rate 0\.1, loss ([\d.]+), 2 workers", said)

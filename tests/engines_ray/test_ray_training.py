@@ -48,7 +48,7 @@ def difference(one: tfdistr.FitResult, other: tfdistr.FitResult) -> float:
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="Ray starts processes that import TensorFlow")
 def test_a_job_goes_on_when_a_node_is_lost(ray: Ray, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     lost: list[int] = []
@@ -87,7 +87,7 @@ def test_a_job_goes_on_when_a_node_is_lost(ray: Ray, tmp_path: Path) -> None:
     assert difference(fit, train(epochs=16)) < 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="Ray starts processes that import TensorFlow")
 def test_a_ray_of_its_own_ends_with_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed here: make test-ray has it")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

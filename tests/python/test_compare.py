@@ -42,7 +42,7 @@ def compared():
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts parameter servers")
 def test_parameter_servers_are_compared_too(compared):
     (row,) = tfdistr.compare_strategies(
         model, X, Y, workers=1, epochs=2, batch_size=16, seed=1,

@@ -87,7 +87,7 @@ def test_blocks_of_r_parse(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs each block in Python or R; most of them train")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", RUN, ids=str)
 def test_it_prints_what_the_page_shows(block: Block, request: pytest.FixtureRequest):

@@ -48,7 +48,7 @@ def val_losses(output: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"val_loss: ([\d.]+)$", output, re.MULTILINE)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
 def test_mnist_cnn_on_digits():
     (output,) = outputs(("mnist_cnn.py", ["digits", "2", "0.1"], ALONE))
     assert "Trained on 2 workers, 3 epochs, global batch 128, seed 1\n" in output
@@ -56,7 +56,7 @@ def test_mnist_cnn_on_digits():
     assert first > second > third == of_result
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
 def test_task_on_two_machines(tmp_path):
     one, two = tmp_path / "one.keras", tmp_path / "two.keras"
     chief, worker = addresses(2)
@@ -74,7 +74,7 @@ def test_task_on_two_machines(tmp_path):
     assert sorted(tmp_path.iterdir()) == [one, two]  # and nothing of the worker's
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
 def test_parameter_servers_on_digits():
     """Synchronously; that in R asynchronously, as it is by default."""
     (output,) = outputs(("parameter_servers.py", ["digits", "sync", "2"], ALONE))
@@ -104,7 +104,7 @@ def check_writers(folder: Path) -> None:
         assert events.stat().st_size > 100
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
 @pytest.mark.usefixtures("with_pandas_once")
 def test_sentences_by_fit_and_by_a_loop_on_devices_and_on_two_workers(tmp_path):
     def task(way: str, folder: str, env: dict[str, str], *strategy: str) -> Task:
@@ -134,7 +134,7 @@ def test_sentences_by_fit_and_by_a_loop_on_devices_and_on_two_workers(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
 def test_end_to_end_with_nccl(tmp_path):
     env = ALONE | {"CUDA_VISIBLE_DEVICES": ""}
     (output,) = outputs(("end_to_end.py", [str(tmp_path / "out"), "2", "nccl"], env))

@@ -52,6 +52,7 @@ def joined(request, tmp_path_factory, with_pandas) -> list[Path]:
     return folders
 
 
+# Slow: two processes train each case.
 @pytest.mark.parametrize("case", mostly_slow(CASES, quick=QUICK))
 def test_two_processes_equal_this_one(joined, case, tmp_path):
     with warnings.catch_warnings():

@@ -98,7 +98,7 @@ def test_wheel_has_the_core_byte_for_byte(wheel: Path) -> None:
     assert packed == core_files()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="R builds and installs a package")
 def test_installed_r_package_uses_its_own_core(r_library: Path, tmp_path: Path) -> None:
     code = """
         library(tfdistr)

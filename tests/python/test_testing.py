@@ -56,7 +56,7 @@ def test_it_returns_the_results_in_the_order_of_the_numbers_of_workers():
     assert np.array_equal(random, np.random.get_state()[1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains each model four to nine times")
 def test_virtual_workers_have_no_tolerance():
     fits = assert_same_fit(both, X, Y, virtual_workers=2)
     assert all(np.array_equal(*pair) for pair in zip(*(fit.model.get_weights() for fit in fits), strict=True))
@@ -77,7 +77,7 @@ def said(model, **arguments) -> list[str]:
     return str(caught.value).splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains each model four to nine times")
 def test_the_reasons_are_found():
     """same_fit/test_same_fit.py has the other reasons."""
     first, place, counts, history, *rest = said(both)
@@ -100,7 +100,7 @@ def test_the_reasons_are_found():
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains each model four to nine times")
 def test_rounding_is_known_by_the_first_step():
     lines = said(plain, tolerance=1e-12, workers=(1, 2))
     rounding = r"but for rounding \(.* of their largest value\)|bit for bit"
@@ -186,7 +186,7 @@ def test_it_is_there_without_tensorflow():
     assert (ended.stdout, ended.stderr) == ("set()\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains each model four to nine times")
 def test_the_example_runs():
     names = {"keras": keras, "tfdistr": tfdistr, "__name__": "__main__"}
     (example,) = doctest.DocTestFinder(recurse=False).find(assert_same_fit, globs=names)

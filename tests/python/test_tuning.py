@@ -82,7 +82,7 @@ def dense() -> keras.Model:
 
 
 @x86
-@pytest.mark.slow
+@pytest.mark.slow(reason="the first step with oneDNN takes long")
 @pytest.mark.timeout(200)
 def test_workers_are_tuned_and_ignore_an_allocator_that_is_not_there(tmp_path):
     """The other tests run with the variable of the Makefile, which turns oneDNN off."""

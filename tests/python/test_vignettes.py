@@ -58,7 +58,7 @@ def output(program: Path) -> str:
     return log.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains with one worker and with two")
 @pytest.mark.timeout(500)
 def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(tmp_path):
     text = VIGNETTE.read_text()

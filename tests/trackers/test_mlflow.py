@@ -97,7 +97,7 @@ def test_the_run_has_the_numbers_of_the_fit(train, run_id):
     check(run_id, train(with_run(run_id)).history)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts two workers twice, and a server")
 def test_a_restart_goes_on_in_the_same_run(train, run_id):
     check(run_id, train(with_run(run_id), kill=0).history)
 

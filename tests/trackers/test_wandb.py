@@ -92,7 +92,7 @@ def test_the_run_has_the_numbers_of_the_fit(train, tmp_path):
     check(run, fit.history, range(4))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts two workers twice")
 def test_a_restart_goes_on_in_a_second_folder_of_the_same_run(train, tmp_path):
     fit = train(to_folder(str(tmp_path)), kill=1)
     first, second = runs(tmp_path)

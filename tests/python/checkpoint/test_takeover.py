@@ -307,6 +307,7 @@ def of_the_highest(state: State) -> Saved | None:
     return max(((past.generation, past.saved) for past in state[1] if past.saved), default=("", None))[1]
 
 
+# Slow: tries each point of a long list.
 @pytest.mark.parametrize("first", mostly_slow(["a", "b"], quick=["a"]))
 def test_a_paused_job_loses_nothing_of_the_one_that_took_the_run_over(jobs, first):
     """The first job has two checkpoints when the second one takes over. It may have the higher id."""
@@ -326,7 +327,7 @@ def test_of_two_jobs_that_begin_at_once_one_wins(jobs):
     assert orders > 100_000
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="tries each point of a long list")
 def test_a_job_that_crashes_as_it_takes_over_loses_nothing_of_the_two_others(jobs):
     """The first job is paused at any operation, the second one crashes at any, a third one follows."""
     three, total = jobs(a=3, b=2, c=1), 0
@@ -435,6 +436,7 @@ def test_a_job_crashes_at_each_operation_as_it_takes_over(url, tmp_path):
 
 
 @pytest.mark.timeout(900)
+# Slow: tries each point of a long list.
 @pytest.mark.parametrize("pauses", mostly_slow([3, 50], quick=[3]))
 def test_processes_that_are_paused_at_random(tmp_path, processes, pauses):
     """Each process is paused, overtaken, and continued; then nothing of the other one may be missing."""

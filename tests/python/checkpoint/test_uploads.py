@@ -168,6 +168,7 @@ def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, serv
 
 
 @pytest.mark.timeout(600)
+# Slow: kills 20 processes.
 @pytest.mark.parametrize("kills", mostly_slow([4, 20], quick=[4]))
 def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tmp_path, server, kills):
     """Of 20 kills there are 8, or as many more as it takes to hit the time between a file and its mark."""

@@ -29,7 +29,7 @@ def test_a_pod_whose_peer_never_starts_names_it(tmp_path: Path) -> None:
     assert "train-1.train:2222" in report["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="TensorFlow in the network namespace of each pod, three times")
 def test_pods_that_are_told_to_end_save_a_checkpoint_and_go_on_there(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     options = "start_timeout=60, epochs=6, resume=True, checkpoint_every='epoch', callbacks=slow"

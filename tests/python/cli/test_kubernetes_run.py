@@ -108,7 +108,7 @@ def test_a_secret_reaches_the_pods_and_is_in_no_job(cluster, start, tmp_path, mo
     nothing_is_left(cluster, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits for pods to end and to start again")
 def test_a_pod_that_is_killed_costs_a_restart(cluster, start, tmp_path):
     """tests/engines has pods that train, and continue from their checkpoint."""
     words = ["kubernetes", "run", "--volume", "claim", "--run-dir", "digits", "--max-restarts", "1"]
@@ -142,7 +142,7 @@ def test_the_first_failure_is_named_with_its_traceback(cluster, start, tmp_path)
         pytest.param(signal.SIGTERM, 75, """\
 The Job was told to end (SIGTERM), and its pods were deleted.
 Fix: Run it again: a distributed_fit() with resume=True continues at its checkpoint.
-""", marks=pytest.mark.slow),
+""", marks=pytest.mark.slow(reason="waits for pods to end and to start again")),
     ],
 )  # fmt: skip
 def test_a_signal_deletes_the_pods(cluster, start, tmp_path, number, status, words):

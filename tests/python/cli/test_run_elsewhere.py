@@ -14,7 +14,7 @@ import slurm_lab
 from launched import is_there, wait_for
 from scripts import PID, losses, pids, train
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow(reason="hosts and a real Slurm")]
 
 SAVES = """
 import signal, sys, time

@@ -46,6 +46,7 @@ def test_arguments_output_and_environment(start):
     assert error == ""
 
 
+# Slow: starts a session for each worker.
 @pytest.mark.parametrize("communication", mostly_slow(["mpi", "ring"], quick=["mpi"]))
 def test_the_first_failure_is_named(start, communication):
     script = (
@@ -63,14 +64,17 @@ def test_the_first_failure_is_named(start, communication):
     assert "[worker 1] ValueError: worker one is broken" in said
 
 
+SLOW = pytest.mark.slow(reason="starts a session for each worker")
+
+
 @pytest.mark.parametrize(
     ("end", "status", "words"),
     [
         ("sys.exit(7)", 7, "ended with exit status 7"),
-        pytest.param("sys.exit('no more')", 1, "no more", marks=pytest.mark.slow),
+        pytest.param("sys.exit('no more')", 1, "no more", marks=SLOW),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
-        pytest.param("raise SystemExit", 0, "", marks=pytest.mark.slow),
-        pytest.param("compile('1 +', 'x', 'exec')", 1, "failed: SyntaxError", marks=pytest.mark.slow),
+        pytest.param("raise SystemExit", 0, "", marks=SLOW),
+        pytest.param("compile('1 +', 'x', 'exec')", 1, "failed: SyntaxError", marks=SLOW),
     ],
 )
 def test_the_exit_status(start, end, status, words):
@@ -89,7 +93,7 @@ def test_ctrl_c_ends_all_workers(start, tmp_path):
     assert error == "Interrupted: all workers were ended.\n"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts a session for each worker")
 def test_a_killed_launcher_takes_its_workers_with_it(start, tmp_path):
     process = start("run", "-n", "2", "train.py", script=WAITS)
     workers = wait_for_workers(tmp_path, 2)
@@ -100,6 +104,7 @@ def test_a_killed_launcher_takes_its_workers_with_it(start, tmp_path):
         time.sleep(0.1)
 
 
+# Slow: starts a session for each worker.
 @pytest.mark.parametrize("communication", mostly_slow(["mpi", "ring"], quick=["ring"]))
 def test_sigterm_reaches_the_script(start, tmp_path, communication):
     saves = (
@@ -122,7 +127,7 @@ def test_sigterm_reaches_the_script(start, tmp_path, communication):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts a session for each worker")
 def test_sigterm_ends_a_script_that_saves_nothing(start, tmp_path):
     process = start("run", "-n", "2", "train.py", script=WAITS)
     wait_for_workers(tmp_path, 2)
@@ -163,7 +168,7 @@ def test_run_dir_and_log_dir(start, tmp_path):
     assert [json.loads(event)["event"] for event in events] == ["started", "ready", "done"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts a session for each worker")
 def test_a_failed_run_keeps_its_logs(start, tmp_path):
     process = start("run", "-n", "1", "train.py", script="print('last words')\nos._exit(3)")
     _, error = process.communicate(timeout=100)

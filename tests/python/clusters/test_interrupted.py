@@ -68,6 +68,7 @@ def test_a_second_ctrl_c_leaves_nothing_either(parent: Callable[..., Any]) -> No
 WRAPPED = ["sh", "-c", '"$@"; true', "sh", *command("wait")]
 
 
+# Slow: the same code ends them after other signals.
 @pytest.mark.parametrize(
     "number", mostly_slow([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], quick=[signal.SIGKILL])
 )

@@ -174,6 +174,7 @@ def test_the_users_random_numbers_do_not_choose_the_ports() -> None:
 # --- What a worker gets
 
 
+# Slow: the fork server imports TensorFlow.
 @pytest.mark.parametrize("warm", mostly_slow([False, True], quick=[False]))
 def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
     monkeypatch.setenv("TF_CONFIG", "not json")

@@ -143,7 +143,7 @@ def test_workers_in_an_allocation_are_as_it_says(
         monkeypatch.delenv(name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_a_job_that_cannot_be_queued_again_goes_on(job: Job) -> None:
     said: list[str] = []
 
@@ -156,7 +156,7 @@ def test_a_job_that_cannot_be_queued_again_goes_on(job: Job) -> None:
     assert "disabled" in said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_the_daemon_of_a_node_may_be_lost(job: Job) -> None:
     try:
         statuses = job.run("finish_late", nodes=2, look=when_ready(2, lambda: job.lab.kill_daemon("n10")))
@@ -199,7 +199,7 @@ def test_an_error_of_a_worker(job: Job) -> None:
     assert (error.worker, error.host) == (1, "n10")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_a_node_that_is_lost(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdistr.clusters.slurm.sbatch._LATE", 0.0)  # here is one file system
     lose = when_ready(2, lambda: job.lab.kill_node("n10"))
@@ -212,7 +212,7 @@ def test_a_node_that_is_lost(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (error.worker, error.host) == (1, "n10")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_a_time_limit_is_named(job: Job) -> None:
     error = job.fail("wait", nodes=2, time=1)
     assert error.message.startswith("Workers 0 on n9, 1 on n10 were lost: Slurm job ")
@@ -223,7 +223,7 @@ def test_a_time_limit_is_named(job: Job) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_a_job_that_somebody_cancels(job: Job) -> None:
     cancel = when_ready(2, lambda: subprocess.run(["scancel", job.number], check=True))
     error = job.fail("wait", nodes=2, look=cancel)
@@ -232,7 +232,7 @@ def test_a_job_that_somebody_cancels(job: Job) -> None:
     assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_an_srun_that_is_killed(job: Job, allocate: Callable[..., Allocation]) -> None:
     allocate("--nodes=2")
 
@@ -260,7 +260,7 @@ run_workers(slurm_cluster(**eval(sys.argv[1])), sys.argv[3:], Path(sys.argv[2]),
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a real Slurm, and its timeouts")
 @pytest.mark.parametrize(
     ("where", "number"),
     [

@@ -16,7 +16,10 @@ from launched import wait_for
 
 import tfdistr
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow(reason="a real Slurm, whose tasks import TensorFlow"),
+]
 
 DOCS = Path(__file__).parents[3] / "docs" / "engines" / "slurm.md"
 #: The model and the call of all scripts here.

@@ -21,7 +21,7 @@ from paths import PROGRAMS
 
 import tfdistr
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(reason="starts three or four processes that train")]
 
 
 def train(folder: Path, workers: int, what: str = "nothing") -> list[Ended]:

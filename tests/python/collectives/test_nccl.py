@@ -28,7 +28,7 @@ print("the sum is", float(added))
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts two processes that train")
 def test_the_ring_takes_its_place_and_the_chief_says_so(tmp_path):
     """Of a worker alone, and of a cluster of two."""
     plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(2)])

@@ -28,7 +28,7 @@ def ring_minimum(workers: int) -> float:
     return 2 * (workers - 1) / workers * 4 * NUMBERS
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three or four processes with TensorFlow")
 @pytest.mark.parametrize(("workers", "leaves", "how"), [(3, 4, "memory"), (4, 7, "messages")])
 def test_ranks_of_mpi_get_the_bits_of_the_tree(tmp_path, workers, leaves, how):
     arguments = [str(tmp_path), "mpi", str(leaves), how]
@@ -43,14 +43,14 @@ def test_ranks_of_mpi_get_the_bits_of_the_tree(tmp_path, workers, leaves, how):
         assert max(worker["bytes"]["many"] for worker in each) <= bound * ring_minimum(workers)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three or four processes with TensorFlow")
 def test_a_ring_gets_the_bits_of_the_tree(tmp_path):
     for ended in run_cluster("ordered_sum.py", 3, [str(tmp_path), "ring", "8"], timeout=200):
         assert ended.status == 0, ended.output[-3000:]
     assert all(all(worker["same"].values()) for worker in found(tmp_path, 3))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three or four processes with TensorFlow")
 def test_a_ring_sends_hardly_more_than_it_must(tmp_path):
     workers = 4
     alone = ["unshare", "-Urn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]

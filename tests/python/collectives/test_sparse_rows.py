@@ -17,7 +17,10 @@ WORKERS = 3
 WORD = 4  # bytes
 
 
-@pytest.fixture(scope="module", params=["mpi", pytest.param("ring", marks=pytest.mark.slow)])
+SLOW = pytest.mark.slow(reason="starts the same workers over the ring")
+
+
+@pytest.fixture(scope="module", params=["mpi", pytest.param("ring", marks=SLOW)])
 def workers(request, tmp_path_factory):
     """What each worker found, and its arrays."""
     folder = tmp_path_factory.mktemp(request.param)

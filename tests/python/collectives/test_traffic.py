@@ -8,7 +8,10 @@ import json
 import pytest
 from clusters import run_cluster
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.slow(reason="trains nine models, over MPI and over the ring"),
+]
 
 WEIGHTS = 20 * 8 + 8 + 8 * 3 + 3
 LARGE = 20 * 100_000 + 100_000 + 100_000 * 3 + 3  # 9.6 MB: the layers' weights do not fit into one piece

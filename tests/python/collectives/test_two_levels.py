@@ -41,6 +41,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Any:
     return split
 
 
+# Slow: starts three to six ranks.
 @pytest.mark.parametrize(("number", "ranks"), mostly_slow([(2, 4), (3, 6)], quick=[(2, 4)]))
 def test_sums_are_those_of_numpy_and_ordered_sums_of_one_worker(hosts, number, ranks):
     hosts(number)
@@ -48,7 +49,7 @@ def test_sums_are_those_of_numpy_and_ordered_sums_of_one_worker(hosts, number, r
     assert sums(ranks) == [right] * ranks
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three to six ranks")
 @pytest.mark.parametrize(("number", "ranks", "in_order"), [(2, 4, False), (3, 3, True)])
 def test_messages_sum_where_hosts_have_one_rank_or_ranks_out_of_order(hosts, number, ranks, in_order):
     hosts(number, in_order=in_order)
@@ -72,7 +73,7 @@ def mpiexec(spaces: netns.Namespaces, names: str, ranks: int, folder: Path) -> l
     return [*enter, str(MPIEXEC), *launcher, "-n", str(ranks * len(names))]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three to six ranks")
 @pytest.mark.skipif(netns.missing() is not None, reason=str(netns.missing()))
 @pytest.mark.parametrize(
     # MPI adds the plain sums of 2 x 2 ranks. On three hosts, it sends more than it must, but sooner.

@@ -102,6 +102,7 @@ def test_an_object_trains_as_its_arrays(of_arrays, name):
     np.testing.assert_array_equal(fit.predict(data(), **size_of(name)), of_arrays.predict(X, batch_size=SIZE))
 
 
+# Slow: trains on two workers.
 @pytest.mark.parametrize("name", mostly_slow(["generator function", "batches"], quick=["generator function"]))
 def test_an_object_is_sent_to_workers(of_arrays, name):
     cluster, data = tfdistr.local_cluster(workers=2), OBJECTS[name]

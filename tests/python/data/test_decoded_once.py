@@ -75,6 +75,7 @@ SLOW = [
 ]  # fmt: skip
 
 
+# Slow: TensorFlow builds many pipelines.
 @pytest.mark.parametrize(("name", "shuffle"), mostly_slow([*QUICK, *SLOW], quick=QUICK))
 def test_each_worker_decodes_its_own_examples(name, shuffle):
     (one,), _ = run(name, 1, shuffle)
@@ -103,6 +104,7 @@ def test_a_map_that_keeps_a_state_runs_for_all_examples_in_order():
     assert decoder.calls[:EXAMPLES] == list(range(EXAMPLES))
 
 
+# Slow: TensorFlow builds many pipelines.
 @pytest.mark.parametrize(("workers", "batch_size"), mostly_slow([(2, 10), (6, 4)], quick=[(2, 10)]))
 def test_a_cache_after_shard_keeps_what_was_decoded(workers, batch_size):
     """Also where a worker has no row of the last batch, or of any."""

@@ -29,6 +29,7 @@ QUICK_SETS = [name for name in SETS if name != "arrow, resized images"]
 SOME_SETS = ["parquet with text", "image_folder", "tfrecord"]  # one of each way to find an example
 
 
+# Slow: resizes all images in TensorFlow.
 @pytest.fixture(params=mostly_slow(SETS, quick=QUICK_SETS))
 def files(request, tmp_path) -> FileSet:
     return SETS[request.param](tmp_path)

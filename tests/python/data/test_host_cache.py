@@ -150,7 +150,7 @@ def test_nothing_is_left_where_all_were_killed(job):
         assert not Path(f"/proc/{found['pid']}").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three processes with TensorFlow")
 def test_each_worker_keeps_its_own_where_there_is_no_space(without_space):
     check_batches(without_space)
     for found in without_space.found:

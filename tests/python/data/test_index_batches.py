@@ -43,6 +43,7 @@ def assert_same(one, other) -> None:
 TWO_WORKERS = [(name, 2) for name in SOURCES]
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     ("name", "workers"), mostly_slow([*TWO_WORKERS, ("tensors", 1), ("arrays", 5)], quick=TWO_WORKERS)
 )

@@ -59,6 +59,7 @@ def whole(
 # --- Arrays
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize("workers", mostly_slow([3, 5], quick=[3]))
 def test_arrays(workers):
     source = make_source(Y)
@@ -152,6 +153,7 @@ def numbers() -> tf.data.Dataset:
 FUNCTIONS = {"numbers": numbers, "with a context": lambda ctx: numbers(), "unknown": lambda *_: unknown()}
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     ("name", "workers"),
     mostly_slow(
@@ -218,6 +220,7 @@ def test_the_context_tells_what_a_function_may_need():
 # --- ctx.shard
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     ("examples", "batch_size", "workers"),
     mostly_slow([(13, 4, 3), (1, 4, 3), (12, 4, 2), (7, 2, 4), (3, 4, 5)], quick=[(13, 4, 3), (1, 4, 3)]),

@@ -106,6 +106,7 @@ def test_what_has_to_be_read(name):
     assert lookup(READ[name]()) is None
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize("shard", mostly_slow([False, True], quick=[True]))
 @pytest.mark.parametrize("name", BY_INDEX)
 def test_batches_are_those_of_tf_data(name, shard):
@@ -121,6 +122,7 @@ def test_batches_are_those_of_tf_data(name, shard):
         same(batch, other)
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     "how",
     mostly_slow(

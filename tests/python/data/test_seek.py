@@ -103,6 +103,7 @@ def passes_of(found: list[list[int]], batches_of_pass: int = 4) -> list[list[int
 BEGINS = [(0, 3), (3, 2), (4, 3), (11, 1)]
 
 
+# Slow: TensorFlow builds pipelines for each source, for one to three workers.
 @pytest.mark.parametrize("name", mostly_slow(SOURCES, quick=QUICK[:1]))
 def test_workers_and_steps(name):
     # With steps, so that one worker continues after an epoch whose length it does not know.
@@ -123,7 +124,7 @@ def test_any_step_is_found_by_index(name):
     assert batches(name, 5, 2, FAR) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="TensorFlow builds pipelines for each source, for one to three workers")
 def test_a_far_step_of_what_is_read_in_order():
     near = FAR % 4
     one = batches("in order", 5, 1, FAR)
@@ -134,6 +135,7 @@ def test_a_far_step_of_what_is_read_in_order():
     assert unshuffled[0] == [0, 1, 2, 3]
 
 
+# Slow: TensorFlow builds pipelines for each source, for one to three workers.
 @pytest.mark.parametrize(
     "name",
     mostly_slow(["a map", "ctx.shard of a generator", "ctx.shard and a cache"], quick=["a map"]),
@@ -214,6 +216,7 @@ def test_an_empty_dataset_is_refused():
 SHUFFLES = [name for name in SOURCES if "shuffle" in name]
 
 
+# Slow: TensorFlow builds pipelines for each source, for one to three workers.
 @pytest.mark.parametrize("name", mostly_slow(SHUFFLES, quick=SHUFFLES[:1]))
 def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(name, caplog, monkeypatch):
     """Keras reads one batch first, by an iterator that it leaves; nothing more is read ahead of a pass."""

@@ -100,6 +100,7 @@ SLOW = [
 ]  # fmt: skip
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     ("file_format", "split", "in_memory"),
     mostly_slow([*QUICK, *SLOW], quick=QUICK),
@@ -124,6 +125,7 @@ def test_the_global_batches_are_those_of_the_order(folders, file_format, split, 
 TWO_WORKERS = list(itertools.product(["tfrecord", "array_record"], [True, False], [2]))
 
 
+# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     ("file_format", "in_memory", "workers"),
     mostly_slow([*TWO_WORKERS, ("tfrecord", True, 3), ("array_record", False, 1)], quick=TWO_WORKERS),

@@ -134,7 +134,7 @@ def test_a_worker_that_imports_the_description_of_a_cluster_starts_no_server(
     assert ran.stdout == "1\n", ran.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains after a warm and a cold start")
 def test_a_warm_worker_trains_to_the_bits_of_a_cold_one(tmp_path: Path) -> None:
     weights = {}
     for warm in (False, True):

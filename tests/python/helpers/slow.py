@@ -10,7 +10,7 @@ import pytest
 
 
 def mostly_slow(values: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    """Mark all parameters but ``quick`` as slow; a comment above has the reason. Tuples are several arguments."""
+    """Mark all parameters but ``quick`` as slow: a comment above says why. Tuples are several arguments."""
     return [
         pytest.param(
             *(value if isinstance(value, tuple) else (value,)),

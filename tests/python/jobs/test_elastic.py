@@ -67,7 +67,7 @@ def weights(fit: tfdistr.FitResult) -> bytes:
     return b"".join(np.asarray(weight).tobytes() for weight in fit.model.get_weights())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts workers three times")
 def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path):
     events: list[dict[str, Any]] = []
     fit = run_fit(

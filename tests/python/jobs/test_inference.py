@@ -244,7 +244,7 @@ np.save(sys.argv[2], fit.predict(np.load(sys.argv[3])))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="another session loads TensorFlow")
 def test_another_session_predicts_the_same_bits(tmp_path):
     namespace: dict = {"keras": keras, "__name__": "__main__"}  # of a script, whose functions no other has
     exec(BUILD, namespace)

@@ -45,7 +45,7 @@ def until_a_checkpoint(folder: Path, process: Process) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on workers again and again")
 def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job):
     """Of a job by the ring, which then continues by MPI, and the other way round."""
     for told, communication in (("a worker", "ring"), ("the launcher", "mpi")):
@@ -68,7 +68,7 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job):
     check_equals_one_process(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on workers again and again")
 @pytest.mark.timeout(300)
 def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_job):
     """As Slurm does: the launcher and what stands between it and the workers get SIGTERM, too."""
@@ -120,6 +120,7 @@ def check_equals_one_process(folder: Path, bound: float = 1e-5, **given: int) ->
 
 
 @pytest.mark.timeout(400)
+# Slow: trains on workers again and again.
 @pytest.mark.parametrize(
     ("workers", "batch"),
     mostly_slow([(3, 9), (2, 9)], quick=[]),
@@ -141,7 +142,7 @@ def by_hand(what: str, folder: Path) -> list[Ended]:
     return run_cluster("recovery_by_hand.py", 2, [what, str(folder)], timeout=150)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on workers again and again")
 @pytest.mark.timeout(600)
 def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_path):
     told = by_hand("told", tmp_path / "run")

@@ -70,7 +70,7 @@ def undisturbed(tmp_path_factory: Any) -> list[bytes]:
     return bits(train(run, {"first": "cpu:0"}, workers=None))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three processes for each run")
 @pytest.mark.parametrize("process", [0, 2], ids=["worker", "chief"])
 def test_a_run_whose_process_is_killed_ends_with_the_same_bits(tmp_path, undisturbed, process):
     run = tmp_path / "run"
@@ -90,7 +90,7 @@ def told(tmp_path_factory: Any) -> Path:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three processes for each run")
 @pytest.mark.parametrize(
     ("placement", "workers"),
     [({"first": "worker 1", "last": "worker 0"}, 2), ({"last": "worker 0"}, 1), ({"first": "cpu:0"}, None)],

@@ -79,7 +79,7 @@ class Fails(keras.callbacks.Callback):
             raise RuntimeError("the disk is full")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times")
 def test_a_model_with_two_optimizers_goes_on(tmp_path):
     full = train(tmp_path / "full", adversaries, checkpoint_every=5)
     assert len(optimizers_of(full.model)) == 3

@@ -70,7 +70,7 @@ def of_class(kind: type) -> Any:
     return make
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times")
 def test_a_loop_that_reads_on_in_its_data_ends_with_the_same_bits(tmp_path):
     make = of_class(WithCallbacks)
     full = train(tmp_path / "full", make)
@@ -92,14 +92,14 @@ def test_a_fit_that_trains_twice_is_refused(tmp_path):
     check_refused("begins to train for a second time", tmp_path / "run", Twice, epochs=1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times")
 def test_a_fit_that_begins_anew_is_refused_when_it_should_go_on(tmp_path):
     train(tmp_path / "run", of_class(FromTheBeginning), epochs=2)
     received = "begins epoch 1 where epoch 3 is the next"
     check_refused(received, tmp_path / "run", FromTheBeginning, epochs=3, resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times")
 def test_a_fit_without_callbacks_has_no_checkpoints(tmp_path, caplog):
     run = tmp_path / "run"
     with caplog.at_level(logging.WARNING, logger="tfdistr"):

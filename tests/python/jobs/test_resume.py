@@ -151,6 +151,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+# Slow: trains three times for each kind of run.
 @pytest.mark.parametrize("name", mostly_slow(CASES, quick=QUICK))
 def test_a_run_of_another_kind_goes_on(tmp_path, name):
     given = dict(CASES[name])
@@ -169,7 +170,7 @@ def test_a_run_of_another_kind_goes_on(tmp_path, name):
         assert again.seen == knows["seen"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times for each kind of run")
 def test_a_run_that_a_callback_has_stopped_stays_so(tmp_path):
     class Stops(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -180,7 +181,7 @@ def test_a_run_that_a_callback_has_stopped_stays_so(tmp_path):
     assert bits(train(tmp_path / "run", resume=True, checkpoint_every=1000)) == bits(full)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times for each kind of run")
 def test_a_complete_run_can_have_more_epochs(tmp_path):
     short = train(tmp_path / "run", epochs=2)
     assert bits(train(tmp_path / "run", epochs=2, resume=True)) == bits(short)

@@ -154,7 +154,7 @@ def test_so_is_one_that_only_its_variables_tell_from_the_model_of_the_run(tmp_pa
     assert re.search(r"\d+ variables, where the checkpoint has \d+$|/more of float32 \(\), where", said)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times")
 def test_the_numbers_of_an_optimizer_may_be_others(tmp_path):
     def with_rate(rate: float) -> Any:
         def make() -> keras.Model:

@@ -90,7 +90,7 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert kept() == before
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains several times, or waits for a store that is gone")
 def test_a_run_goes_on_on_another_machine(server, undisturbed):
     with pytest.raises(RuntimeError, match="the disk is full"):
         trained(callbacks=[At(2, breaks)])
@@ -144,7 +144,7 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains several times, or waits for a store that is gone")
 def test_a_store_that_is_gone_for_a_while_is_a_warning(server, undisturbed):
     refused: list[str] = []
 
@@ -209,7 +209,7 @@ def test_a_job_that_fails_without_its_store_says_both(server):
     folders.remove_run_dir(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains several times, or waits for a store that is gone")
 def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
     other, later = b"0123 process 1 on host\n", "generations/000002-0123456789abcdef/"
     before = kept()

@@ -78,7 +78,7 @@ def undisturbed() -> Undisturbed:
         return Undisturbed(fit, store.names(), written, events, result, on_workers(URL, resume=True))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on workers, and waits for uploads")
 def test_a_job_on_workers_leaves_all_in_the_store(undisturbed):
     fit, names, again = undisturbed.fit, undisturbed.names, undisturbed.again
     assert [name for name in names if not name.startswith("generations/")] == [
@@ -95,7 +95,7 @@ def test_a_job_on_workers_leaves_all_in_the_store(undisturbed):
     assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on workers, and waits for uploads")
 def test_each_checkpoint_brings_the_logs_so_far(undisturbed):
     written = undisturbed.written
     marks = [place for place, path in enumerate(written) if path.endswith(".mark")]
@@ -116,7 +116,7 @@ def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on workers, and waits for uploads")
 def test_a_job_that_failed_goes_on_with_other_workers(undisturbed, server):
     with pytest.raises(WorkerFailedError) as caught:
         on_workers(URL, callbacks=breaks)

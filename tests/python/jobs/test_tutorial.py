@@ -19,7 +19,7 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
     return texts
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs a whole notebook")
 @pytest.mark.usefixtures("with_pandas_once")  # a kernel needs IPython
 @pytest.mark.timeout(300)
 def test_the_notebook_prints_what_it_shows(tmp_path):

@@ -73,6 +73,7 @@ def job(
                 process.wait()
 
 
+# Slow: a job trains while it is attacked.
 @pytest.mark.parametrize(
     ("carrier", "env"),
     mostly_slow(

@@ -174,7 +174,7 @@ def dense() -> keras.Model:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three or four processes that train")
 def test_gradients_that_come_too_late_are_dropped_and_counted(servers):
     options = ServerOptions("sync", replicas_to_aggregate=1)
     fit = servers.fit(
@@ -302,7 +302,7 @@ def stands_still_on_worker() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y)).map(slowly)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts three or four processes that train")
 def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
     with pytest.raises(WorkerFailedError, match="StepTimeoutError") as caught:
         servers.fit(

@@ -27,7 +27,7 @@ BOUND = 1e-6
 COMMAND = [sys.executable, "-m", "tfdistr"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts four processes with TensorFlow")
 def test_a_cluster_that_is_started_by_hand(processes, tmp_path):
     """Two workers and two parameter servers, one of each as books show it, equal one process."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(5)]
@@ -142,6 +142,7 @@ sys.exit(7)
 """
 
 
+# Slow: starts four processes with TensorFlow.
 @pytest.mark.parametrize(
     ("chief", "stopped"),
     mostly_slow([(FAILS, 0), (LOOPS, 0), (LOOPS, 1), (LOOPS, None)], quick=[(FAILS, 0), (LOOPS, 1)]),

@@ -85,7 +85,7 @@ def undisturbed(tmp_path_factory: Any) -> tfdistr.FitResult:
     return train(tmp_path_factory.mktemp("undisturbed") / "run", checkpoint_every=None)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts four processes, and trains three times")
 def test_a_synchronous_run_ends_with_the_same_bits_whoever_is_killed(tmp_path, undisturbed):
     run = tmp_path / "run"
     killed = [(1, 4, CHIEF), (2, 1, WORKER), (2, 5, SERVER)]
@@ -99,7 +99,7 @@ def test_a_synchronous_run_ends_with_the_same_bits_whoever_is_killed(tmp_path, u
     assert not [pid for index in range(4) for pid in started(run, index) if is_there(pid)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts four processes, and trains three times")
 def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
     """First a worker is told, then the chief of the run that continues."""
     run = tmp_path / "run"
@@ -118,7 +118,7 @@ def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
     assert (again.params["global_step"], again.workers) == (fit.params["global_step"], fit.workers)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts four processes, and trains three times")
 def test_an_asynchronous_run_makes_each_step_of_its_epochs(tmp_path):
     run = tmp_path / "run"
     fit = train(run, (2, 3, SERVER, signal.SIGKILL), update="async", max_restarts=1)

@@ -97,6 +97,7 @@ def test_r_must_be_able_to_parse_the_file(file):
 
 
 @needs_r
+# Slow: processes load R, Python and TensorFlow.
 @pytest.mark.parametrize(
     ("code", "found"),
     mostly_slow([
@@ -121,6 +122,7 @@ def test_the_file_must_make_the_function(file, code, found):
 
 
 @needs_r
+# Slow: processes load R, Python and TensorFlow.
 @pytest.mark.parametrize(
     "code",
     mostly_slow([
@@ -308,7 +310,7 @@ def test_an_error_of_the_file_is_one_of_the_worker(file):
 
 
 @needs_r
-@pytest.mark.slow
+@pytest.mark.slow(reason="processes load R, Python and TensorFlow")
 def test_data_of_r_and_mpi(file):
     cluster = tfdistr.local_cluster(2)
     data = tfdistr.r_function(file, "data")
@@ -359,7 +361,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="processes load R, Python and TensorFlow")
 @needs_r
 def test_r_in_this_process(file, tmp_path):
     file.write_text(

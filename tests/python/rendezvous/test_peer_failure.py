@@ -27,11 +27,14 @@ def calls(output: str) -> list[str]:
     return [line.removeprefix("CALL: ") for line in output.splitlines() if line.startswith("CALL: ")]
 
 
+SLOW = pytest.mark.slow(reason="starts four processes and waits for their timeouts")
+
+
 @pytest.mark.parametrize(
     ("fault", "said", "own"),
     [
-        pytest.param("interrupt", "KeyboardInterrupt", "KeyboardInterrupt: ", marks=pytest.mark.slow),
-        pytest.param("exit", "SystemExit: 3", None, marks=pytest.mark.slow),
+        pytest.param("interrupt", "KeyboardInterrupt", "KeyboardInterrupt: ", marks=SLOW),
+        pytest.param("exit", "SystemExit: 3", None, marks=SLOW),
         ("unavailable", "UnavailableError: no such bucket", "UnavailableError: no such bucket"),
     ],
 )
@@ -72,6 +75,7 @@ def test_a_worker_that_only_lost_another_is_not_blamed():
         assert "failure of worker 1" not in one.output
 
 
+# Slow: starts four processes and waits for their timeouts.
 @pytest.mark.parametrize(
     ("how", "workers"), mostly_slow([("waits", 3), ("forked", 2)], quick=[("waits", 3)])
 )

@@ -52,6 +52,7 @@ WRONG = [
 ]
 
 
+# Slow: three processes for each mistake.
 @pytest.mark.parametrize(("make", "rule"), mostly_slow(WRONG, quick=WRONG[:2]))
 def test_what_is_wrong_with_the_tf_config_of_a_process_is_told_to_its_peers(make, rule):
     """Also to those that come later, although the process ends at once."""

@@ -59,6 +59,7 @@ def fit(data: Callable[[], dict[str, Any]], callbacks: list[Any], execution: int
 CASES = [(shuffled, 1), (shuffled, 3), (repeated, 1), (of_unknown_length, 1), (arrays, 1)]
 
 
+# Slow: trains three times for each.
 @pytest.mark.parametrize(("data", "execution"), mostly_slow(CASES, quick=[(repeated, 1)]))
 def test_a_restored_fit_ends_with_the_same_bits(tmp_path, data, execution):
     def backup() -> keras.callbacks.Callback:
@@ -81,7 +82,7 @@ def model() -> keras.Model:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains three times for each")
 @pytest.mark.parametrize("data", [(X, Y), (in_order,)], ids=["by index", "in order"])
 def test_so_does_distributed_fit(tmp_path, data):
     def train(*callbacks: keras.callbacks.Callback) -> list[bytes]:

@@ -116,6 +116,7 @@ def test_keras_fit_warns_on_the_chief(tmp_path):
         assert ("BatchLossWarning: The result on several workers" in worker.output) == (index == 0)
 
 
+# Slow: two workers for each form of data.
 @pytest.mark.parametrize(
     ("data", "mpi"), mostly_slow([("dataset", False), ("dataset", True), ("PyDataset", True)], quick=[])
 )

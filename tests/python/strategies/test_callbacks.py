@@ -117,7 +117,7 @@ def get(address: str, path: str, **query: str):
         return json.load(answer)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="starts TensorBoard's server")
 def test_tensorboard_shows_the_history_of_the_job(job, tensorboard):
     runs = ["train", "validation"]
     deadline = time.monotonic() + 90

@@ -52,7 +52,7 @@ def results(request, tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="each case is trained in each process")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("case", CASES)
 def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, case):
@@ -64,7 +64,7 @@ def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, cas
         assert found.get("without a strategy", 0) <= BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="each case is trained in each process")
 @pytest.mark.parametrize("run", RUNS[1:])
 @pytest.mark.parametrize(
     ("case", "wrong"),
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_far_off(results, run, case, wrong):
         assert process["cases"][case][wrong] > FAR
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="each case is trained in each process")
 @pytest.mark.parametrize("run", RUNS)
 def test_values_add_up_over_the_replicas(results, run):
     replicas = int(run.split()[0])
@@ -99,7 +99,7 @@ def test_values_add_up_over_the_replicas(results, run):
         }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="each case is trained in each process")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("function", ["average_loss", "regularization_loss"])
 def test_they_belong_into_the_replica_function(results, run, function):

@@ -13,7 +13,10 @@ from clusters import run_cluster
 
 import tfdistr
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.slow(reason="both workers run every option of Keras's loop"),
+]
 
 FIX = "Fix: Run the same program with the same arguments, data and package versions on every worker."
 

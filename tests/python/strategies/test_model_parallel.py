@@ -43,7 +43,7 @@ def found(tmp_path_factory):
     return json.loads(file.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 @pytest.mark.parametrize(
     "case",
     [
@@ -55,12 +55,12 @@ def test_two_devices_train_as_one_does(found, case):
     assert found[case] < BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 def test_keras_own_fit_trains_a_placed_model(found):
     assert found["where"]["drop-in"] < BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 def test_what_a_layer_and_the_optimizer_hold_is_at_its_place(found):
     weights, slots = found["where"]["weights"], found["where"]["slots"]
     assert weights["embed/embeddings"] == "CPU:0"
@@ -71,7 +71,7 @@ def test_what_a_layer_and_the_optimizer_hold_is_at_its_place(found):
     assert of_last == ["CPU:1"] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 def test_both_passes_are_computed_at_the_place(found):
     operations = found["where"]["operations"]
     # Two dense layers: forward, and backward for inputs and weights; and an update of each weight.
@@ -81,7 +81,7 @@ def test_both_passes_are_computed_at_the_place(found):
     assert {name.split()[-1] for name in operations} == {"CPU:0", "CPU:1"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 def test_layers_with_tables_stay(found):
     assert found["text"] == 1
     assert found["table"] == [
@@ -92,14 +92,14 @@ def test_layers_with_tables_stay(found):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 def test_jit_compile_is_ignored_with_one_warning(found):
     assert found["warnings"] == [
         "jit_compile=True is ignored: XLA cannot compile what several devices compute."
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 @pytest.mark.parametrize(
     ("case", "rule", "received", "fix"),
     [
@@ -262,7 +262,7 @@ def test_workers_that_are_started_by_hand(processes, tmp_path, alone):
             np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one process trains 20 models")
 def test_a_worker_started_by_hand_that_dies_is_named(processes, tmp_path):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     (first, second), config = _start(processes, addresses, workers=2)

@@ -111,6 +111,7 @@ def assert_same(received: dict[str, Any], expected: dict[str, Any]) -> None:
         assert received[name] == pytest.approx(values, abs=1e-6), name
 
 
+# Slow: starts four processes.
 @pytest.mark.parametrize("how", mostly_slow(["workers", "servers"], quick=["workers"]))
 def test_the_history_is_that_of_keras(how, tmp_path):
     options: dict[str, Any] = {"cluster": tfdistr.local_cluster(workers=2)}

@@ -9,6 +9,7 @@ from slow import mostly_slow
 pytestmark = pytest.mark.timeout(300)
 
 
+# Slow: starts two processes for each mistake.
 @pytest.mark.parametrize(
     ("kind", "mpi"),
     mostly_slow(

@@ -13,7 +13,7 @@ import pytest
 
 import tfdistr
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(reason="trains on two workers for each")]
 EPOCHS, STEPS = 3, 23
 
 

@@ -54,6 +54,7 @@ def of_one_worker():
     return bits(1, 1)
 
 
+# Slow: trains on one to three workers again.
 @pytest.mark.parametrize(
     ("workers", "communication"), mostly_slow([(2, "ring"), (3, "mpi")], quick=[(3, "mpi")])
 )
@@ -66,13 +67,13 @@ def test_and_on_any_number_of_cores(of_one_worker):
     assert bits(1, 2) == of_one_worker
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on one to three workers again")
 def test_gradients_of_16_bits_are_rounded_alike_everywhere():
     expected = bits(3, communication="ring", gradient_dtype="bfloat16")
     assert bits(2, gradient_dtype="bfloat16") == expected
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on one to three workers again")
 def test_a_run_goes_on_with_any_number_of_workers(tmp_path):
     plain = bits(1, epochs=3)
     for workers, epochs in ((3, 1), (1, 2), (2, 3)):
@@ -80,7 +81,7 @@ def test_a_run_goes_on_with_any_number_of_workers(tmp_path):
     assert found == plain
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on one to three workers again")
 def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
     bits(2, epochs=1, virtual_workers=None, run_dir=tmp_path, resume=True)
     with pytest.raises(tfdistr.ArgumentError, match="workers=1, where the run has 2"):

@@ -125,6 +125,7 @@ def test_it_trains_in_this_process_as_by_keras(name):
     assert len(fit.model.optimizer.variables) == len(expected[0].optimizer.variables)
 
 
+# Slow: trains on two workers.
 @pytest.mark.parametrize("name", mostly_slow(["averages", "layers without weights"], quick=["averages"]))
 def test_it_trains_on_workers_as_by_keras(name):
     made, cluster = MODELS[name], tfdistr.local_cluster(workers=2)

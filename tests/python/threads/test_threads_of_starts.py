@@ -59,7 +59,7 @@ def test_tensorflow_34568(monkeypatch):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits for timeouts")
 def test_tensorflow_39922():
     """The program is started for index 0 alone: the error names the other worker, after the time given."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
@@ -94,7 +94,7 @@ def apart() -> Iterator[netns.Namespaces]:
         made.remove()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits for timeouts")
 def test_tensorflow_46931(apart):
     """Both workers are started, but cannot connect: each says in time which address does not answer."""
     addresses = [f"{apart.address(name)}:8081" for name in "ab"]
@@ -111,7 +111,7 @@ def test_tensorflow_46931(apart):
         assert float(after.split()[1]) < 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits for timeouts")
 def test_tensorflow_58434():
     """A worker that is ready before the chief ends well, and so does the chief."""
     for worker in run_cluster("leave.py", 2, ["2", "end"], ["0", "end"], timeout=120):

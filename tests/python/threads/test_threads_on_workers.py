@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from clusters import PROGRAMS, run_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.slow(reason="a dozen trainings in each of two processes, over MPI and by TF_CONFIG"),
+]
 
 BOUND = 1e-6  # of what float32 sums in another order
 SIZE = 50

@@ -90,6 +90,7 @@ def state(model: keras.Model) -> list[np.ndarray]:
     return [*model.get_weights(), *(np.asarray(value) for value in model.optimizer.variables)]
 
 
+# Slow: trains each model twice.
 @pytest.mark.parametrize(
     ("name", "workers"),
     mostly_slow(

@@ -151,7 +151,7 @@ def test_the_rate_rises_in_equal_parts_from_step_to_step():
     assert seen == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.4, 0.4])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on two workers, or with many steps")
 def test_it_follows_steps_per_epoch_of_data_that_repeats():
     seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.3, epochs=1), data=batches().repeat(), steps_per_epoch=5,
                  epochs=2)  # fmt: skip
@@ -317,7 +317,7 @@ def test_batches_of_a_function_are_its_own():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains on two workers, or with many steps")
 def test_a_job_on_two_workers_makes_the_steps_that_one_makes_by_hand():
     """10 examples in batches of 2 * 2: two steps in an epoch, 8 examples, and twice the learning rate."""
     fit = tfdistr.distributed_fit(

@@ -110,6 +110,7 @@ def trained(by, kind="plain", known=True, validates=True, stop_after=None, recor
     return history, model.get_weights(), recorder, steps
 
 
+# Slow: trains each model twice.
 @pytest.mark.parametrize(
     "options",
     mostly_slow([{"kind": "dropout"}, {"kind": "pooling"}, {"kind": "own step"}, {"validates": False},
@@ -175,6 +176,7 @@ def test_arrays_and_pipelines_give_the_same(monkeypatch, gathered, options):
     assert ends[:12] == [0, 1, 2, 3, 4, 5] * 2 if not options else ends[:4] == [3, 5] * 2
 
 
+# Slow: trains each model twice.
 @pytest.mark.parametrize("gathered", mostly_slow([1 << 24, 0], quick=[]))
 def test_files_that_are_read_ahead_give_the_bits_of_arrays(tmp_path, monkeypatch, gathered):
     """By a thread, and by a pipeline if the batches are large."""

@@ -247,6 +247,7 @@ def test_keras_saves_models_as_before(tmp_path):
 # --- What they are trained to
 
 
+# Slow: trains each model twice.
 @pytest.mark.parametrize(
     ("make", "communication"),
     mostly_slow(

@@ -71,7 +71,7 @@ except tfdistr.StepTimeoutError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a process that imports TensorFlow")
 def test_without_workers_the_caller_gets_the_error():
     ended = subprocess.run([sys.executable, "-c", FIT], capture_output=True, text=True, timeout=50)
     assert ended.stdout == "Each worker must make a step within 2 s, which is `step_timeout`.\n"
@@ -94,7 +94,7 @@ except tfdistr.StepTimeoutError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a process that imports TensorFlow")
 def test_a_step_that_hangs_while_it_is_compiled():
     ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=100)
     expected = "Each worker must make a step within 2 s, which is `step_timeout`. True\n"

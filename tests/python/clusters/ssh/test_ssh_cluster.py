@@ -53,12 +53,12 @@ def test_output_comes_through_the_connection(job: Job) -> None:
     assert_output_comes(job)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_halted_workers_and_their_children_are_ended(job: Job) -> None:
     assert job.fail("fail_late,wait_with_grandchild,halt,halt", each=2).worker == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_more_workers_of_a_host_than_sshd_lets_log_in_at_once(job: Job) -> None:
     assert [status.status for status in job.run("finish", "a", each=18)] == ["done"] * 18
 
@@ -81,7 +81,7 @@ def listening(net: hosts.Hosts, name: str, port: int) -> Iterator[None]:
         process.stdin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = tfdistr.clusters.ssh.cluster.ask, []
 
@@ -104,7 +104,7 @@ def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatc
 # --- Hosts and connections that are lost
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
     times: dict[str, float] = {}
 
@@ -130,7 +130,7 @@ def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) 
     assert (error.worker, error.host) == (1, job.net.address("b"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_host_that_is_cut_off_is_named_though_its_peers_report_the_loss_first(job: Job) -> None:
     lose = when_ready(2, lambda: job.net.cut("b"))
     try:
@@ -142,7 +142,7 @@ def test_a_host_that_is_cut_off_is_named_though_its_peers_report_the_loss_first(
     assert "sent no heartbeat for" in str(error)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
     error = job.fail("wait", look=when_ready(2, lambda: job.net.end_all("b")))
     b = job.net.address("b")
@@ -154,7 +154,7 @@ def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
     assert (error.worker, error.host) == (1, b)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: signal.Signals) -> None:
     job.run_dir.mkdir(mode=0o700)
@@ -193,7 +193,7 @@ def test_hosts_that_cannot_be_reached_are_named(job: Job) -> None:
     assert (error.worker, error.host) == (1, d)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_no_such_host_and_one_that_refuses(job: Job) -> None:
     job.run_dir.mkdir(mode=0o700)
     known = {"ssh": f"{job.net.ssh} -oUser=nobody-at-all", "warm": False}
@@ -209,14 +209,14 @@ def test_no_such_host_and_one_that_refuses(job: Job) -> None:
         assert caught.value.fix == f"Let this user in without a password: ssh {host} true."
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
     job.run_dir = job.net.own / "run"
     error = job.fail("finish", "ac")
     assert error.received == f"{job.run_dir}, which is not there on {job.net.address('c')} (worker 1)"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_versions_that_differ_are_named_before_a_worker_starts(job: Job, tmp_path: Path) -> None:
     # A host whose Python has another Keras: it comes first in PYTHONPATH there, and not here.
     other = tmp_path / "other" / "keras-3.0.0.dist-info"
@@ -232,7 +232,7 @@ def test_versions_that_differ_are_named_before_a_worker_starts(job: Job, tmp_pat
 # --- Tunnels
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 @pytest.mark.usefixtures("apart")
 def test_workers_that_reach_each_other_through_ssh_only(job: Job) -> None:
     job.run("meet_peers", each=2, tunnels=True)
@@ -242,7 +242,7 @@ def test_workers_that_reach_each_other_through_ssh_only(job: Job) -> None:
     assert [address.rpartition(":")[0] for address in tasks] == ["127.0.0.1"] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_host_that_makes_no_tunnels(job: Job) -> None:
     with listening(job.net, "b", 40_000):
         error = job.fail("finish", "b", tunnels=True, ssh=f"{job.net.ssh} -R 40000:127.0.0.1:1")

@@ -38,7 +38,7 @@ def one() -> tfdistr.FitResult:
     return fit(model, None)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="TensorFlow in network namespaces")
 def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: tfdistr.FitResult
 ) -> None:
@@ -55,7 +55,7 @@ def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
     assert wait_for(lambda: not job.net.fork_servers(), 10)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="TensorFlow in network namespaces")
 @pytest.mark.usefixtures("apart")
 def test_distributed_fit_through_tunnels_gives_the_numbers_of_one_worker(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: tfdistr.FitResult
