@@ -33,12 +33,6 @@ def dense() -> Any:
     return network(keras.layers.Dense(16, "relu", name="first"))
 
 
-def wide() -> Any:
-    import keras
-
-    return network(keras.layers.Dense(17, "relu", name="first"))
-
-
 def by_sgd() -> Any:
     import keras
 

@@ -28,17 +28,16 @@ class Session:
         language: "python" or "r".
         row: The row.
         folder: A folder of its own.
-        pretends: Modules and the versions that they say they have, such as "tensorflow=2.20.0".
     """
 
-    def __init__(self, language: str, row: Mapping[str, Any], folder: Path, *pretends: str) -> None:
+    def __init__(self, language: str, row: Mapping[str, Any], folder: Path) -> None:
         folder.mkdir()
         (folder / "row.json").write_text(json.dumps(row))
         self._output = folder / "observed.json"
         program = [rscript(), "--no-init-file"] if language == "r" else [sys.executable]
         script = str(HERE / "programs" / ("row.R" if language == "r" else "row.py"))
         self.language = language
-        self.command = [*program, script, str(folder / "row.json"), str(self._output), *pretends]
+        self.command = [*program, script, str(folder / "row.json"), str(self._output)]
         # What is killed leaves its temporary files behind.
         (folder / "tmp").mkdir()
         self.environment = {

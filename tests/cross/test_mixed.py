@@ -114,14 +114,6 @@ def chief_of_servers(folder: Path, language: str, row: dict[str, Any]) -> Any:
 # --- Workers that differ
 
 
-def refused(
-    folder: Path, carrier: str, pair: Sequence[str], rows: Sequence[Any], *pretends: str
-) -> list[Any]:
-    """The error of each of two workers. The second may say that it has another version of a module."""
-    sessions = [Session(pair[0], rows[0], folder / "0"), Session(pair[1], rows[1], folder / "1", *pretends)]
-    return [observed["error"] for observed in together(carrier, sessions)]
-
-
 def mismatch(received: str) -> dict[str, str | None]:
     return {
         "class": "JobMismatchError", "cause": None, "message": "All workers must run the same job.",
@@ -137,5 +129,6 @@ ADAM = (
 SGD = "SGD(learning_rate = 0.01, use_ema = FALSE, ema_momentum = 0.99, momentum = 0, nesterov = FALSE)"
 def test_jobs_that_differ_are_refused_before_the_first_step(tmp_path: Path) -> None:
     """The core's tests have more differences: collectives/test_comparison.py and test_model_parts.py."""
-    errors = refused(tmp_path, "ring", ("r", "python"), [job(), job(model="by_sgd")])
+    sessions = [Session("r", job(), tmp_path / "0"), Session("python", job("by_sgd"), tmp_path / "1")]
+    errors = [observed["error"] for observed in together("ring", sessions)]
     assert errors == [mismatch(f"optimizer: {ADAM} on worker 0, {SGD} on worker 1")] * 2

@@ -92,14 +92,6 @@ def test_the_run_has_the_numbers_of_the_fit(train, tmp_path):
     check(run, fit.history, range(4))
 
 
-@pytest.mark.slow(reason="starts two workers twice")
-def test_a_restart_goes_on_in_a_second_folder_of_the_same_run(train, tmp_path):
-    fit = train(to_folder(str(tmp_path)), kill=1)
-    first, second = runs(tmp_path)
-    assert first.name == second.name == "run-first.wandb"  # the id: `wandb sync` makes one run of both
-    check(second, fit.history, range(2, 4))
-
-
 def test_a_run_that_fails_says_so(train, tmp_path):
     folder = str(tmp_path)
 

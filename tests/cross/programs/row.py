@@ -1,11 +1,8 @@
 """A Python session that evaluates a row: alone, or as a worker that is started by hand.
 
-Usage: row.py ROW OUTPUT [MODULE=VERSION]   (ROW is a file of JSON; what the row gives goes to OUTPUT)
-
-The module then says that it has this version.
+Usage: row.py ROW OUTPUT   (ROW is a file of JSON; what the row gives goes to OUTPUT)
 """
 
-import importlib
 import json
 import os
 import sys
@@ -15,9 +12,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["SESSION"] = str(os.getpid())  # for callbacks that kill it
 
 if __name__ == "__main__":
-    for pretended in sys.argv[3:]:
-        module, _, version = pretended.partition("=")
-        importlib.import_module(module).__version__ = version
     import in_python
 
     observed = in_python.observe(json.loads(Path(sys.argv[1]).read_text()))

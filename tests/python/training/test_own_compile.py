@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.tf_internals import optimizers_of
@@ -247,13 +246,7 @@ def test_keras_saves_models_as_before(tmp_path):
 # --- What they are trained to
 
 
-# Slow: trains each model twice.
-@pytest.mark.parametrize(
-    ("make", "communication"),
-    mostly_slow(
-        [(task, None), (own_loop, None), (task, "mpi"), (task, "ring")], quick=[(task, None), (task, "mpi")]
-    ),
-)
+@pytest.mark.parametrize(("make", "communication"), [(own_loop, None), (task, "mpi")])
 def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(make, communication):
     keras.utils.set_random_seed(3)
     model = make()
