@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import tensorflow as tf
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.data.order.context import WorkerContext
@@ -59,11 +58,9 @@ def whole(
 # --- Arrays
 
 
-# Slow: TensorFlow builds a pipeline for each.
-@pytest.mark.parametrize("workers", mostly_slow([3, 5], quick=[3]))
-def test_arrays(workers):
+def test_arrays():
     source = make_source(Y)
-    batches = whole(source, workers)
+    batches = whole(source, 3)
     assert [len(batch) for batch in batches] == [4, 4, 4, 1] * 2
     assert sorted(flat(batches[:4])) == sorted(flat(batches[4:])) == Y.tolist()
     assert batches == whole(source, 1)
@@ -153,17 +150,10 @@ def numbers() -> tf.data.Dataset:
 FUNCTIONS = {"numbers": numbers, "with a context": lambda ctx: numbers(), "unknown": lambda *_: unknown()}
 
 
-# Slow: TensorFlow builds a pipeline for each.
-@pytest.mark.parametrize(
-    ("name", "workers"),
-    mostly_slow(
-        [*((name, 3) for name in FUNCTIONS), ("numbers", 2), ("unknown", 5)],
-        quick=[(name, 3) for name in FUNCTIONS],
-    ),
-)
-def test_functions_of_examples(name, workers):
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_examples(name):
     function = FUNCTIONS[name]
-    batches = whole(function, workers)
+    batches = whole(function, 3)
     assert [len(batch) for batch in batches] == [4, 4, 4, 1] * 2
     assert sorted(flat(batches[:4])) == sorted(flat(batches[4:])) == Y.tolist()
     assert batches == whole(function, 1)
@@ -220,11 +210,7 @@ def test_the_context_tells_what_a_function_may_need():
 # --- ctx.shard
 
 
-# Slow: TensorFlow builds a pipeline for each.
-@pytest.mark.parametrize(
-    ("examples", "batch_size", "workers"),
-    mostly_slow([(13, 4, 3), (1, 4, 3), (12, 4, 2), (7, 2, 4), (3, 4, 5)], quick=[(13, 4, 3), (1, 4, 3)]),
-)
+@pytest.mark.parametrize(("examples", "batch_size", "workers"), [(13, 4, 3), (1, 4, 3)])
 def test_shard_uses_every_example_once_and_keeps_the_batches(examples, batch_size, workers):
     def function(ctx):
         return ctx.shard(tf.data.Dataset.range(examples)).map(lambda i: i * 10)

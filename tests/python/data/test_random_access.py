@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from slow import mostly_slow
 
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.random_access import lookup
@@ -106,29 +105,24 @@ def test_what_has_to_be_read(name):
     assert lookup(READ[name]()) is None
 
 
-# Slow: TensorFlow builds a pipeline for each.
-@pytest.mark.parametrize("shard", mostly_slow([False, True], quick=[True]))
 @pytest.mark.parametrize("name", BY_INDEX)
-def test_batches_are_those_of_tf_data(name, shard):
+def test_batches_are_those_of_tf_data(name):
     make = BY_INDEX[name]
-    function = (lambda ctx: ctx.shard(make())) if shard else make
+
+    def function(ctx: WorkerContext) -> tf.data.Dataset:
+        return ctx.shard(make())
+
     context = WorkerContext(1, 0, 2, shuffle=False)
     data = make_data(function, context)
     ragged = "ragged" in name
     expected = make().ragged_batch(2) if ragged else make().batch(2)
-    if not shard or ragged:
+    if ragged:
         assert str(data.dataset.element_spec) == str(expected.element_spec)
     for batch, other in zip(data.dataset.take(data.steps), expected, strict=True):
         same(batch, other)
 
 
-# Slow: TensorFlow builds a pipeline for each.
-@pytest.mark.parametrize(
-    "how",
-    mostly_slow(
-        ["tensors", "map", "shard", "shard, map", "shard in order", "shard in order, map"], quick=["map"]
-    ),
-)
+@pytest.mark.parametrize("how", ["map", "shard in order"])
 def test_ragged_examples(how):
     workers = 3
 

@@ -135,18 +135,13 @@ def test_a_far_step_of_what_is_read_in_order():
     assert unshuffled[0] == [0, 1, 2, 3]
 
 
-# Slow: TensorFlow builds pipelines for each source, for one to three workers.
-@pytest.mark.parametrize(
-    "name",
-    mostly_slow(["a map", "ctx.shard of a generator", "ctx.shard and a cache"], quick=["a map"]),
-)
-def test_drop_remainder(name):
-    one = batches(name, 9, drop_remainder=True, steps=3)
+def test_drop_remainder():
+    one = batches("a map", 9, drop_remainder=True, steps=3)
     assert [len(batch) for batch in one] == [4] * 9
     assert all(len(set(found)) == 12 for found in passes_of(one, 3))
-    assert data(name, 2, drop_remainder=True).steps == 3
-    assert batches(name, 9, 3, drop_remainder=True) == one
-    assert batches(name, 5, 2, 4, drop_remainder=True) == one[4:]
+    assert data("a map", 2, drop_remainder=True).steps == 3
+    assert batches("a map", 9, 3, drop_remainder=True) == one
+    assert batches("a map", 5, 2, 4, drop_remainder=True) == one[4:]
 
 
 def test_drop_remainder_needs_a_full_batch():
@@ -213,17 +208,12 @@ def test_an_empty_dataset_is_refused():
         ]
 
 
-SHUFFLES = [name for name in SOURCES if "shuffle" in name]
-
-
-# Slow: TensorFlow builds pipelines for each source, for one to three workers.
-@pytest.mark.parametrize("name", mostly_slow(SHUFFLES, quick=SHUFFLES[:1]))
-def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(name, caplog, monkeypatch):
+def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(caplog, monkeypatch):
     """Keras reads one batch first, by an iterator that it leaves; nothing more is read ahead of a pass."""
     monkeypatch.setattr("test_seek.EXAMPLES", 2)
     found = []
     for workers in (1, 2):
-        parts = [data(name, workers, index) for index in range(workers)]
+        parts = [data("a shuffle of the user's", workers, index) for index in range(workers)]
         assert parts[0].steps == 1
         for part in parts:
             next(iter(part.dataset))
@@ -232,7 +222,7 @@ def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(name, caplog, monke
     assert found[0] == found[1]
     assert {tuple(batch) for batch in found[0]} == {(0, 1), (1, 0)}
     assert not caplog.records
-    data(name, 2, 0, start=3)
+    data("a shuffle of the user's", 2, 0, start=3)
     assert "has a shuffle() of its own, so it may continue in another order" in caplog.text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import tempfile
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from paths import TFDS
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.data import datasets
@@ -93,17 +91,9 @@ def steps_of(described: Dataset, workers: int, steps: int, **more: Any) -> list[
     return list(zip(*parts, strict=True))
 
 
-QUICK = [("tfrecord", "train[50%:]+test", False), ("array_record", "train[50%:]+test", False)]
-SLOW = [
-    ("tfrecord", "train", True), ("array_record", "train[10:30]", True),
-    ("tfrecord", "all", False), ("array_record", "test", False),
-]  # fmt: skip
-
-
-# Slow: TensorFlow builds a pipeline for each.
 @pytest.mark.parametrize(
     ("file_format", "split", "in_memory"),
-    mostly_slow([*QUICK, *SLOW], quick=QUICK),
+    [("tfrecord", "train[50%:]+test", False), ("array_record", "train[10:30]", True)],
 )
 def test_the_global_batches_are_those_of_the_order(folders, file_format, split, in_memory, monkeypatch):
     if not in_memory:
@@ -122,15 +112,9 @@ def test_the_global_batches_are_those_of_the_order(folders, file_format, split, 
             assert images.dtype == np.uint8
 
 
-TWO_WORKERS = list(itertools.product(["tfrecord", "array_record"], [True, False], [2]))
-
-
-# Slow: TensorFlow builds a pipeline for each.
-@pytest.mark.parametrize(
-    ("file_format", "in_memory", "workers"),
-    mostly_slow([*TWO_WORKERS, ("tfrecord", True, 3), ("array_record", False, 1)], quick=TWO_WORKERS),
-)
-def test_each_worker_decodes_its_own_examples(folders, file_format, workers, in_memory, monkeypatch):
+@pytest.mark.parametrize(("file_format", "in_memory"), [("tfrecord", True), ("array_record", False)])
+def test_each_worker_decodes_its_own_examples(folders, file_format, in_memory, monkeypatch):
+    workers = 2
     if not in_memory:
         monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     decode, calls = Dataset.decode, []

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
-from slow import mostly_slow
 
 import tfdistr
 
@@ -116,10 +115,8 @@ def test_keras_fit_warns_on_the_chief(tmp_path):
         assert ("BatchLossWarning: The result on several workers" in worker.output) == (index == 0)
 
 
-# Slow: two workers for each form of data.
-@pytest.mark.parametrize(
-    ("data", "mpi"), mostly_slow([("dataset", False), ("dataset", True), ("PyDataset", True)], quick=[])
-)
+@pytest.mark.slow(reason="two workers for each form of data")
+@pytest.mark.parametrize(("data", "mpi"), [("dataset", False), ("PyDataset", True)])
 def test_the_check_leaves_the_data_and_the_random_numbers_of_the_chief(tmp_path, data, mpi):
     files = [tmp_path / f"{workers}.npy" for workers in (1, 2)]
     for workers, file in enumerate(files, 1):
