@@ -73,46 +73,4 @@ back_from_r <- function(value) {
   )
 }
 
-# Whether R passes a Python object on as itself.
-passed_on <- function(value) {
-  tryCatch(in_types$described(arrays_of(value)), error = described_error)
-}
-
-# The first batch of data.
-batch_of <- function(x, y, weight) {
-  tryCatch(
-    {
-      values <- list(
-        tfdistr:::python_data(made_by(x), "x"), tfdistr:::python_targets(made_by(y), "y"),
-        tfdistr:::python_data(made_by(weight), "sample_weight")
-      )
-      do.call(in_types$batch, values)
-    },
-    error = described_error
-  )
-}
-
-weights_after_step <- function(x, y, weight) {
-  tryCatch(
-    {
-      fit <- distributed_fit(
-        in_types$model, made_by(x), made_by(y), sample_weight = made_by(weight), seed = 1, batch_size = 4
-      )
-      in_types$described(in_types$weights(fit$model))
-    },
-    error = described_error
-  )
-}
-
-# The job that an option makes, which is not trained.
-job_of <- function(name, code) {
-  tryCatch(
-    {
-      given <- rlang::set_names(list(made_by(code)), name)
-      arguments <- list(in_types$model, matrix(0, 8, 2), rep(0, 8))
-      in_types$no_job(do.call(distributed_fit, c(arguments, given), quote = TRUE))
-    },
-    error = described_error
-  )
-}
 # nolint end
