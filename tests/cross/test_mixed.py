@@ -127,6 +127,8 @@ ADAM = (
     "epsilon = 1e-07, amsgrad = FALSE)"
 )
 SGD = "SGD(learning_rate = 0.01, use_ema = FALSE, ema_momentum = 0.99, momentum = 0, nesterov = FALSE)"
+
+
 def test_jobs_that_differ_are_refused_before_the_first_step(tmp_path: Path) -> None:
     """The core's tests have more differences: collectives/test_comparison.py and test_model_parts.py."""
     sessions = [Session("r", job(), tmp_path / "0"), Session("python", job("by_sgd"), tmp_path / "1")]

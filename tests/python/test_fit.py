@@ -72,9 +72,6 @@ def test_two_processes_equal_this_one(joined, case, tmp_path):
                     assert np.abs(received[name] - expected[name]).max() <= BOUND * scale, name
 
 
-# --- Four processes started by hand, and data in one file
-
-
 # --- Workers that the call starts
 
 

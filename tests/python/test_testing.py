@@ -70,6 +70,8 @@ APART = "Known: the gradients of the first step differ by # of their largest val
 WITHOUT = "Known: without the part below they are the same but for rounding (# of their largest value)."
 NORMALIZES = 'Reason: the layer "norm" normalizes with the rows of one worker only.'
 NORMALIZES_FIX = "Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2."
+
+
 def said(model, **arguments) -> list[str]:
     """The lines of the message."""
     with pytest.raises(AssertionError) as caught:

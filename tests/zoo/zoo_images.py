@@ -63,6 +63,8 @@ def retinanet():
 
 
 MASKS = (images(64).mean(-1, keepdims=True) > 0.5).astype("float32")
+
+
 @zoo(data=(images(64), keras.utils.to_categorical(MASKS[..., 0], 2)), only_virtual=ROWS)
 def segformer():
     encoder = models.MiTBackbone(

@@ -23,6 +23,8 @@ LABELS = np.arange(EXAMPLES) % 2
 NEXT = np.roll(TOKENS, -1, axis=1)
 #: What follows each token of a text; padding has no weight.
 CONTINUED = (TEXT, NEXT, MASK.astype("float32"))
+
+
 def compiled(model: Any, **arguments: Any) -> Any:
     model.compile(optimizer=keras.optimizers.Adam(0.01), **arguments)
     return model

@@ -86,12 +86,6 @@ def test_tasks_of_srun_train_together(lab: slurm_lab.Lab, tmp_path: Path, expect
     assert_same(found, expected)
 
 
-# --- slurm_cluster()
-
-
-# --- R
-
-
 # --- A job that Slurm ends and queues again
 
 

@@ -19,6 +19,7 @@ from tfdistr.training import step_blocks
 
 pytestmark = pytest.mark.timeout(280)
 
+
 class AllColumns(keras.Model):
     """Takes all columns as numbers: of text, the length."""
 

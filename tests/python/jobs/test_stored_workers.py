@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -18,8 +15,8 @@ from resumed import bits, train
 import tfdistr
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.errors import ArgumentError, WorkerFailedError
-from tfdistr.jobs import on_cluster, run_dir
+from tfdistr.errors import ArgumentError
+from tfdistr.jobs import on_cluster
 
 URL = "s3://bucket/run"
 
@@ -30,20 +27,8 @@ def server() -> Iterator[stores.S3Server]:
         yield made
 
 
-class Breaks(keras.callbacks.Callback):
-    """Kills its process in the third epoch."""
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def on_workers(place: object, **given: Any) -> tfdistr.FitResult:
     return train(place, cluster=local_cluster(2), communication="ring", **given)
-
-
-def breaks() -> list[keras.callbacks.Callback]:
-    return [Breaks()]
 
 
 def waits() -> list[keras.callbacks.Callback]:
@@ -114,14 +99,3 @@ def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
         "`run_dir` must be a place that this process can read and write.",
         f"Received: {URL}: PermissionError: Access Denied",
     ]
-
-
-@pytest.mark.slow(reason="trains on workers, and waits for uploads")
-def test_a_job_that_failed_goes_on_with_other_workers(undisturbed, server):
-    with pytest.raises(WorkerFailedError) as caught:
-        on_workers(URL, callbacks=breaks)
-    run_dir.remove_run_dir(Path(caught.value.log).parents[1])
-    names = Store(URL).names()
-    assert {"logs/worker-0.log", "workers/0/events.jsonl", "job.json"} <= set(names)
-    assert "result.json" not in names
-    assert bits(on_workers(URL, resume=True)) == bits(undisturbed.fit)

@@ -23,6 +23,7 @@ from tfdistr.utils import interactive
 
 pytestmark = pytest.mark.timeout(60)
 
+
 @contextmanager
 def with_bad_config(config: object) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(

@@ -88,8 +88,6 @@ def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
         bits(1, virtual_workers=None, run_dir=tmp_path, resume=True)
 
 
-# --- Keras's own fit, evaluate and predict; `make equality VIRTUAL=4` has all cases
-
 def test_a_model_that_one_worker_has_lost_hangs_nobody():
     for worker in run_cluster("two_models.py", 2, [], timeout=60):
         assert worker.status == 0, worker.output[-3000:]

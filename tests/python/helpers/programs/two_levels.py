@@ -1,16 +1,11 @@
-"""Sums over ranks on several hosts, and compares them with sums in NumPy. Each rank prints JSON.
-
-Usage: two_levels.py [COUNTED]   (COUNTED: count the bytes that leave the interface of this name)
-"""
+"""Sums over ranks on several hosts, and compares them with sums in NumPy. Each rank prints JSON."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -65,32 +60,15 @@ def is_ordered_sum(size: int, kind: Any, leaves: int) -> bool:
     return sums.add(rows, InOrder(tree)).tobytes() == tree.total(value, np.add).tobytes()
 
 
-def counted(interface: str, size: int, addition: Any) -> dict[str, int]:
-    """Count the bytes that a sum sends: those of this rank, and those that left the host."""
-    file = Path("/sys/class/net", interface, "statistics/tx_bytes")
-    array = np.ones((1, size), "float32")
-    sums.add(array, addition)
-    comm.Barrier()
-    sent, left = sums.sent, int(file.read_text())
-    comm.Barrier()
-    sums.add(array, addition)
-    comm.Barrier()
-    return {"sent": sums.sent - sent, "left": int(file.read_text()) - left}
-
-
 sums = sums_of(comm, wait)
 found: dict[str, Any] = {"how": type(sums).__name__}
-if len(sys.argv) > 1:
-    found["plain"] = counted(sys.argv[1], 1_000_000, PLAIN)
-    found["ordered"] = counted(sys.argv[1], 1_000_000, InOrder(SumTree(ranks, ranks)))
-else:
-    halves = ("float16", ml_dtypes.bfloat16)
-    found["plain"] = all(is_plain_sum(size, kind) for kind in KINDS for size in SIZES)
-    found["halves"] = all(is_sum_of_halves(size, kind) for kind in halves for size in SIZES)
-    found["ordered"] = all(
-        is_ordered_sum(size, kind, leaves)
-        for kind in ("float32", ml_dtypes.bfloat16) for size in SIZES for leaves in (ranks, 8, 13)
-    )  # fmt: skip
+halves = ("float16", ml_dtypes.bfloat16)
+found["plain"] = all(is_plain_sum(size, kind) for kind in KINDS for size in SIZES)
+found["halves"] = all(is_sum_of_halves(size, kind) for kind in halves for size in SIZES)
+found["ordered"] = all(
+    is_ordered_sum(size, kind, leaves)
+    for kind in ("float32", ml_dtypes.bfloat16) for size in SIZES for leaves in (ranks, 8, 13)
+)  # fmt: skip
 sums.free()
 print("found " + json.dumps(found), flush=True)
 MPI.Finalize()
