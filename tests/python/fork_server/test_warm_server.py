@@ -198,11 +198,13 @@ def test_only_its_user_gets_forks(tmp_path: Path) -> None:
             "try: client.Forked(sys.argv[2], ['-m', 'this'], env={}, output=1); print('forked')\n"
             "except client.Refused as error: print(error)"
         )
-        copied = tmp_path / "client.py"  # where another user can read it
-        copied.write_text((Path(servers.__file__).with_name("client.py")).read_text())
+        for name in ("launch/warm/client.py", "_utils/log_tail.py"):
+            copied = tmp_path / name  # where another user can read it
+            copied.parent.mkdir(parents=True)
+            copied.write_text((Path(tfdistr.__file__).parent / name).read_text())
         ended = subprocess.run(
-            ["/usr/bin/python3", "-I", "-c", ask, str(tmp_path), path], user=65534, capture_output=True,
-            text=True, timeout=60, cwd="/",
+            ["/usr/bin/python3", "-I", "-c", ask, f"{tmp_path}/launch/warm", path], user=65534,
+            capture_output=True, text=True, timeout=60, cwd="/",
         )  # fmt: skip
         refusals = ("it ended", "it does not answer ([Errno 32] Broken pipe)")
         assert ended.stdout.strip() in refusals, ended.stderr
