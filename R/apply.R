@@ -117,7 +117,7 @@ use_fit <- function(fit, use, data, cluster, ..., name = "x", call = rlang::call
   with_conditions(record = job$errors, call = call, {
     x <- job$part(data, "data", function(value) python_data(value, name, call))
     withr::with_preserve_seed(
-      use(job$caller(), job$model(fit), x = x, cluster = workers_cluster(cluster), ..., name = name)
+      use(job$caller(), job$model(fit), x = x, cluster = cluster, ..., name = name)
     )
   })
 }

@@ -1,5 +1,5 @@
 # Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
-# rendezvous/config.py and clusters/local/cluster.py.
+# rendezvous/config.py and launch/.
 
 #' Build TF_CONFIG from addresses
 #'
@@ -29,10 +29,7 @@
 #' @family clusters
 #' @export
 tf_config <- function(worker = NULL, ps = NULL, chief = NULL, type = NULL, index = NULL) {
-  addresses <- function(values) if (is.character(values)) as.list(unname(values)) else values
-  built <- with_conditions(
-    core()$tf_config(addresses(worker), addresses(ps), chief, type, index)
-  )
+  built <- with_conditions(core()$tf_config(as_texts(worker), as_texts(ps), chief, type, index))
   if (is.null(type)) {
     configs <- lapply(reticulate::iterate(built$tasks), cluster_config)
     structure(configs, class = "tfdistr_cluster_plan")
@@ -95,8 +92,8 @@ cluster_from_env <- function() {
 #' @param tuning Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels,
 #'   huge pages, and memory that stays with the process. Environment variables that are already set, such as
 #'   `TF_ENABLE_ONEDNN_OPTS`, take precedence. `params$tuning` of the result describes the settings.
-#' @return A list of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPU of
-#'   each worker.
+#' @return A Python object of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPU
+#'   of each worker. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
@@ -104,35 +101,19 @@ cluster_from_env <- function() {
 #' @export
 local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
                           start_timeout = 300, warm = TRUE, tuning = TRUE) {
-  made <- with_conditions({
-    made <- python_local_cluster(workers, ps, cores_per_worker, env, follow, start_timeout, warm, tuning)
-    reload_environ()
-    made$warm_up(worker_command(), worker_env())
-    made
-  })
-  structure(
-    list(
-      workers = reticulate::py_to_r(made$workers),
-      fewest = reticulate::py_to_r(made$fewest),
-      ps = reticulate::py_to_r(made$ps),
-      gpus = unlist(reticulate::py_to_r(made$gpus)),
-      cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
-      env = unlist(reticulate::py_to_r(made$env)),
-      follow = follow,
-      start_timeout = start_timeout,
-      warm = warm,
-      tuning = tuning
-    ),
-    class = "tfdistr_local_cluster"
-  )
+  new_cluster("local", core(convert = TRUE)$local_cluster(
+    workers,
+    ps = ps, cores_per_worker = cores_per_worker, env = as_mapping(env), follow = follow,
+    start_timeout = start_timeout, warm = warm, tuning = tuning
+  ))
 }
 
-python_local_cluster <- function(workers, ps, cores_per_worker, env, follow, start_timeout, warm, tuning) {
-  core()$describe_local_cluster(
-    workers,
-    ps = ps, cores_per_worker = cores_per_worker, env = if (length(env)) as.list(env), follow = follow,
-    start_timeout = start_timeout, warm = warm, tuning = tuning
-  )
+# A cluster: the Python object, with the classes of its R methods. `code` makes it.
+new_cluster <- function(kind, code, call = rlang::caller_env()) {
+  reload_environ()
+  made <- with_conditions(code, call = call)
+  class(made) <- c(sprintf("tfdistr_%s_cluster", kind), "tfdistr_cluster", class(made))
+  made
 }
 
 #' TF_CONFIG for a session or a process
@@ -228,15 +209,8 @@ format.tfdistr_cluster_plan <- function(x, ...) {
 }
 
 #' @export
-format.tfdistr_local_cluster <- function(x, ...) {
-  c(
-    sprintf(
-      "%s %s on this machine", paste(c(x$fewest, x$workers), collapse = " to "),
-      if (x$workers == 1L) "worker" else "workers"
-    ),
-    if (x$ps) sprintf("  and %d parameter %s", x$ps, if (x$ps == 1L) "server" else "servers"),
-    if (length(x$env)) sprintf("  with %s", names(x$env))
-  )
+format.tfdistr_cluster <- function(x, ...) {
+  strsplit(reticulate::py_str(x), "\n", fixed = TRUE)[[1L]]
 }
 
 #' @export
@@ -246,7 +220,7 @@ print.tfdistr_cluster_config <- function(x, ...) print_lines(x)
 print.tfdistr_cluster_plan <- function(x, ...) print_lines(x)
 
 #' @export
-print.tfdistr_local_cluster <- function(x, ...) print_lines(x)
+print.tfdistr_cluster <- function(x, ...) print_lines(x)
 
 print_lines <- function(x) {
   cli::cat_line(format(x))

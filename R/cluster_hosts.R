@@ -28,7 +28,8 @@
 #' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
 #'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers
 #'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
-#' @return A list of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all hosts.
+#' @return A Python object of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all
+#'   hosts. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [doctor()], which looks at hosts.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -37,47 +38,9 @@
 #' @export
 ssh_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
                         start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE, tunnels = FALSE) {
-  made <- with_conditions(python_ssh_cluster(
-    hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh, warm, tuning, tunnels
+  new_cluster("ssh", core(convert = TRUE)$ssh_cluster(
+    as_texts(hosts), workers_per_host,
+    cores_per_worker = cores_per_worker, env = as_mapping(env), follow = follow,
+    start_timeout = start_timeout, ssh = ssh, warm = warm, tuning = tuning, tunnels = tunnels
   ))
-  structure(
-    list(
-      hosts = hosts,
-      workers_per_host = reticulate::py_to_r(made$workers_per_host),
-      workers = reticulate::py_to_r(made$workers),
-      cores_per_worker = reticulate::py_to_r(made$cores_per_worker),
-      env = unlist(reticulate::py_to_r(made$env)),
-      follow = follow,
-      start_timeout = start_timeout,
-      ssh = ssh,
-      warm = warm,
-      tuning = tuning,
-      tunnels = tunnels
-    ),
-    class = "tfdistr_ssh_cluster"
-  )
 }
-
-python_ssh_cluster <- function(hosts, workers_per_host, cores_per_worker, env, follow, start_timeout, ssh,
-                               warm, tuning, tunnels) {
-  core()$ssh_cluster(
-    if (is.character(hosts)) as.list(unname(hosts)) else hosts, workers_per_host,
-    cores_per_worker = cores_per_worker,
-    env = if (length(env)) as.list(env), follow = follow, start_timeout = start_timeout, ssh = ssh,
-    warm = warm, tuning = tuning, tunnels = tunnels
-  )
-}
-
-#' @export
-format.tfdistr_ssh_cluster <- function(x, ...) {
-  c(
-    sprintf(
-      "%d %s by ssh: %d on each of %s", x$workers, if (x$workers == 1L) "worker" else "workers",
-      x$workers_per_host, paste(x$hosts, collapse = ", ")
-    ),
-    if (length(x$env)) sprintf("  with %s", names(x$env))
-  )
-}
-
-#' @export
-print.tfdistr_ssh_cluster <- function(x, ...) print_lines(x)

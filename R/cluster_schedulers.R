@@ -32,8 +32,8 @@
 #'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
 #'   the workers have 300 seconds.
 #' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
-#' @return A list of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on all
-#'   nodes.
+#' @return A Python object of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on
+#'   all nodes. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `nodes` is left out
 #'   outside an allocation.
 #' @seealso [local_cluster()], for workers on this machine.
@@ -44,26 +44,12 @@
 slurm_cluster <- function(nodes = NULL, tasks_per_node = NULL, cores_per_worker = NULL, partition = NULL,
                           time = NULL, account = NULL, options = NULL, setup = NULL, template = NULL,
                           env = NULL, follow = FALSE, start_timeout = NULL, tuning = TRUE) {
-  given <- list(
-    nodes = nodes, tasks_per_node = tasks_per_node, cores_per_worker = cores_per_worker,
-    partition = partition, time = time, account = account, options = options, setup = setup,
-    template = template, env = env, follow = follow, start_timeout = start_timeout, tuning = tuning
-  )
-  made <- with_conditions(python_slurm_cluster(given))
-  structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_slurm_cluster")
-}
-
-python_slurm_cluster <- function(given) {
-  reload_environ()
-  as_mapping <- function(values) if (is.null(values) || is.null(names(values))) values else as.list(values)
-  core()$slurm_cluster(
-    given$nodes, given$tasks_per_node,
-    cores_per_worker = given$cores_per_worker, partition = given$partition, time = given$time,
-    account = given$account, options = as_mapping(given$options),
-    setup = if (is.character(given$setup)) as.list(unname(given$setup)) else given$setup,
-    template = given$template, env = if (length(given$env)) as.list(given$env), follow = given$follow,
-    start_timeout = given$start_timeout, tuning = given$tuning
-  )
+  new_cluster("slurm", core(convert = TRUE)$slurm_cluster(
+    nodes, tasks_per_node,
+    cores_per_worker = cores_per_worker, partition = partition, time = time, account = account,
+    options = as_mapping(options), setup = as_texts(setup), template = template, env = as_mapping(env),
+    follow = follow, start_timeout = start_timeout, tuning = tuning
+  ))
 }
 
 #' Describe a cluster of workers in actors of Ray
@@ -92,7 +78,8 @@ python_slurm_cluster <- function(given) {
 #'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
 #'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
 #' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
-#' @return A list of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
+#' @return A Python object of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
+#'   Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -102,51 +89,9 @@ python_slurm_cluster <- function(given) {
 ray_cluster <- function(num_workers = 2, resources_per_worker = NULL, address = NULL,
                         placement_strategy = "SPREAD", runtime_env = NULL, env = NULL, follow = FALSE,
                         start_timeout = NULL, tuning = TRUE) {
-  given <- list(
-    num_workers = num_workers, resources_per_worker = resources_per_worker, address = address,
-    placement_strategy = placement_strategy, runtime_env = runtime_env, env = env, follow = follow,
-    start_timeout = start_timeout, tuning = tuning
-  )
-  made <- with_conditions(python_ray_cluster(given))
-  structure(c(given, list(workers = reticulate::py_to_r(made$workers))), class = "tfdistr_ray_cluster")
+  new_cluster("ray", core(convert = TRUE)$ray_cluster(
+    num_workers, as_mapping(resources_per_worker),
+    address = address, placement_strategy = placement_strategy, runtime_env = as_mapping(runtime_env),
+    env = as_mapping(env), follow = follow, start_timeout = start_timeout, tuning = tuning
+  ))
 }
-
-python_ray_cluster <- function(given) {
-  reload_environ()
-  as_mapping <- function(values) if (is.null(values) || is.null(names(values))) values else as.list(values)
-  core()$ray_cluster(
-    given$num_workers, as_mapping(given$resources_per_worker),
-    address = given$address, placement_strategy = given$placement_strategy,
-    runtime_env = as_mapping(given$runtime_env), env = if (length(given$env)) as.list(given$env),
-    follow = given$follow, start_timeout = given$start_timeout, tuning = given$tuning
-  )
-}
-
-#' @export
-format.tfdistr_slurm_cluster <- function(x, ...) {
-  c(
-    sprintf(
-      "%d %s by Slurm%s", x$workers, if (x$workers == 1L) "worker" else "workers",
-      if (is.null(x$nodes)) "" else sprintf(", on %d %s", x$nodes, if (x$nodes == 1) "node" else "nodes")
-    ),
-    if (length(x$env)) sprintf("  with %s", names(x$env))
-  )
-}
-
-#' @export
-format.tfdistr_ray_cluster <- function(x, ...) {
-  needs <- if (length(x$resources_per_worker)) unlist(x$resources_per_worker) else c(CPU = 1)
-  c(
-    sprintf(
-      "%d %s by Ray%s, each with %s", x$workers, if (x$workers == 1L) "worker" else "workers",
-      if (is.null(x$address)) "" else paste(" at", x$address), paste(needs, names(needs), collapse = ", ")
-    ),
-    if (length(x$env)) sprintf("  with %s", names(x$env))
-  )
-}
-
-#' @export
-print.tfdistr_ray_cluster <- function(x, ...) print_lines(x)
-
-#' @export
-print.tfdistr_slurm_cluster <- function(x, ...) print_lines(x)

@@ -37,47 +37,22 @@
 #' @export
 compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_device", "multi_worker_mirrored"),
                                workers = 2, epochs = 3, env = NULL) {
-  rows <- with_conditions({
-    arguments <- strategy_options(...)
-    core()$check_comparison(epochs, as.list(names(arguments)))
+  arguments <- strategy_options(...)
+  record <- new.env()
+  compared <- with_conditions(record = record, {
     if (is_python(model)) model <- core()$as_model_factory(model)
-    named <- if (is.list(strategies)) reticulate::py_dict(as.list(names(strategies)), unname(strategies))
-    runs <- reticulate::iterate(core()$plan_comparison(named %||% as.list(strategies), as.list(workers)))
-    lapply(runs, function(run) {
-      folder <- tempfile("tfdistr-compare-")
-      on.exit(unlink(folder, recursive = TRUE))
-      planned <- list(
-        cluster = local_cluster(
-          reticulate::py_to_r(run$workers),
-          ps = reticulate::py_to_r(run$ps), env = env
-        ),
-        strategy = reticulate::py_to_r(run$strategy), epochs = epochs, run_dir = folder
-      )
-      given <- utils::modifyList(list(verbose = 0), c(arguments, reticulate::py_to_r(run$options), planned))
-      tryCatch(
-        {
-          fit <- do.call(distributed_fit, c(list(model, x, y), given))
-          measured_row(core()$measured(run, python_fit(fit)))
-        },
-        tfdistr_error = function(error) {
-          if (inherits(error, "tfdistr_error_argument")) stop(error) # all runs would fail with it
-          measured_row(core()$Measured(run$strategy, run$workers, error = conditionMessage(error)))
-        }
-      )
-    })
+    train <- function(given) {
+      given <- utils::modifyList(utils::modifyList(list(verbose = 0), arguments, keep.null = TRUE), given)
+      do.call(distributed_fit, c(list(model, x, y), given), quote = TRUE)
+    }
+    core(convert = TRUE)$compare(
+      trainer(train, record),
+      strategies = if (is.list(strategies)) dictionary(strategies) else as_texts(strategies),
+      workers = as.list(workers), epochs = epochs, env = as_mapping(env),
+      arguments = as.list(names(arguments)), words = function(error) conditionMessage(record$condition)
+    )
   })
-  structure(do.call(rbind, rows), class = c("tfdistr_comparison", "data.frame"))
-}
-
-measured_row <- function(measured) {
-  number <- function(value) if (is.null(value)) NA_real_ else as.numeric(value)
-  value <- function(name) reticulate::py_to_r(measured[[name]])
-  data.frame(
-    strategy = value("strategy"), workers = value("workers"),
-    seconds_per_epoch = number(value("seconds_per_epoch")),
-    examples_per_second = number(value("examples_per_second")),
-    loss = number(value("loss")), error = value("error") %||% NA_character_
-  )
+  structure(frame_of(compared$columns()), class = c("tfdistr_comparison", "data.frame"))
 }
 
 #' @rdname compare_strategies

@@ -33,11 +33,6 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
   )
 }
 
-# A text of the core, with its code in R's words.
-in_r <- function(text) {
-  reticulate::py_str(core()$in_r(text))
-}
-
 # Whether the Python that reticulate has chosen lacks a package that tfdistr needs.
 is_missing_package <- function(error) {
   needed <- c("attr", "attrs", "cloudpickle", "jsonschema", "keras", "numpy", "rich", "tensorflow")
@@ -54,29 +49,14 @@ abort_without_packages <- function(error, call) {
   )
 }
 
-# The fields of an error that the core raised become fields of the condition.
+# An error of the core becomes a condition, with the fields of the error.
 abort_as_in_python <- function(error, call) {
-  field <- function(name) {
-    if (reticulate::py_has_attr(error, name)) reticulate::py_to_r(reticulate::py_get_attr(error, name))
-  }
-  fields <- c("worker", "host", "pid", "exit_code", "traceback", "log")
-  failure <- rlang::set_names(lapply(fields, field), fields)
-  workers <- field("workers")
-  if (!is.null(workers)) {
-    failure$workers <- workers_frame(lapply(workers, reticulate::import_builtins()$vars))
-  }
-  # The core writes messages with code of Python; what it says of a worker's failure is the worker's own text.
-  said <- function(name) {
-    text <- reticulate::py_get_attr(error, name)
-    if (!is_none(text)) in_r(reticulate::py_str(text))
-  }
-  kind <- field("kind")
-  message <- if (kind == "worker_failed") field("message") else said("message")
-  arguments <- list(
-    kind, message, received = said("received"), fix = said("fix"), exception = error, call = call
-  )
-  raise <- function() do.call(abort, c(arguments, if (kind == "worker_failed") failure))
-  if (kind == "job_stopped" && !interactive()) end_of_script(raise, field("code")) else raise()
+  parts <- core(convert = TRUE)$error_for_r(error)
+  status <- parts$status
+  parts$status <- NULL
+  if (!is.null(parts$workers)) parts$workers <- frame_of(parts$workers)
+  raise <- function() do.call(abort, c(parts, list(exception = error, call = call)), quote = TRUE)
+  if (!is.null(status) && !interactive()) end_of_script(raise, status) else raise()
 }
 
 # Raises an error. If nobody catches it, a script ends with this status: schedulers know a preemption by it.

@@ -35,15 +35,14 @@ doctor <- function(config = NULL, hosts = NULL, timeout = 20, ssh = NULL, run_di
   withr::local_envvar(R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep)) # as workers have it
   reload_environ()
   if (inherits(config, "tfdistr_cluster_config")) config <- as.character(config)
-  hosts <- if (is.character(hosts)) as.list(unname(hosts)) else hosts
   rscript <- file.path(R.home("bin"), "Rscript")
   found <- with_conditions(
     core()$doctor(
       config,
-      hosts = hosts, timeout = timeout, ssh = ssh, run_dir = run_dir, rscript = rscript
+      hosts = as_texts(hosts), timeout = timeout, ssh = ssh, run_dir = run_dir, rscript = rscript
     )
   )
-  frame <- as.data.frame(lapply(reticulate::py_to_r(found$columns()), unlist))
+  frame <- frame_of(reticulate::py_to_r(found$columns()))
   structure(frame, class = c("tfdistr_doctor", "data.frame"), table = reticulate::py_str(found))
 }
 

@@ -218,11 +218,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       y = python_targets(y, "y"),
       validation_data = job$part(validation_data, "validation", python_validation),
       callbacks = job$part(callbacks, "callbacks"),
-      class_weight = if (is.atomic(class_weight) && !is.null(names(class_weight))) {
-        as.list(class_weight)
-      } else {
-        class_weight
-      },
+      class_weight = as_mapping(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
       # An array stays one: the core refuses it, if it has more dimensions.
       validation_freq = if (is.null(dim(validation_freq)) && length(validation_freq) > 1L) {
@@ -230,9 +226,7 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       } else {
         validation_freq
       },
-      cluster = workers_cluster(cluster),
-      # dict() would take a variable of that name for the key.
-      options = reticulate::py_dict(as.list(names(options)), lapply(unname(options), plain_argument))
+      options = dictionary(options)
     )
     arguments[names(converted)] <- converted
     arguments <- c(list(job$caller()), arguments)
@@ -271,27 +265,4 @@ python_parts <- function(value, name, call = rlang::caller_env()) {
   convert <- function(place, ...) if (place == 2L) python_targets(...) else python_data(...)
   parts <- Map(convert, seq_along(value), value, part_names(name, value), list(call))
   reticulate::tuple(unname(parts))
-}
-
-# The core's cluster. Other values stay unchanged, and the core refuses them.
-workers_cluster <- function(cluster) {
-  env <- if (is.list(cluster)) as.list(cluster$env)
-  if (inherits(cluster, "tfdistr_local_cluster")) {
-    workers <- if (length(cluster$gpus)) "gpus" else c(cluster$fewest, cluster$workers)
-    python_local_cluster(
-      workers, cluster$ps, cluster$cores_per_worker, env, cluster$follow, cluster$start_timeout, cluster$warm,
-      cluster$tuning
-    )
-  } else if (inherits(cluster, "tfdistr_ssh_cluster")) {
-    python_ssh_cluster(
-      cluster$hosts, cluster$workers_per_host, cluster$cores_per_worker, env, cluster$follow,
-      cluster$start_timeout, cluster$ssh, cluster$warm, cluster$tuning, cluster$tunnels
-    )
-  } else if (inherits(cluster, "tfdistr_slurm_cluster")) {
-    python_slurm_cluster(unclass(cluster))
-  } else if (inherits(cluster, "tfdistr_ray_cluster")) {
-    python_ray_cluster(unclass(cluster))
-  } else {
-    cluster
-  }
 }

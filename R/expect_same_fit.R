@@ -50,62 +50,38 @@
 expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), tolerance = NULL) {
   rlang::check_installed("testthat")
   arguments <- strategy_options(...)
-  plan <- with_conditions(plan_of_fits(model, workers, tolerance, arguments))
-  if (is_python(model)) model <- with_conditions(core()$as_model_factory(model))
-  defaults <- list(verbose = 0, seed = 1)
-  arguments <- c(arguments, defaults[setdiff(names(defaults), names(arguments))])
-  train <- function(model, workers, arguments) {
-    do.call(distributed_fit, c(list(model, x, y, cluster = local_cluster(workers)), arguments))
-  }
-  fits <- lapply(reticulate::py_to_r(plan$workers), function(n) train(model, n, arguments))
-  study <- with_conditions(study_fits(plan, fits, x, arguments))
-  if (is.null(study)) {
-    testthat::succeed("The fits are the same.")
-  } else {
-    make_experiments(study, plan, model, arguments, train)
-    testthat::fail(in_r(reticulate::py_to_r(study$message())), trace_env = rlang::caller_env())
-  }
-  invisible(fits)
-}
-
-# The core's plan. It needs the names of all arguments, and the values of some.
-plan_of_fits <- function(model, workers, tolerance, arguments) {
+  record <- new.env()
+  fits <- list()
+  # The core needs the names of all arguments, and the values of some. For others it gets and gives back TRUE.
   read <- c("virtual_workers", "initial_epoch", "gradient_dtype")
-  known <- lapply(names(arguments), function(name) {
-    if (name %in% read || is.null(arguments[[name]])) arguments[[name]] else TRUE
-  })
-  known <- reticulate::py_dict(as.list(names(arguments)), lapply(known, plain_argument))
-  model <- if (inherits(model, "tfdistr_fit")) python_fit(model) # which the core refuses
-  core()$plan_same_fit(model, as.list(workers), tolerance, known)
-}
-
-# Compares the fits. What finds the reason of a difference; NULL without one.
-study_fits <- function(plan, fits, x, arguments) {
+  known <- arguments
+  known[!(names(known) %in% read | vapply(known, is.null, NA))] <- TRUE
+  train <- function(workers, without, given) {
+    given <- Map(function(name, value) if (isTRUE(value)) arguments[[name]] else value, names(given), given)
+    made <- if (is.null(without)) model else probe_of(model, without)
+    fit <- do.call(distributed_fit, c(list(made, x, y, cluster = local_cluster(workers)), given), quote = TRUE)
+    if (is.null(without)) fits <<- c(fits, list(fit))
+    fit
+  }
   batch_size <- if ("batch_size" %in% names(arguments)) arguments$batch_size else 32
-  outputs <- lapply(fits, function(fit) {
+  predict_first <- function(place) {
     use_fit(
-      fit, core()$predict, x, NULL,
+      fits[[place + 1L]], core()$predict, x, NULL,
       batch_size = batch_size, steps = 1, output = NULL, output_format = "npy"
     )
-  })
-  trained_model(fits[[1L]]) # an error of an R function is raised here
-  study <- plan$study(unname(lapply(fits, python_fit)), unname(outputs))
-  if (!is_none(study)) study
-}
-
-# Trains one step for each experiment that the study asks for.
-make_experiments <- function(study, plan, model, arguments, train) {
-  experiments <- study$experiments()
-  while (!is.null(experiment <- reticulate::iter_next(experiments))) {
-    value <- function(name) reticulate::py_to_r(reticulate::py_get_attr(experiment, name))
-    kept <- names(reticulate::py_to_r(plan$arguments_of(experiment)))
-    changed <- reticulate::py_to_r(plan$changed_by(experiment))
-    given <- c(changed, arguments[setdiff(intersect(names(arguments), kept), names(changed))])
-    tryCatch(
-      experiment$done(python_fit(train(probe_of(model, value("without")), value("workers"), given))),
-      tfdistr_error = function(error) NULL # the study then knows less
-    )
   }
+  differ <- with_conditions(record = record, {
+    fit <- if (inherits(model, "tfdistr_fit")) python_fit(model) # which the core refuses
+    plan <- core()$plan_same_fit(fit, as.list(workers), tolerance, dictionary(known))
+    if (is_python(model)) model <- core()$as_model_factory(model)
+    core(convert = TRUE)$compare_fits(plan, trainer(train, record), recorded(predict_first, record))
+  })
+  if (is.null(differ)) {
+    testthat::succeed("The fits are the same.")
+  } else {
+    testthat::fail(core(convert = TRUE)$in_r(differ), trace_env = rlang::caller_env())
+  }
+  invisible(fits)
 }
 
 # A function that makes the model of an experiment, in any process.

@@ -5,27 +5,18 @@ sourced <- new.env(parent = emptyenv())
 
 # Tells the core that R is here.
 offer_functions <- function() {
-  core()$use_r(function_of_file, set_seed_of_job, r_error)
+  libraries <- function() paste(.libPaths(), collapse = .Platform$path.sep)
+  core(convert = TRUE)$use_r(function_of_file, set_seed_of_job, r_error, R.home(), libraries)
 }
 
 set_seed_of_job <- function(seed) {
   keep_random_numbers()
-  set.seed(signed_seed(reticulate::py_to_r(seed)))
-}
-
-# Seeds of Python reach 2^32 - 1; R's are signed, and have no -2^31.
-signed_seed <- function(seed) {
-  signed <- if (seed > .Machine$integer.max) seed - 2^32 else seed
-  if (signed < -.Machine$integer.max) 0L else as.integer(signed)
+  set.seed(seed)
 }
 
 # The function of a file, as Python calls it in this role. The first call sources the file. All functions of
-# a file have one environment.
+# a file have one environment. If the file makes no such function, the result says what it makes.
 function_of_file <- function(file, name, role, digest) {
-  values <- lapply(list(file, name, role, digest), reticulate::py_to_r)
-  file <- values[[1L]]
-  name <- values[[2L]]
-  digest <- values[[4L]]
   if (is.null(sourced[[digest]])) {
     frame <- new.env(parent = globalenv())
     source(file, frame, keep.source = TRUE, encoding = "UTF-8")
@@ -33,16 +24,9 @@ function_of_file <- function(file, name, role, digest) {
   }
   fun <- get0(name, sourced[[digest]], inherits = FALSE)
   if (!is.function(fun)) {
-    abort(
-      "argument", "`name` must be the name of a function that the file makes.",
-      received = sprintf(
-        "'%s', where %s makes %s", name, file,
-        if (is.null(fun)) "nothing of this name" else paste("an object of class", class(fun)[[1L]])
-      ),
-      fix = "Pass the name of a function, or add this one to the file.", call = NULL
-    )
+    return(if (is.null(fun)) "nothing of this name" else paste("an object of class", class(fun)[[1L]]))
   }
-  reticulate::r_to_py(in_role(fun, values[[3L]]))
+  reticulate::r_to_py(in_role(fun, role))
 }
 
 in_role <- function(fun, role) {

@@ -7,24 +7,16 @@
 new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
   functions <- Filter(is_r_function, functions)
   errors <- new.env()
-  scratch <- new.env()
-  withr::defer(unlink(scratch$folder, recursive = TRUE), envir = frame)
   if (is.null(cluster)) {
     core()$hold_import_hooks() # see before_import_hooks()
     withr::defer(core()$run_import_hooks(), envir = frame)
     say_if_session()
     keep_random_numbers()
   }
-  before_start <- function(seed, run_dir) {
-    save_functions(functions, signed_seed(seed), run_dir)
-    # R 4.5 takes no folder with a space in its path.
-    scratch$folder <- if (grepl(" ", run_dir)) tempfile("tfdistr-") else file.path(run_dir, "tmp")
-    dir.create(scratch$folder, showWarnings = FALSE) # a run that continues has it already
-    worker_env(scratch$folder)
-  }
+  before_start <- function(seed, run_dir) save_functions(functions, seed, run_dir)
   on_seed <- function(seed) {
     if (is.null(cluster)) core()$run_import_hooks() # the strategy is made; the functions of the job come next
-    set.seed(signed_seed(seed))
+    set.seed(seed)
   }
   # A part of the job for the core. With `cluster`, the core gets the name of a function, not the function.
   part <- function(value, name, otherwise = identity) {
@@ -51,11 +43,23 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
     errors = errors, part = part, model = model,
     caller = function() {
       core(convert = TRUE)$Caller(
-        shown_events(display$event, display$kinds), worker_command(),
+        display$event, TRUE,
         before_start = recorded(before_start, errors), on_seed = on_seed, build = build
       )
     }
   )
+}
+
+# A function by which the core trains a model of R. It gets the errors of the core as they are in Python.
+trainer <- function(train, record) {
+  train <- recorded(train, record)
+  function(...) {
+    tryCatch(python_fit(train(...)), tfdistr_error = function(error) {
+      record$condition <- error
+      record$error <- if (is.null(error$exception)) error
+      rlang::cnd_signal(error$exception %||% error)
+    })
+  }
 }
 
 is_r_function <- function(object) {

@@ -112,6 +112,29 @@ values_for_r <- function(object) {
   core(convert = TRUE)$for_r(object)
 }
 
+# A data frame of the columns that the core gives. None is missing there.
+frame_of <- function(columns) {
+  missing <- list(
+    log = NA_character_, error = NA_character_, local_steps = NA_integer_, dropped = NA_integer_,
+    seconds_per_epoch = NA_real_, examples_per_second = NA_real_, loss = NA_real_
+  )
+  fill <- function(values, name) unlist(lapply(values, `%||%`, missing[[name]] %||% NA)) %||% logical()
+  if (!is.null(columns)) as.data.frame(Map(fill, columns, names(columns)), optional = TRUE)
+}
+
+# A named vector as Python has it.
+as_mapping <- function(values) {
+  if (is.null(names(values)) || is.object(values)) values else as.list(values)
+}
+
+# Text as Python has it, a list also if there is one only.
+as_texts <- function(values) if (is.character(values)) as.list(unname(values)) else values
+
+# A list as a dictionary, also if it is empty. dict() would take a variable of that name for the key.
+dictionary <- function(values) {
+  reticulate::py_dict(as.list(names(values)), lapply(unname(values), plain_argument))
+}
+
 value_of_r <- function(words) {
   core()$ValueOfR(words)
 }
@@ -196,7 +219,7 @@ tfdistr_config <- function() {
     c("reticulate", as.character(utils::packageVersion("reticulate")), find.package("reticulate")),
     c("Python", sub(" .*", "", python$version_string), python$python),
     c("core", core(convert = TRUE)$`__version__`, dirname(core(convert = TRUE)$`__file__`)),
-    c("tensorflow", python_package("tensorflow", c("tensorflow", "tensorflow-cpu"))),
+    c("tensorflow", python_package("tensorflow")),
     c("keras", python_package("keras"))
   )
   config <- as.data.frame(do.call(rbind, rows))
@@ -204,18 +227,9 @@ tfdistr_config <- function() {
   structure(config, class = c("tfdistr_config", "data.frame"), chosen_by = chosen_by(python))
 }
 
-# The version and the folder of a Python package, without importing it.
-python_package <- function(module, distributions = module) {
-  spec <- reticulate::import("importlib.util")$find_spec(module)
-  if (is.null(spec)) {
-    return(c(NA_character_, NA_character_))
-  }
-  metadata <- reticulate::import("importlib.metadata")
-  version <- NA_character_
-  for (distribution in distributions) {
-    version <- tryCatch(metadata$version(distribution), python.builtin.Exception = function(e) version)
-  }
-  c(version, dirname(spec$origin))
+# The version and the folder of a Python package.
+python_package <- function(name) {
+  vapply(core(convert = TRUE)$find_package(name), `%||%`, "", NA_character_)
 }
 
 chosen_by <- function(python) {

@@ -8,15 +8,18 @@ new_fit <- function(result, model = NULL, errors = NULL) {
     # saveRDS() leaves it out: it may hold much more than the model needs.
     session$model <- rlang::new_weakref(session, model)
   }
+  parts <- core(convert = TRUE)$fit_for_r(result)
   structure(
     list(
-      history = lapply(result$history, as.numeric),
-      metrics = lapply(result$metrics, as.numeric),
-      params = values_for_r(reticulate::py_get_attr(result, "params")),
-      workers = workers_frame(result$workers),
-      run_dir = result$run_dir
+      history = lapply(parts$history, as.numeric),
+      metrics = lapply(parts$metrics, as.numeric),
+      params = parts$params,
+      workers = frame_of(parts$workers),
+      run_dir = parts$run_dir
     ),
-    epochs = lapply(result$epochs(), as.integer),
+    text = as.character(parts$text),
+    long = frame_of(parts$long),
+    wide = frame_of(parts$wide),
     session = session,
     saved = save_fit(result, model),
     class = "tfdistr_fit"
@@ -67,21 +70,6 @@ model_function <- function(fit) {
   if (!is.null(model)) rlang::wref_value(model)
 }
 
-# The data frame of the core's list of workers.
-workers_frame <- function(workers) {
-  rows <- lapply(workers, function(worker) {
-    worker$log <- worker$log %||% NA_character_
-    columns <- c("index", "host", "pid", "status", "seconds", "log")
-    if (!is.null(worker$task)) { # with parameter servers, some rows are no workers
-      columns <- c(columns, "task", "local_steps", "dropped")
-      worker$local_steps <- worker$local_steps %||% NA_integer_
-      worker$dropped <- worker$dropped %||% NA_integer_
-    }
-    as.data.frame(worker[columns])
-  })
-  do.call(rbind, rows)
-}
-
 #' The trained model
 #'
 #' The same as `fit$model`.
@@ -122,27 +110,9 @@ trained_model <- function(fit) {
 
 #' @export
 print.tfdistr_fit <- function(x, ...) {
-  cli::cat_line(fit_title(x))
-  cli::cat_line(sprintf("  %s: %.4f", names(x$metrics), unlist(x$metrics)))
-  if (!is.null(x$run_dir)) {
-    logs <- file.path(x$run_dir, "logs")
-    cli::cat_line(if (all(is.na(x$workers$log))) paste("Run:", x$run_dir) else paste("Logs:", logs))
-  }
+  cli::cat_line(attr(x, "text"))
   invisible(x)
 }
-
-# As Python's str(fit) says it.
-fit_title <- function(x) {
-  batch <- x$params$batch_size
-  sprintf(
-    "Trained on %s, %s, %s, seed %s",
-    count_of(x$params$workers, "worker"), count_of(max(lengths(x$history), 0L), "epoch"),
-    if (is.null(batch)) "batches of the data function" else paste("global batch", batch),
-    format(x$params$seed, scientific = FALSE)
-  )
-}
-
-count_of <- function(number, what) sprintf("%d %s%s", as.integer(number), what, if (number == 1L) "" else "s")
 
 #' The result of a training job
 #'
@@ -176,12 +146,8 @@ count_of <- function(number, what) sprintf("%d %s%s", as.integer(number), what, 
 #' as.data.frame(fit)
 #' @export
 summary.tfdistr_fit <- function(object, ...) {
-  epochs <- attr(object, "epochs")
-  rows <- sort(unique(unlist(epochs)))
-  columns <- Map(function(values, of) values[match(rows, of)], object$history, epochs)
-  history <- as.data.frame(c(list(epoch = rows), columns), optional = TRUE)
   structure(
-    list(title = fit_title(object), history = history, workers = object$workers),
+    list(title = attr(object, "text")[[1L]], history = attr(object, "wide"), workers = object$workers),
     class = "summary.tfdistr_fit"
   )
 }
@@ -256,11 +222,5 @@ r_to_py.tfdistr_fit <- function(x, convert = FALSE) { # nolint
 #' @param row.names,optional Not used.
 #' @export
 as.data.frame.tfdistr_fit <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
-  names <- rep(names(x$history), lengths(x$history))
-  data.frame(
-    epoch = as.integer(unlist(attr(x, "epochs"), use.names = FALSE)),
-    metric = sub("^val_", "", names),
-    value = as.numeric(unlist(x$history, use.names = FALSE)),
-    data = ifelse(startsWith(names, "val_"), "validation", "training")
-  )
+  attr(x, "long")
 }

@@ -48,18 +48,13 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
                         cores_per_worker = NULL, communication = "auto", env = NULL, start_timeout = 300,
                         ssh = NULL, run_dir = NULL, log_dir = NULL, max_restarts = 0) {
   rlang::check_dots_empty()
-  options <- core_options(as.list(environment()), worker_env())
+  options <- core_options(as.list(environment()), core(convert = TRUE)$environment_of_r_worker())
   options$rscript <- file.path(R.home("bin"), "Rscript")
-  display <- make_display(0)
-  show <- function(event) {
-    if (event$event != "restart") return(display$event(event))
-    cli::cli_verbatim(sprintf("Starting the workers again: %s.", event$reason))
-  }
-  statuses <- with_conditions({
-    made <- do.call(core()$Script, options)
-    core(convert = TRUE)$run_script(made, shown_events(show, c(display$kinds, "restart")))
-  })
-  invisible(workers_frame(lapply(statuses, reticulate::import_builtins()$vars)))
+  display <- make_display(0, of_script = TRUE)
+  statuses <- with_conditions(
+    core(convert = TRUE)$run_script(do.call(core()$Script, options), display$event)
+  )
+  invisible(frame_of(core(convert = TRUE)$worker_columns(statuses)))
 }
 
 #' @rdname tfdistr_run
@@ -69,13 +64,12 @@ tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, cor
   rlang::check_dots_empty()
   options <- core_options(as.list(environment()), worker_env())
   data <- load_dataset("digits", "train")
-  plan <- with_conditions(reticulate::iterate(core()$plan_self_test(do.call(core()$Workers, options))))
-  fits <- lapply(plan, function(training) {
-    cli::cli_verbatim(reticulate::py_to_r(training$words))
-    arguments <- c(list(cluster = training$cluster), reticulate::py_to_r(training$arguments))
-    python_fit(do.call(distributed_fit, c(list(self_test_model, data), arguments), quote = TRUE))
+  record <- new.env()
+  train <- function(given) do.call(distributed_fit, c(list(self_test_model, data), given), quote = TRUE)
+  say <- function(line) cli::cli_verbatim(line)
+  verdict <- with_conditions(record = record, {
+    core(convert = TRUE)$self_test(do.call(core()$Workers, options), say, trainer(train, record))
   })
-  verdict <- with_conditions(core(convert = TRUE)$judge_self_test(fits[[1L]], fits[[2L]]))
   cli::cli_verbatim(as.character(verdict$lines))
   invisible(verdict$ok)
 }

@@ -1,24 +1,5 @@
 # The R process of a worker: its input, and its work. In Python, this is jobs/worker.py.
 
-# The command of the process; the run directory and the index of the worker follow. It does not read the
-# user's .Rprofile, which could use TensorFlow before the strategy is made: then no strategy can be made.
-worker_command <- function() {
-  c(
-    file.path(R.home("bin"), "Rscript"), "--no-save", "--no-restore", "--no-init-file",
-    "-e", "tfdistr:::worker_main()"
-  )
-}
-
-# The variables by which a worker finds this package and this Python, and a folder for its temporary files: R
-# leaves these files behind when it is killed.
-worker_env <- function(scratch = NULL) {
-  env <- list(
-    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
-    RETICULATE_PYTHON = reticulate::py_config()$python
-  )
-  c(env, TMPDIR = scratch)
-}
-
 # Writes functions, and the state of R in which they run, into the run directory, for load_functions().
 save_functions <- function(functions, seed, run_dir) {
   objects <- reticulate::import_builtins(convert = FALSE)$list()

@@ -37,7 +37,6 @@ NAMES = {
     "worker_index": "strategies.rank",
     # The session
     "run_at_exit": "utils.at_exit:run",
-    "events_for_r": "r.session",
     "in_r": "r.messages",
     "log_in_r": "r.messages",
     "hold_import_hooks": "r.session",
@@ -48,10 +47,14 @@ NAMES = {
     "use_r": "r.functions",
     "user_warned": "utils.warn",
     "warn_by": "utils.warn",
+    "display_for_r": "jobs.display_for_r",
+    "environment_of_r_worker": "r.functions",
+    "error_for_r": "jobs.values_for_r",
+    "find_package": "utils.versions",
     # Clusters
     **ENGINES,
-    "describe_local_cluster": "clusters.local.cluster",
     "parse_tf_config": "rendezvous.config",
+    "local_cluster": "clusters.local.cluster:local_cluster_of_r",
     # distributed_fit()
     "Caller": "jobs.caller",
     "FunctionByName": "utils.function_files",
@@ -67,6 +70,8 @@ NAMES = {
     "Pull": "data.pipeline.batch_objects",
     "run_fit": "jobs.run",
     # Its result
+    "fit_for_r": "jobs.values_for_r",
+    "worker_columns": "jobs.values_for_r",
     "FitResult": "jobs.result",
     "evaluate": "jobs.inference",
     "predict": "jobs.inference",
@@ -77,22 +82,19 @@ NAMES = {
     "is_full": "utils.disk",
     "refuse_file": "utils.disk",
     # compare_strategies()
-    "Measured": "compare",
-    "check_comparison": "compare:check",
     "as_model_factory": "training.given_model",
-    "measured": "compare",
-    "plan_comparison": "compare:plan",
+    "compare": "compare",
     # expect_same_fit()
     "Probe": "same_fit.probe",
     "plan_same_fit": "same_fit.plan",
     "probed": "same_fit.probe",
+    "compare_fits": "testing",
     # tfdistr_run() and tfdistr_test()
     "Script": "cli.script_options",
     "Workers": "cli.script_options",
-    "judge_self_test": "cli.self_test:judge",
-    "plan_self_test": "cli.self_test:plan",
     "run_script": "cli.script",
     "write_manifests": "cli.kubernetes.manifests",
+    "self_test": "cli.self_test",
     # A worker, and the fork server of workers
     "keep_random_numbers": "checkpoint.random_state",
     "preload": "fork_server.server",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
@@ -71,6 +71,10 @@ class Comparison:
     """
 
     rows: tuple[Measured, ...]
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows by column."""
+        return {name: [getattr(row, name) for row in self.rows] for name in COLUMNS}
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a data frame.
@@ -158,20 +162,50 @@ def compare_strategies(
     """
     check(epochs, arguments)
     model = as_model_factory(model)
+    return compare(
+        lambda given: distributed_fit(model, x, y, **{"verbose": 0} | arguments, **given),
+        strategies=strategies, workers=workers, epochs=epochs, env=env, arguments=arguments,
+    )  # fmt: skip
+
+
+def compare(
+    train: Callable[[dict[str, Any]], FitResult],
+    *,
+    strategies: Any,
+    workers: Any,
+    epochs: Any,
+    env: Any,
+    arguments: Iterable[str],
+    words: Callable[[TfdistrError], str] = str,
+) -> Comparison:
+    """Train once for each strategy and number of workers, and measure; see ``compare_strategies()``.
+
+    Args:
+        train: Called with the arguments of ``distributed_fit()`` that the comparison chooses.
+        strategies: The strategies.
+        workers: The numbers of workers.
+        epochs: The number of epochs.
+        env: Environment variables for the workers.
+        arguments: The names of the arguments that the user chooses.
+        words: Returns the text of an error.
+
+    Raises:
+        ArgumentError: An argument is not of the form above.
+    """
+    check(epochs, arguments)
     rows = []
     for run in plan(strategies, workers):
         with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
+            given = {
+                **run.options, "cluster": describe_local_cluster(run.workers, ps=run.ps, env=env),
+                "strategy": run.strategy, "epochs": epochs, "run_dir": os.path.join(folder, "run"),
+            }  # fmt: skip
             try:
-                fit = distributed_fit(
-                    model, x, y, cluster=local_cluster(run.workers, ps=run.ps, env=env),
-                    strategy=run.strategy, epochs=epochs, run_dir=Path(folder, "run"),
-                    **{"verbose": 0} | arguments, **run.options,
-                )  # fmt: skip
-                rows.append(measured(run, fit))
+                rows.append(measured(run, train(given)))
             except ArgumentError:  # the other runs would fail, too
                 raise
             except TfdistrError as error:
-                rows.append(Measured(run.strategy, run.workers, error=str(error)))
+                rows.append(Measured(run.strategy, run.workers, error=words(error)))
     return Comparison(tuple(rows))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
-from tfdistr.same_fit.plan import plan_same_fit
+from tfdistr.same_fit.plan import Plan, plan_same_fit
 from tfdistr.same_fit.probe import Probe
 from tfdistr.training.given_model import as_model_factory
 
@@ -88,20 +88,49 @@ def assert_same_fit(
         Fix: Use BatchNormalization(synchronized=True), or pass virtual_workers=2.
     """
     plan = plan_same_fit(model, workers, tolerance, arguments)
-    model = as_model_factory(model)
+    model, fits = as_model_factory(model), []
 
-    def train(number: int, model: Any, given: dict[str, Any]) -> FitResult:
-        return distributed_fit(model, x, y, cluster=local_cluster(number), **given)
+    def train(number: int, without: Collection[str] | None, given: dict[str, Any]) -> FitResult:
+        made = model if without is None else Probe(model, without)
+        fit = distributed_fit(made, x, y, cluster=local_cluster(number), **given)
+        if without is None:
+            fits.append(fit)
+        return fit
 
-    fits = [train(number, model, plan.arguments) for number in plan.workers]
-    outputs = [fit.predict(x, batch_size=arguments.get("batch_size", 32), steps=1) for fit in fits]
-    study = plan.study(fits, outputs)
+    def predict(place: int) -> Any:
+        return fits[place].predict(x, batch_size=arguments.get("batch_size", 32), steps=1)
+
+    message = compare_fits(plan, train, predict)
+    if message is not None:
+        raise AssertionError(message)
+    return fits
+
+
+def compare_fits(
+    plan: Plan,
+    train: Callable[[int, Collection[str] | None, dict[str, Any]], FitResult],
+    predict: Callable[[int], Any],
+) -> str | None:
+    """Train as planned, and compare the results.
+
+    Args:
+        plan: The trainings.
+        train: Called with the number of workers, the parts that a probe of the model is without (None for the
+            model itself), and the arguments of ``distributed_fit()``.
+        predict: Called with the place of a result of the model itself; returns the outputs for the first
+            batch.
+
+    Returns:
+        How the results differ, and why; None if they are the same.
+    """
+    fits = [train(number, None, plan.arguments) for number in plan.workers]
+    study = plan.study(fits, [predict(place) for place in range(len(fits))])
     if study is None:
-        return fits
+        return None
     for experiment in study.experiments():
-        probe = Probe(model, experiment.without)
+        given = plan.arguments_of(experiment)
         try:
-            experiment.done(train(experiment.workers, probe, plan.arguments_of(experiment)))
+            experiment.done(train(experiment.workers, experiment.without, given))
         except TfdistrError:  # the study then knows less
             continue
-    raise AssertionError(study.message())
+    return study.message()

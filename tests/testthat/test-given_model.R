@@ -4,7 +4,7 @@ test_that("a compiled model goes to the workers, and has the result afterwards",
   train <- function(model, cluster = NULL) {
     distributed_fit(model, digits$x, digits$y, cluster = cluster, batch_size = 64, epochs = 2, seed = 1)
   }
-  expected <- train(core()$copies(model))
+  expected <- train(core()$as_model_factory(model))
   fit <- train(model, local_cluster(2, env = no_gpus()))
   expect_identical(reticulate::py_id(fit$model), reticulate::py_id(model))
   expect_lt(difference(model, expected$model), 1e-6)
@@ -43,7 +43,7 @@ test_that("a model whose class overrides compile() goes with the arguments of it
   digits <- some_digits()
   model <- python$Task(list(layers$Flatten(), layers$Dense(10L, activation = "softmax")))
   model$compile(metrics = list("accuracy"), temperature = 2)
-  copy <- core()$copies(model)()
+  copy <- core()$as_model_factory(model)()
   expect_identical(as.numeric(reticulate::py_to_r(copy$temperature)), 2)
   fit <- distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2, env = no_gpus()), seed = 1)
   expect_identical(reticulate::py_id(fit$model), reticulate::py_id(model))

@@ -75,22 +75,29 @@ def plan(workers: Workers) -> list[TestTraining]:
     ]
 
 
-def self_test(workers: Workers, say: Callable[[str], object]) -> Verdict:
+def self_test(
+    workers: Workers,
+    say: Callable[[str], object],
+    train: Callable[[Mapping[str, Any]], FitResult] | None = None,
+) -> Verdict:
     """Train a small model on one worker, then on the workers, and compare.
 
     Args:
         workers: The workers.
         say: Called with a line before each training.
+        train: Called with the arguments of ``distributed_fit()``, without the model and the data; by default,
+            it trains a model of Python.
 
     Raises:
         ArgumentError: The options do not fit each other.
         ClusterStartError: The workers could not be started or did not find each other.
         WorkerFailedError: A worker failed.
     """
+    train = train or _train
     fits = []
     for training in plan(workers):
         say(training.words)
-        fits.append(_fit(training))
+        fits.append(train({"cluster": training.cluster, **training.arguments}))
     return judge(*fits)
 
 
@@ -127,11 +134,10 @@ def _seconds(fit: FitResult) -> float:
     return max(float(row["seconds"]) for row in fit.workers)
 
 
-def _fit(training: TestTraining) -> FitResult:
+def _train(arguments: Mapping[str, Any]) -> FitResult:
     from tfdistr.data.datasets import load_dataset
 
-    data = load_dataset("digits", "train")
-    return distributed_fit(_model, data, cluster=training.cluster, **training.arguments)
+    return distributed_fit(_model, load_dataset("digits", "train"), **arguments)
 
 
 def _model() -> keras.Model:

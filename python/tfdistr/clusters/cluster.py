@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 TO_JOIN = 300.0
 
 
+def number_of(number: int, what: str) -> str:
+    """Return a number of things in words, such as "1 worker"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 @dataclass(frozen=True)
 class Role:
     """The role of a process in a cluster, and what its end means for the others.
@@ -42,8 +47,8 @@ class Cluster:
     """A cluster, which starts the processes of a job.
 
     Each engine has a subclass, an ``attrs.frozen`` class with a field ``env``. It must have `workers`,
-    `follow`, `start_timeout`, `start` and `without`. The other members have defaults, for workers that all
-    need each other and may run on other hosts.
+    `follow`, `start_timeout`, `describe`, `start` and `without`. The other members have defaults, for workers
+    that all need each other and may run on other hosts.
     """
 
     #: Whether workers may run on other hosts. All hosts must then see the run directory.
@@ -52,6 +57,14 @@ class Cluster:
     has_servers: ClassVar[bool] = False
     #: Where its workers run, in words.
     where: ClassVar[str] = "of the hosts"
+
+    def __str__(self) -> str:
+        """The cluster in words. Of environment variables, it has the names only."""
+        return "\n".join([self.describe(), *(f"  with {name}" for name in self.env or ())])
+
+    def describe(self) -> str:
+        """Say how many workers there are, and where."""
+        raise NotImplementedError
 
     @property
     def workers(self) -> int:

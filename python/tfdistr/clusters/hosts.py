@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import attrs
 
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Cluster, number_of
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import share_of
 from tfdistr.errors import ArgumentError, ClusterStartError
@@ -115,6 +115,11 @@ class WorkersOnHosts(Cluster):
     def workers(self) -> int:
         """The number of workers on all hosts together."""
         return len(self.hosts) * self.workers_per_host
+
+    def describe(self) -> str:
+        """Say how many workers there are, and where."""
+        each = f"{self.workers_per_host} on each of {', '.join(self.hosts)}"
+        return f"{number_of(self.workers, 'worker')} by ssh: {each}"
 
     def without(self, worker: int, min_workers: int) -> Self | None:
         """This cluster without the host of a worker; None if fewer than ``min_workers`` would be left."""

@@ -25,7 +25,7 @@ from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.r.functions import begin_with_seed
-from tfdistr.r.values import for_r
+from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.training.given_model import callers_model
 from tfdistr.training.job import Job
@@ -71,7 +71,7 @@ def train_here(
                 job, chief = _begin_run(job, caller, run_dir, workers, ends)
             stored = chief.stored if chief else None
             job = attrs.evolve(job, seed=peers.agree(job.seed, uploads=stored is not None))
-            defer_sigint(caller.on_seed)(for_r(job.seed))
+            defer_sigint(caller.on_seed)(seed_of_r(job.seed))
             begin_with_seed(job.functions, job.seed)
             events = _events(caller, strategy.worker_index, stored)
             trained = run_task(job, strategy, events, chief.folder if chief else None, preemption)
@@ -132,7 +132,7 @@ def train_as_chief_here(
         if job.recovery.every is not None:
             job, run = _begin_run(job, caller, run_dir, workers, ends)
         stored = run.stored if run else None
-        defer_sigint(caller.on_seed)(for_r(job.seed))
+        defer_sigint(caller.on_seed)(seed_of_r(job.seed))
         begin_with_seed(job.functions, job.seed)
         trained = train_on_servers(
             job, config, _events(caller, 0, stored), **job.options,

@@ -25,18 +25,16 @@ from tfdistr.errors import (
     TfdistrError,
     WorkerFailedError,
 )
-from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.caller import Caller, WorkerProgram
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.lazy_model import Trained
 from tfdistr.jobs.result import FitResult, builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.r.functions import RFunction
-from tfdistr.r.values import for_r
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.utils.disk import writing
-from tfdistr.utils.interrupts import defer_sigint
 
 if TYPE_CHECKING:
     from tfdistr.jobs.stored_run import StoredRun
@@ -105,8 +103,20 @@ def fit_on_cluster(
         run_dir: An empty folder, or the folder of the run to resume.
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
-    caller = caller.for_job(job)
-    env = {**defer_sigint(caller.before_start)(for_r(job.seed), str(run_dir)), **lock_variable(run_dir)}
+    with caller.workers(job, run_dir) as program:
+        return _fit(job, runner, cluster, caller, program, run_dir, stored)
+
+
+def _fit(
+    job: Job,
+    runner: StrategyRunner,
+    cluster: Cluster,
+    caller: Caller,
+    program: WorkerProgram,
+    run_dir: Path,
+    stored: StoredRun | None,
+) -> FitResult:
+    env = {**program.env, **lock_variable(run_dir)}
     cluster = cluster.for_job(env, job.heartbeat_timeout)
     recovery = job.recovery
     summary = runner.summary(caller.on_event)
@@ -127,13 +137,10 @@ def fit_on_cluster(
 
     on_event = _events(summary, stored, preemption)
     with preemption:
-        try:
-            backend, statuses = _with_restarts(
-                backend, caller.command, run_dir, on_event, restarts, job, preemption,
-                elastic=cluster.fewest is not None,
-            )  # fmt: skip
-        finally:
-            caller.after_end(str(run_dir))
+        backend, statuses = _with_restarts(
+            backend, program.command, run_dir, on_event, restarts, job, preemption,
+            elastic=cluster.fewest is not None,
+        )  # fmt: skip
         result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
         result = _record_result(result, run_dir, stored)
     if stored:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
-from tfdistr.r.values import for_r
+from tfdistr.r.values import seed_of_r
 from tfdistr.utils.function_files import (
     FunctionOfFile,
     check_name,
@@ -68,6 +68,8 @@ class RFunction(FunctionOfFile):
         if self.digest not in _sourced:
             self.check_file()
         function = r_of_this_process().function(self.file, self.name, self.role, self.digest)
+        if isinstance(function, str):
+            raise not_a_function(self.name, f"{self.file} makes {function}")
         _sourced.add(self.digest)
         return function
 
@@ -155,7 +157,7 @@ def rscript() -> str:
     Raises:
         ArgumentError: There is no R.
     """
-    home = os.environ.get("R_HOME", "")
+    home = os.environ.get("R_HOME", "") or (_here[0].home if _here else "")
     program = os.path.join(home, "bin", "Rscript") if home else shutil.which("Rscript")
     if program is None or not os.access(program, os.X_OK):
         raise ArgumentError(
@@ -214,15 +216,19 @@ class RSide:
 
     Args:
         function: Called with a file, a name, a role and the hash of the file; returns the function for
-            Python.
+            Python, or says what else the file makes.
         seed: Called with a seed; sets the seed of R's random numbers.
         error: Returns the class of an error of R, and R's calls; None for errors of Python.
+        home: The folder of R.
+        libraries: Returns the libraries of R packages, as R_LIBS names them.
         embedded: Whether Python is the user's language.
     """
 
-    function: Callable[[str, str, str, str], Callable[..., Any]]
+    function: Callable[[str, str, str, str], Callable[..., Any] | str]
     seed: Callable[[int], Any]
     error: Callable[[BaseException], tuple[str, str] | None]
+    home: str
+    libraries: Callable[[], str]
     embedded: bool = False
 
     def note(self, error: BaseException) -> str | None:
@@ -235,9 +241,9 @@ _here: list[RSide] = []
 _sourced: set[str] = set()  # the hashes of files
 
 
-def use_r(function: Any, seed: Any, error: Any) -> None:
+def use_r(function: Any, seed: Any, error: Any, home: str, libraries: Any) -> None:
     """Call R functions in the R that calls this; see `RSide`."""
-    _here[:] = [RSide(function, defer_sigint(seed), error)]
+    _here[:] = [RSide(function, defer_sigint(seed), error, home, defer_sigint(libraries))]
 
 
 def r_of_this_process() -> RSide:
@@ -263,17 +269,20 @@ def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
     """
     functions = [part for part in parts if isinstance(part, RFunction)]
     if functions:
-        side, seed = r_of_this_process(), for_r(seed)
+        side, seed = r_of_this_process(), seed_of_r(seed)
         side.seed(seed)  # a file may draw random numbers
         for function in functions:
             function.load()
         side.seed(seed)
 
 
-def environment_of_r_worker(scratch: Path) -> dict[str, str]:
-    """The environment variables with which an R worker finds this Python, and a folder for R's files.
+def environment_of_r_worker(scratch: Path | None = None) -> dict[str, str]:
+    """Return the environment variables with which an R worker finds this Python and the packages of this R.
 
     Args:
-        scratch: The folder. R leaves files there when it is killed.
+        scratch: A folder for the temporary files of R, which it leaves behind when it is killed.
     """
-    return {"RETICULATE_PYTHON": os.path.abspath(sys.executable), "TMPDIR": str(scratch)}
+    env = {"RETICULATE_PYTHON": os.path.abspath(sys.executable)}
+    if _here and not _here[0].embedded:
+        env["R_LIBS"] = _here[0].libraries()
+    return env if scratch is None else {**env, "TMPDIR": str(scratch)}

@@ -1,4 +1,4 @@
-"""What an R session does to this process: environment variables, import hooks, and shown events."""
+"""What an R session does to this process: environment variables and import hooks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import ctypes
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
-
-from tfdistr.utils.interrupts import defer_sigint
 
 
 def reload_environ() -> None:
@@ -52,25 +49,3 @@ def run_import_hooks() -> None:
         loader = _holding.pop()
         loader._recursion_depth -= 1
         loader._maybe_run_hooks()
-
-
-Event = dict[str, Any]
-
-
-def events_for_r(show: Callable[[Event], object], kinds: Sequence[str]) -> Callable[[Event], None]:
-    """Return a function that calls ``show`` with each event of these kinds.
-
-    A call of R takes far longer than one of Python, so R gets only what it shows. SIGINT waits until R has
-    shown it.
-
-    Args:
-        show: A function of R.
-        kinds: The values of ``event["event"]`` that it shows.
-    """
-    show, shown = defer_sigint(show), frozenset(kinds)
-
-    def pass_on(event: Event) -> None:
-        if event["event"] in shown:
-            show(event)
-
-    return pass_on

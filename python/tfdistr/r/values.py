@@ -13,6 +13,7 @@ from tfdistr.errors import ArgumentError
 _LARGEST_DOUBLE = 2**53
 #: R's type integer has 32 bits, of which the smallest number stands for NA.
 _LARGEST_INTEGER = 2**31 - 1
+_NOT_FINITE = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
 
 
 def for_r(value: Any) -> Any:
@@ -43,6 +44,27 @@ def for_r(value: Any) -> Any:
         _check_exact(int(value), int(value))
         return int(value) if abs(int(value)) <= _LARGEST_INTEGER else float(value)
     return value
+
+
+def number_in_r(text: str) -> str:
+    """Return a formatted number as R writes it.
+
+    Example:
+        >>> number_in_r("nan"), number_in_r("0.5000")
+        ('NaN', '0.5000')
+    """
+    return _NOT_FINITE.get(text, text)
+
+
+def seed_of_r(seed: int) -> int:
+    """Return a seed as R takes it: seeds of R are signed, and have no -2**31.
+
+    Example:
+        >>> seed_of_r(2**32 - 1), seed_of_r(2**31)
+        (-1, 0)
+    """
+    signed = seed - 2**32 if seed > _LARGEST_INTEGER else seed
+    return 0 if signed < -_LARGEST_INTEGER else signed
 
 
 def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

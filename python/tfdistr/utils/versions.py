@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import os
 
 from tfdistr.supported import SUPPORTED, check
 
@@ -23,6 +25,18 @@ def version_of(*distributions: str) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
+
+
+def find_package(name: str) -> tuple[str | None, str | None]:
+    """Return the version of a package and its folder; None for what is not known.
+
+    Args:
+        name: The name of its module.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return None, None
+    return version_of(*PACKAGES.get(name, (name,))), spec.origin and os.path.dirname(spec.origin)
 
 
 def check_installed() -> None:

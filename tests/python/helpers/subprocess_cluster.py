@@ -30,6 +30,10 @@ class SubprocessCluster(Cluster):
     spans_hosts: ClassVar[bool] = False
     where: ClassVar[str] = "of this machine"
 
+    def describe(self) -> str:
+        """Say how many workers there are, and where."""
+        return f"{self.workers} subprocesses of this process"
+
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
         """Start every worker, or none."""
         plan = tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(self.workers)])

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from tfdistr.errors import ArgumentError, TfdistrWarning
+from tfdistr.jobs import display as displays
 from tfdistr.jobs import progress
 from tfdistr.jobs.progress import make_display
 
@@ -56,8 +57,8 @@ def show(verbose: Any, events: Iterable[dict[str, Any]], terminal: bool = True, 
     display = make_display(verbose, console)
     for one in events:
         display.event(one)
-        if isinstance(display, progress.Bar):
-            display._progress.refresh()
+        if isinstance(display, displays.Bar):
+            display._screen._progress.refresh()
     display.close()
     display.close()
     return file.getvalue()
@@ -152,7 +153,7 @@ def test_in_a_notebook_auto_shows_a_bar_or_lines(widgets: bool, monkeypatch: pyt
     monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
     monkeypatch.setattr(progress, "find_spec", lambda name: object() if widgets else None)
     display = make_display("auto", Console(file=StringIO(), force_jupyter=True))
-    assert type(display) is (progress.Bar if widgets else progress.Lines)
+    assert type(display) is (displays.Bar if widgets else displays.Lines)
 
 
 def test_in_a_notebook_no_thread_draws_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +161,9 @@ def test_in_a_notebook_no_thread_draws_the_bar(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
     monkeypatch.setattr("rich.jupyter.display", lambda segments, text: None)
     display = make_display(1, Console(file=StringIO(), force_jupyter=True))
-    assert isinstance(display, progress.Bar)
+    assert isinstance(display, displays.Bar)
     drawn: list[str] = []
-    monkeypatch.setattr(display._progress.live, "refresh", lambda: drawn.append("drawn"))
+    monkeypatch.setattr(display._screen._progress.live, "refresh", lambda: drawn.append("drawn"))
     threads = threading.enumerate()
     for one in training(epochs=1):
         before = len(drawn)

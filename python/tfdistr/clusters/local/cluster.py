@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Cluster, number_of
 from tfdistr.clusters.environment import check_env, unset, worker_defaults
 from tfdistr.clusters.resources import GROWTH, check_cores, one_gpu_each, share_of, visible_gpus
 from tfdistr.clusters.worker_process import WorkerProcess, stop
@@ -22,6 +22,7 @@ from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.fork_server.servers import warm_start
 from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
 from tfdistr.network.ports import free_ports
+from tfdistr.r.functions import environment_of_r_worker, r_worker_command
 from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
@@ -80,6 +81,12 @@ class LocalCluster(Cluster):
         from tfdistr.clusters.local.parameter_servers import LocalServers
 
         return LocalServers(self)
+
+    def describe(self) -> str:
+        """Say how many workers there are, and where."""
+        least = "" if self.fewest is None else f"{self.fewest} to "
+        servers = f"\n  and {number_of(self.ps, 'parameter server')}" if self.ps else ""
+        return f"{least}{number_of(self.workers, 'worker')} on this machine{servers}"
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
         """Start every worker once, on ports that are free now; see `Cluster.start`."""
@@ -216,6 +223,13 @@ def local_cluster(
         start_timeout=start_timeout, warm=warm, tuning=tuning,
     )  # fmt: skip
     cluster.warm_up(WORKER)
+    return cluster
+
+
+def local_cluster_of_r(*arguments: Any, **options: Any) -> LocalCluster:
+    """Describe a cluster as `local_cluster` does, and start the fork server of R workers."""
+    cluster = describe_local_cluster(*arguments, **options)
+    cluster.warm_up(r_worker_command(), environment_of_r_worker())
     return cluster
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tfdistr.clusters import ssh
-from tfdistr.clusters.cluster import TO_JOIN, Cluster
+from tfdistr.clusters.cluster import TO_JOIN, Cluster, number_of
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.hosts import of_this_process
 from tfdistr.clusters.rank_guard import HEARTBEAT
@@ -70,6 +70,12 @@ class RayCluster(Cluster):
     def start_timeout(self) -> float:
         """Seconds until every worker must have joined the cluster, once Ray has a place for all."""
         return TO_JOIN if self._start_timeout is None else self._start_timeout
+
+    def describe(self) -> str:
+        """Say how many workers there are, and where."""
+        where = "" if self.address is None else f" at {self.address}"
+        needs = ", ".join(f"{amount} {name}" for name, amount in self.resources_per_worker.items())
+        return f"{number_of(self.workers, 'worker')} by Ray{where}, each with {needs}"
 
     def check(self) -> None:
         """Check that Ray is installed.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import TO_JOIN, Cluster
+from tfdistr.clusters.cluster import TO_JOIN, Cluster, number_of
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.resources import share_of
@@ -92,6 +92,11 @@ class SlurmCluster(Cluster):
     def start_timeout(self) -> float:
         """Seconds until every worker must have joined the cluster, from the start of its job."""
         return TO_JOIN if self._start_timeout is None else self._start_timeout
+
+    def describe(self) -> str:
+        """Say how many workers there are, and where."""
+        where = "" if self.nodes is None else f", on {number_of(self.nodes, 'node')}"
+        return f"{number_of(self.workers, 'worker')} by Slurm{where}"
 
     def check(self) -> None:
         """Check that Slurm is here, and that the allocation is large enough.

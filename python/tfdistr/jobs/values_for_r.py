@@ -1,0 +1,78 @@
+"""What an R session gets of results and errors: the parts of its own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfdistr.errors import JobStoppedError, TfdistrError, WorkerFailedError
+from tfdistr.jobs.result import FitResult
+from tfdistr.r.messages import in_r
+from tfdistr.r.values import for_r, number_in_r
+
+_ROW = ("index", "host", "pid", "status", "seconds", "log")
+#: With parameter servers, some rows are no workers.
+_ROW_WITH_TASK = (*_ROW, "task", "local_steps", "dropped")
+_FAILURE = ("worker", "host", "pid", "exit_code", "traceback", "log")
+
+Columns = dict[str, list[Any]]
+
+
+def fit_for_r(result: FitResult) -> dict[str, Any]:
+    """Return what R keeps of a result, beside its model.
+
+    Returns:
+        The attributes of the result; its text; its history as columns of a data frame, with a row for each
+        epoch and metric ("long"), or with a row for each epoch ("wide").
+    """
+    lines = [line.rpartition(": ") for line in str(result).splitlines()]
+    words = [f"{name}: {number_in_r(end)}" if name.startswith("  ") else name + sign + end
+             for name, sign, end in lines]  # fmt: skip
+    rows = [dict(zip(("epoch", "metric", "value", "data"), row, strict=True)) for row in result.rows()]
+    return {
+        "history": result.history,
+        "metrics": result.metrics,
+        "params": for_r(result.params),
+        "workers": worker_columns(result.workers),
+        "run_dir": result.run_dir,
+        "text": words,
+        "long": _columns(rows, ("epoch", "metric", "value", "data")),
+        "wide": _by_epoch(result),
+    }
+
+
+def worker_columns(workers: Sequence[Any]) -> Columns | None:
+    """Return the states of workers as columns of a data frame; None without workers."""
+    rows = [row if isinstance(row, Mapping) else vars(row) for row in workers]
+    with_task = any(row.get("task") is not None for row in rows)
+    return _columns(rows, _ROW_WITH_TASK if with_task else _ROW) if rows else None
+
+
+def error_for_r(error: TfdistrError) -> dict[str, Any]:
+    """Return the parts of a condition of R: the text of an error in R's words, and its fields."""
+    parts: dict[str, Any] = {"kind": error.kind, "message": in_r(error.message)}
+    for name in ("received", "fix"):
+        text = getattr(error, name)
+        parts[name] = None if text is None else in_r(str(text))
+    if isinstance(error, JobStoppedError):
+        parts["status"] = error.code
+    if isinstance(error, WorkerFailedError):
+        parts["message"] = error.message  # the worker's own words
+        parts |= {name: getattr(error, name) for name in _FAILURE}
+        parts["workers"] = worker_columns(error.workers)
+    return parts
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Columns:
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _by_epoch(result: FitResult) -> Columns:
+    """The history with a row for each epoch; None where a metric has no value."""
+    epochs = result.epochs()
+    numbers = sorted(set().union(*epochs.values()))
+    columns: Columns = {"epoch": numbers}
+    for name, values in result.history.items():
+        known = dict(zip(epochs[name], values, strict=True))
+        columns[name] = [known.get(number) for number in numbers]
+    return columns
