@@ -110,8 +110,10 @@ local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NU
 
 # A cluster: the Python object, with the classes of its R methods. `code` makes it.
 new_cluster <- function(kind, code, call = rlang::caller_env()) {
-  reload_environ()
-  made <- with_conditions(code, call = call)
+  made <- with_conditions(call = call, {
+    reload_environ()
+    code
+  })
   class(made) <- c(sprintf("tfdistr_%s_cluster", kind), "tfdistr_cluster", class(made))
   made
 }

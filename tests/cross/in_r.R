@@ -46,12 +46,7 @@ by_row <- function(numbers, dim, dtype) {
 see <- function(value, what) {
   seen <- switch(what,
     json = as.list(as.character(value)),
-    fields = {
-      fields <- unclass(value)
-      fields$env <- as.list(fields$env)
-      if ("gpus" %in% names(fields)) fields["gpus"] <- list(as.list(fields$gpus))
-      fields
-    },
+    fields = in_python$see(value, "fields"),
     arrays = value$arrays(),
     fit = {
       numbers <- value$workers[c("index", "status")]

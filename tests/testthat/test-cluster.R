@@ -99,20 +99,19 @@ test_that("without TF_CONFIG, or with an empty one, there is no cluster", {
 
 test_that("local_cluster() describes workers on this machine, and checks its arguments", {
   cluster <- local_cluster(3, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60)
-  expect_s3_class(cluster, "tfdistr_local_cluster")
+  expect_s3_class(cluster, c("tfdistr_local_cluster", "tfdistr_cluster"))
+  names <- c(
+    "workers", "fewest", "ps", "gpus", "cores_per_worker", "env", "follow", "start_timeout", "warm", "tuning"
+  )
+  values <- function(cluster) {
+    lapply(names, function(name) reticulate::py_to_r(reticulate::py_get_attr(cluster, name)))
+  }
   expect_identical(
-    unclass(cluster),
-    list(
-      workers = 3L, fewest = NULL, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = c(A = "1", B = "two"),
-      follow = TRUE, start_timeout = 60, warm = TRUE, tuning = TRUE
-    )
+    values(cluster),
+    list(3L, NULL, 0L, list(), NULL, list(A = "1", B = "two"), TRUE, 60, TRUE, TRUE)
   )
   expect_identical(
-    unclass(local_cluster()),
-    list(
-      workers = 2L, fewest = NULL, ps = 0L, gpus = NULL, cores_per_worker = NULL, env = NULL, follow = FALSE,
-      start_timeout = 300, warm = TRUE, tuning = TRUE
-    )
+    values(local_cluster()), list(2L, NULL, 0L, list(), NULL, structure(list(), names = character()), FALSE, 300, TRUE, TRUE)
   )
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))
@@ -138,10 +137,9 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
   expect_identical(cluster$workers, 6L)
   expect_identical(format(cluster), "6 workers by Slurm, on 2 nodes")
   expect_output(print(slurm_cluster(1, env = c(A = "1"))), "1 worker by Slurm, on 1 node\n  with A")
-  core <- workers_cluster(cluster)
-  expect_identical(reticulate::py_to_r(core$options), list(mem = "8G", exclusive = TRUE))
-  expect_identical(reticulate::py_to_r(core$time), "30")
-  expect_identical(unlist(reticulate::py_to_r(core$setup)), c("a", "b"))
+  expect_identical(cluster$options, list(mem = "8G", exclusive = TRUE))
+  expect_identical(cluster$time, "30")
+  expect_identical(unlist(cluster$setup), c("a", "b"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(slurm_cluster(), "Outside an allocation of Slurm, `nodes` must say")
   refused(slurm_cluster(1, time = "soon"), "`time` must be a time limit as Slurm takes it")
@@ -161,9 +159,8 @@ test_that("ray_cluster() describes workers in actors of Ray, and checks its argu
   expect_identical(cluster$workers, 3L)
   expect_identical(format(cluster), "3 workers by Ray at 10.0.0.1:6379, each with 2 CPU, 1 GPU")
   expect_output(print(ray_cluster(1, env = c(A = "1"))), "1 worker by Ray, each with 1 CPU\n  with A")
-  core <- workers_cluster(cluster)
-  expect_identical(reticulate::py_to_r(core$resources_per_worker), list(CPU = 2L, GPU = 1L))
-  expect_identical(reticulate::py_to_r(core$runtime_env), list(pip = "a"))
+  expect_identical(cluster$resources_per_worker, list(CPU = 2L, GPU = 1L))
+  expect_identical(cluster$runtime_env, list(pip = "a"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(ray_cluster(0), "`num_workers` must be a whole number")
   refused(ray_cluster(resources_per_worker = 2), "`resources_per_worker` must map names of resources of Ray")
@@ -173,17 +170,14 @@ test_that("ray_cluster() describes workers in actors of Ray, and checks its argu
 test_that("ssh_cluster() describes workers on several hosts, and checks its arguments", {
   cluster <- ssh_cluster(c("me@a", "10.0.0.2"), 2, env = c(A = "1"), ssh = "ssh -F config", warm = FALSE)
   expect_s3_class(cluster, "tfdistr_ssh_cluster")
-  expect_identical(unclass(cluster), list(
-    hosts = c("me@a", "10.0.0.2"), workers_per_host = 2L, workers = 4L, cores_per_worker = NULL,
-    env = c(A = "1"), follow = FALSE, start_timeout = 300, ssh = "ssh -F config", warm = FALSE,
-    tuning = TRUE, tunnels = FALSE
-  ))
+  expect_identical(unlist(cluster$hosts), c("me@a", "10.0.0.2"))
+  expect_identical(c(cluster$workers_per_host, cluster$workers), c(2L, 4L))
+  expect_null(cluster$cores_per_worker)
+  expect_identical(cluster$env, list(A = "1"))
+  expect_identical(cluster$ssh, "ssh -F config")
+  expect_false(any(cluster$follow, cluster$warm, cluster$tunnels))
   expect_snapshot(cluster)
-  core <- workers_cluster(cluster)
-  expect_true(reticulate::py_to_r(workers_cluster(ssh_cluster("a", tunnels = TRUE))$tunnels))
-  expect_identical(reticulate::py_to_r(core$`__class__`$`__name__`), "SshCluster")
-  expect_identical(reticulate::py_to_r(core$env), list(A = "1"))
-  expect_identical(reticulate::py_to_r(core$ssh), "ssh -F config")
+  expect_true(ssh_cluster("a", tunnels = TRUE)$tunnels)
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(ssh_cluster(character()), "`hosts` must be a list of at least one host")
   refused(ssh_cluster("a", 0), "`workers_per_host` must be a whole number")
@@ -198,9 +192,11 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
 })
 
 test_that("workers find this package and this Python", {
-  expect_identical(worker_env("/scratch"), list(
-    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
+  expect_identical(core(convert = TRUE)$environment_of_r_worker("/scratch"), list(
     RETICULATE_PYTHON = reticulate::py_config()$python,
+    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
     TMPDIR = "/scratch"
   ))
+  command <- unlist(module_of_core("_utils.r_function")$r_worker_command())
+  expect_identical(command[[1L]], file.path(R.home("bin"), "Rscript"))
 })

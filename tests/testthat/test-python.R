@@ -304,10 +304,3 @@ test_that("NA is refused by the rule of each argument", {
   plan <- tf_config(worker = c("a:1", "b:1"))
   refused(cluster_lines(plan, NA), "`language` must be one of")
 })
-
-test_that("seeds of Python are seeds of R", {
-  expect_identical(signed_seed(7), 7L)
-  expect_identical(signed_seed(2^31 - 1), .Machine$integer.max)
-  expect_identical(signed_seed(2^31), 0L) # R's integers have no -2^31
-  expect_identical(signed_seed(2^32 - 1), -1L)
-})

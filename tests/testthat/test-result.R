@@ -1,16 +1,17 @@
 # A result as the core gives it, with fixed numbers.
-some_fit <- function() {
-  new_fit(reticulate::import("types")$SimpleNamespace(
-    history = list(accuracy = list(0.5, 0.75), loss = c(1.5, 0.25), val_loss = c(2, 1)),
-    metrics = list(accuracy = 0.75, loss = 0.25, val_loss = 1),
-    params = list(batch_size = 64L, epochs = 2L, seed = 1L, workers = 2L),
-    workers = list(
-      list(index = 0L, host = "here", pid = 10L, status = "done", seconds = 3.25, log = "/run/0.log"),
-      list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
-    ),
-    run_dir = "/run",
-    epochs = function() list(accuracy = 1:2, loss = 1:2, val_loss = 1:2),
-    model = "the model"
+some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss = c(2, 1), freq = 1L) {
+  rows <- list(
+    list(index = 0L, host = "here", pid = 10L, status = "done", seconds = 3.25, log = "/run/0.log"),
+    list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
+  )
+  params <- list(
+    batch_size = batch_size, epochs = 2L, seed = 1L, workers = workers, initial_epoch = 0L,
+    validation_freq = freq
+  )
+  new_fit(module_of_core("jobs.result")$FitResult(
+    history = list(accuracy = c(0.5, 0.75), loss = c(1.5, 0.25), val_loss = as.list(val_loss)),
+    params = params, workers = rows[seq_len(workers)], run_dir = run_dir,
+    trained = reticulate::import("types")$SimpleNamespace(model = "the model")
   ))
 }
 
@@ -51,12 +52,11 @@ test_that("results are printed and summarized", {
   fit <- some_fit()
   expect_snapshot(fit)
   expect_snapshot(summary(fit))
-  fit$params["batch_size"] <- list(NULL)
-  fit$workers <- fit$workers[1L, ]
-  fit$params$workers <- 1L
-  fit["run_dir"] <- list(NULL)
+  fit <- some_fit(batch_size = NULL, workers = 1L, run_dir = NULL)
   expect_snapshot(fit)
   expect_identical(summary(some_fit())$history$loss, c(1.5, 0.25))
+  expect_identical(summary(some_fit(val_loss = 2, freq = 2L))$history$val_loss, c(NA, 2))
+  expect_output(print(some_fit(val_loss = c(1, NaN))), "  val_loss: NaN\n", fixed = TRUE)
 })
 
 test_that("the history as a data frame has a row for each epoch and metric", {

@@ -16,6 +16,7 @@ import pytest
 from paths import WORKERS
 from slow import mostly_slow
 
+import tfdistr
 from tfdistr.clusters import worker_process
 from tfdistr.clusters.local.cluster import describe_local_cluster, local_cluster
 from tfdistr.errors import ArgumentError, ClusterStartError
@@ -266,3 +267,23 @@ def test_a_worker_ends_at_once_if_its_parent_is_gone_already(reaped: bool) -> No
     result = _say_alive(parent.pid)
     parent.wait()
     assert (result.returncode, result.stdout) == (1, "")
+
+
+def test_a_cluster_in_words(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    secret = {"TOKEN": "secret", "A": "1"}
+    said = {
+        "1 worker on this machine": describe_local_cluster(1),
+        "3 workers on this machine\n  and 1 parameter server\n  with TOKEN\n  with A": describe_local_cluster(
+            3, ps=1, env=secret
+        ),
+        "2 to 4 workers on this machine\n  and 2 parameter servers": describe_local_cluster((2, 4), ps=2),
+        "4 workers by ssh: 2 on each of me@a, b\n  with A": tfdistr.ssh_cluster(["me@a", "b"], 2, env={"A": "1"}),
+        "6 workers by Slurm, on 2 nodes": tfdistr.slurm_cluster(2, 3),
+        "1 worker by Slurm, on 1 node": tfdistr.slurm_cluster(1),
+        "3 workers by Ray at auto, each with 2 CPU, 0.5 GPU": tfdistr.ray_cluster(
+            3, {"CPU": 2, "GPU": 0.5}, address="auto"
+        ),
+        "1 worker by Ray, each with 1 CPU": tfdistr.ray_cluster(1),
+    }
+    assert [str(cluster) for cluster in said.values()] == list(said)

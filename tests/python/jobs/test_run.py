@@ -16,6 +16,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import _agree
 from tfdistr.jobs.run import run_fit
+from tfdistr.r.values import seed_of_r
 from tfdistr.training.job import Job
 
 pytestmark = pytest.mark.timeout(120)
@@ -36,30 +37,27 @@ def test_a_job_has_the_defaults_of_the_call():
     assert {name: of_call[name] for name in same} == {name: of_job[name] for name in same}
 
 
-def test_the_caller_gives_workers_an_environment_and_the_user_comes_first(tmp_path):
+def test_the_caller_prepares_the_run_and_builds_the_model(tmp_path):
     def model():
-        names = ("OF_CALLER", "OF_BOTH")
-        (tmp_path / "environment").write_text(" ".join(os.environ[name] for name in names))
         made = keras.Sequential([keras.layers.Dense(1)])
         made.compile("sgd", "mse")
         return made
 
     seen = []
 
-    def before_start(seed: int, run_dir: str) -> dict[str, str]:
+    def before_start(seed: int, run_dir: str) -> None:
         seen.append((seed, run_dir, os.listdir(run_dir)))
-        return {"OF_CALLER": "caller", "OF_BOTH": "caller"}
 
     arguments = {name: value for name, value in defaults().items() if name != "verbose"}
-    cluster = tfdistr.local_cluster(1, env={"OF_BOTH": "user"})
+    cluster = tfdistr.local_cluster(1)
     x = np.ones((8, 2), "float32")
     run_dir = str(tmp_path / "run")
     fit = run_fit(
         Caller(lambda event: None, before_start=before_start, build=lambda: "built by the caller"),
         model=model, x=x, options={}, **arguments | {"y": x[:, :1], "cluster": cluster, "run_dir": run_dir},
     )  # fmt: skip
-    assert (tmp_path / "environment").read_text() == "caller user"
-    assert seen == [(fit.params["seed"], run_dir, ["lock"])]
+    assert seen == [(seed_of_r(fit.params["seed"]), run_dir, ["lock"])]
+    assert fit.trained.recipe_here() == "built by the caller"
 
 
 def test_the_validation_may_have_a_batch_size_of_its_own():

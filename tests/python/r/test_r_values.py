@@ -8,7 +8,7 @@ import pytest
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.r.messages import in_r
-from tfdistr.r.values import for_r
+from tfdistr.r.values import ValueOfR, for_r, seed_of_r
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.utils.arguments import check_bool, check_choice, check_int, check_optional_path, check_positive
 from tfdistr.utils.describe import ValueOfR, describe
@@ -18,6 +18,11 @@ NA = ValueOfR("NA")
 
 def same(one, other) -> bool:
     return type(one) is type(other) and (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+
+
+@pytest.mark.parametrize(("seed", "of_r"), [(0, 0), (2**31 - 1, 2**31 - 1), (2**31, 0), (2**32 - 1, -1)])
+def test_seeds_of_r_are_signed(seed, of_r):
+    assert seed_of_r(seed) == of_r
 
 
 @pytest.mark.parametrize(
