@@ -278,7 +278,9 @@ def test_a_cluster_in_words(monkeypatch):
             3, ps=1, env=secret
         ),
         "2 to 4 workers on this machine\n  and 2 parameter servers": describe_local_cluster((2, 4), ps=2),
-        "4 workers by ssh: 2 on each of me@a, b\n  with A": tfdistr.ssh_cluster(["me@a", "b"], 2, env={"A": "1"}),
+        "4 workers by ssh: 2 on each of me@a, b\n  with A": tfdistr.ssh_cluster(
+            ["me@a", "b"], 2, env={"A": "1"}
+        ),
         "6 workers by Slurm, on 2 nodes": tfdistr.slurm_cluster(2, 3),
         "1 worker by Slurm, on 1 node": tfdistr.slurm_cluster(1),
         "3 workers by Ray at auto, each with 2 CPU, 0.5 GPU": tfdistr.ray_cluster(

@@ -13,7 +13,7 @@ import pytest
 from tfdistr.clusters.local.cluster import WORKER
 from tfdistr.jobs.caller import Caller
 from tfdistr.r import functions
-from tfdistr.utils.function_files import PythonFunction
+from tfdistr.utils.function_files import FunctionByName, PythonFunction
 
 OF_FILE = PythonFunction("/a/file.py", "build", "digest")
 
@@ -37,7 +37,10 @@ def test_workers_of_python(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("of_r", "model"), [(True, print), (False, FunctionByName("model")), (True, FunctionByName("model"))])
+BY_NAME = FunctionByName("model")
+
+
+@pytest.mark.parametrize(("of_r", "model"), [(True, print), (False, BY_NAME), (True, BY_NAME)])
 def test_workers_of_r(tmp_path: Path, of_r: bool, model: Any) -> None:
     libraries = ["/a/library"]
     functions.use_r(None, print, None, "/r", lambda: os.pathsep.join(libraries))

@@ -50,7 +50,8 @@ def test_an_error_is_in_the_words_of_r():
 
 
 def test_the_failure_of_a_worker_is_in_its_own_words():
-    failure = WorkerFailedError("Worker 0 failed: x=None", worker=0, host="here", log="/log", fix="Pass y=None.")
+    said = "Worker 0 failed: x=None"
+    failure = WorkerFailedError(said, worker=0, host="here", log="/log", fix="Pass y=None.")
     made = error_for_r(failure)
     assert (made["message"], made["fix"]) == ("Worker 0 failed: x=None", "Pass y = NULL.")
     assert (made["worker"], made["host"], made["log"], made["exit_code"]) == (0, "here", "/log", None)

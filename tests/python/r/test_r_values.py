@@ -8,7 +8,7 @@ import pytest
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.r.messages import in_r
-from tfdistr.r.values import ValueOfR, for_r, seed_of_r
+from tfdistr.r.values import for_r, seed_of_r
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.utils.arguments import check_bool, check_choice, check_int, check_optional_path, check_positive
 from tfdistr.utils.describe import ValueOfR, describe
