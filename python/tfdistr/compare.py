@@ -28,7 +28,7 @@ COLUMNS = ("strategy", "workers", "seconds_per_epoch", "examples_per_second", "l
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One training run of a comparison: a strategy on a number of workers.
 
     Attributes:
@@ -229,7 +229,7 @@ def check(epochs: Any, arguments: Iterable[str]) -> None:
         )
 
 
-def plan(strategies: Any, workers: Any) -> list[Run]:
+def plan(strategies: Any, workers: Any) -> list[PlannedRun]:
     """The runs of a comparison, in order.
 
     Raises:
@@ -248,11 +248,11 @@ def plan(strategies: Any, workers: Any) -> list[Run]:
         runner = runner_of(name)
         checked = runner.check_options(options or {})
         tried = [1] if runner.max_workers == 1 else numbers
-        runs += [Run(name, number, checked) for number in tried]
+        runs += [PlannedRun(name, number, checked) for number in tried]
     return runs
 
 
-def measured(run: Run, fit: FitResult) -> Measured:
+def measured(run: PlannedRun, fit: FitResult) -> Measured:
     """The measurement of a run."""
     assert fit.run_dir is not None
     events = EventReader(fit.run_dir, len(fit.workers)).poll()

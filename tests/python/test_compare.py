@@ -114,7 +114,7 @@ def test_the_slowest_worker_counts_and_the_first_epoch_does_not(
     events(tmp_path, 0, first, examples)
     events(tmp_path, 1, second, examples)
     fit = FitResult({"loss": [0.5, 0.25]}, {}, [{}, {}], str(tmp_path), None)
-    row = compare.measured(compare.Run("multi_worker_mirrored", 2), fit)
+    row = compare.measured(compare.PlannedRun("multi_worker_mirrored", 2), fit)
     assert (row.seconds_per_epoch, row.examples_per_second, row.loss) == (per_epoch, per_second, 0.25)
 
 

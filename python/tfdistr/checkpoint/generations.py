@@ -24,7 +24,7 @@ _OLD_FOLDER = "checkpoints/"
 _NAME = re.compile(rf"{_FOLDER}([0-9]{{6,}})-([0-9a-f]{{16}})/.+", re.DOTALL)
 
 
-class Generation(NamedTuple):
+class RunGeneration(NamedTuple):
     """The part of a run that one job writes; the higher one is the later one.
 
     The number is 0 for what tfdistr 0.1 has written, which had no generations.
@@ -44,11 +44,11 @@ class Generation(NamedTuple):
         return self.folder + _CLAIM
 
 
-def generation_of(name: str) -> Generation | None:
+def generation_of(name: str) -> RunGeneration | None:
     """The generation of an object; None if it belongs to none, such as a log."""
     if found := _NAME.fullmatch(name):
-        return Generation(int(found[1]), found[2])
-    return Generation(0, "") if name.startswith(_OLD_FOLDER) else None
+        return RunGeneration(int(found[1]), found[2])
+    return RunGeneration(0, "") if name.startswith(_OLD_FOLDER) else None
 
 
 def is_claim(name: str) -> bool:
@@ -67,10 +67,10 @@ class Claim:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._id = uuid.uuid4().hex[:16]
-        self._made: Generation | None = None
+        self._made: RunGeneration | None = None
 
     @property
-    def generation(self) -> Generation:
+    def generation(self) -> RunGeneration:
         """The generation of this job, once it has the claim."""
         assert self._made is not None
         return self._made
@@ -84,7 +84,7 @@ class Claim:
         """
         names = self._store.names()
         highest = max((found.number for found in map(generation_of, names) if found), default=0)
-        self._made = Generation(highest + 1, self._id)
+        self._made = RunGeneration(highest + 1, self._id)
         own = f"{self._id} process {os.getpid()} on {socket.gethostname()}\n".encode()
         self._store.write(self.generation.claim, own)
         if _CLAIM in names:  # a job of tfdistr 0.1 looks only there

@@ -29,7 +29,7 @@ from tfdistr.checkpoint.variables import (
     values_of,
     variables_of,
 )
-from tfdistr.checkpoint.worker_arrays import Part, check_same, gather, pack, parts_of, share, unpack
+from tfdistr.checkpoint.worker_arrays import ArrayPart, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
 
@@ -55,7 +55,7 @@ class LoadedCheckpoint:
     position: Position
     total: int
     ended: bool
-    values: list[Part]
+    values: list[ArrayPart]
     notes: dict[str, Any]
     arrays: list[Array]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfdistr.checkpoint.folder import KEPT, CheckpointFolder, Position, read
-from tfdistr.checkpoint.generations import Claim, Generation, generation_of
+from tfdistr.checkpoint.generations import Claim, RunGeneration, generation_of
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import CheckpointError
 
@@ -59,7 +59,7 @@ class Mark:
 class _Complete(NamedTuple):
     """A checkpoint that has a mark; the higher one is the one to take."""
 
-    generation: Generation
+    generation: RunGeneration
     position: Position
 
     @property

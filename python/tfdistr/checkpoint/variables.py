@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.json_values import Array
-from tfdistr.checkpoint.worker_arrays import Part
+from tfdistr.checkpoint.worker_arrays import ArrayPart
 from tfdistr.errors import ArgumentError
 
 
@@ -45,7 +45,7 @@ def values_of(variables: Sequence[Variable]) -> list[Array]:
     return [variable.own.read_value().numpy() for variable in variables]
 
 
-def assign(variables: Sequence[Variable], values: Sequence[Part]) -> None:
+def assign(variables: Sequence[Variable], values: Sequence[ArrayPart]) -> None:
     """Give variables the values of a checkpoint.
 
     If there are fewer workers now, the chief also gets the parts of the workers that are gone. If there are

@@ -81,7 +81,7 @@ def share(
     return told["text"], shared
 
 
-class Part(NamedTuple):
+class ArrayPart(NamedTuple):
     """One worker's part of an array from ``gather``.
 
     Attributes:
@@ -97,7 +97,7 @@ class Part(NamedTuple):
     alike: bool = False
 
 
-def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: int) -> list[Part]:
+def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: int) -> list[ArrayPart]:
     """The parts of one worker, in arrays that ``gather`` made when there were ``before`` workers."""
     gone = max(0, before - num_workers) if worker == 0 else 0
     numbered = {int(name.split()[0]): (name, array) for name, array in arrays.items()}
@@ -105,11 +105,11 @@ def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: in
     for name, array in (numbered[number] for number in sorted(numbered)):
         if not name.endswith("each"):
             left = np.broadcast_to(array, (gone, *array.shape)) if gone else None
-            parts.append(Part(array, worker >= before, left, alike=True))
+            parts.append(ArrayPart(array, worker >= before, left, alike=True))
         elif worker < before:
-            parts.append(Part(array[worker], left=array[num_workers:] if gone else None))
+            parts.append(ArrayPart(array[worker], left=array[num_workers:] if gone else None))
         else:
-            parts.append(Part(array[0], borrowed=True))
+            parts.append(ArrayPart(array[0], borrowed=True))
     return parts
 
 

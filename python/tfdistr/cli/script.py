@@ -121,7 +121,7 @@ class _Signalled:
         """Send SIGTERM to each worker."""
         for process in self._processes:
             if process.exit_code is None:
-                process.warn()
+                process.terminate()
 
 
 def _with_rscript(script: Script) -> Script:

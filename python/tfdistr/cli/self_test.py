@@ -40,7 +40,7 @@ class TestTraining:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SelfTestVerdict:
     """What a test has found.
 
     Args:
@@ -79,7 +79,7 @@ def self_test(
     workers: Workers,
     say: Callable[[str], object],
     train: Callable[[Mapping[str, Any]], FitResult] | None = None,
-) -> Verdict:
+) -> SelfTestVerdict:
     """Train a small model on one worker, then on the workers, and compare.
 
     Args:
@@ -101,7 +101,7 @@ def self_test(
     return judge(*fits)
 
 
-def judge(one: FitResult, many: FitResult) -> Verdict:
+def judge(one: FitResult, many: FitResult) -> SelfTestVerdict:
     """Compare the result of one worker with the result of many."""
     pairs = zip(one.model.get_weights(), many.model.get_weights(), strict=True)
     apart = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairs)
@@ -118,7 +118,7 @@ def judge(one: FitResult, many: FitResult) -> Verdict:
         f"{len(many.workers)}",
     ]
     not_well = "Not well: the workers do not give the numbers of one. `tfdistr doctor` compares versions."
-    return Verdict([*lines, "All is well." if ok else not_well], ok)
+    return SelfTestVerdict([*lines, "All is well." if ok else not_well], ok)
 
 
 def _carrier(communication: str) -> str:

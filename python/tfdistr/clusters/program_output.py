@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from tfdistr.utils.log_tail import Lines
+from tfdistr.utils.log_tail import LineReader
 
 _CHUNK = 1 << 16
 _SIZE = 1 << 20  # bytes that can wait while this process is paused
@@ -27,7 +27,7 @@ class ProgramOutput:
 
     def __init__(self, pipe: IO[bytes] | None, log: Path | None = None) -> None:
         assert pipe is not None
-        self._pipe, self._log, self._lines = pipe, log, Lines()
+        self._pipe, self._log, self._lines = pipe, log, LineReader()
         os.set_blocking(pipe.fileno(), False)
         if log:
             with contextlib.suppress(AttributeError, OSError):  # macOS; the limit of this user

@@ -94,7 +94,7 @@ class RemoteWorker:
         """Send a signal to it and to the processes that it started."""
         self._job.send(self, number)
 
-    def warn(self) -> None:
+    def terminate(self) -> None:
         """Send SIGTERM, as a scheduler does some time before it ends a process."""
         self._job.warn(self)
 
@@ -113,7 +113,7 @@ class RemoteWorker:
 
 
 class RemoteJob:
-    """Workers that one program starts on other hosts: the base of `Ssh`, `Srun`, `Batch` and `RayJob`.
+    """Workers that one program starts on other hosts: the base of `Ssh`, `Srun`, `BatchJob` and `RayJob`.
 
     Args:
         run_dir: The directory of the run.

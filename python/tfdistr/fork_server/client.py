@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 """Seconds that a server may take to answer: it may have to import TensorFlow first."""
 _CHUNK = 1 << 16
 _UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "utils")
-_Lines = runpy.run_path(os.path.join(_UTILS, "log_tail.py"))["Lines"]
+_Lines = runpy.run_path(os.path.join(_UTILS, "log_tail.py"))["LineReader"]
 
 
 class Refused(Exception):

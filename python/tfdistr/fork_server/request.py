@@ -17,7 +17,7 @@ _MOST_CORES = 1 << 16
 _LISTS = {"argv": str, "files": str, "cores": int}
 
 
-class Request:
+class ForkRequest:
     """A request while it arrives, in pieces of any size.
 
     Args:

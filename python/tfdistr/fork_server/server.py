@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from tfdistr.fork_server.child import become
 from tfdistr.fork_server.client import send
-from tfdistr.fork_server.request import Request
+from tfdistr.fork_server.request import ForkRequest
 from tfdistr.fork_server.safety import threads, why_unsafe
 from tfdistr.utils.processes import end_with_parent
 
@@ -77,7 +77,7 @@ def serve(folder: str, listener: int) -> list[str]:
     Returns:
         In a fork: the program to run, with its arguments. In the server this does not return.
     """
-    server = _Server(folder, socket.socket(fileno=int(listener)))
+    server = _ForkServer(folder, socket.socket(fileno=int(listener)))
     try:
         return server.serve()
     finally:
@@ -101,7 +101,7 @@ def main() -> None:
         runpy.run_path(os.path.abspath(program[0]), run_name="__main__")
 
 
-class _Server:
+class _ForkServer:
     """The server with its clients and forks.
 
     Args:
@@ -115,7 +115,7 @@ class _Server:
         self._listener = listener
         self._parent = os.getppid()
         self._clients: dict[int, socket.socket] = {}  # by the fork of each
-        self._requests: set[Request] = set()  # that arrive
+        self._requests: set[ForkRequest] = set()  # that arrive
         self._ending = False
         self._busy = time.monotonic()
         self._selector = selectors.DefaultSelector()
@@ -150,7 +150,7 @@ class _Server:
         """React to one source. Return, in a fork, the program to run."""
         if key.fileobj is self._listener:
             self._accept()
-        elif isinstance(key.data, Request):
+        elif isinstance(key.data, ForkRequest):
             return self._receive(key.data)
         elif key.fileobj is self._wakeup:
             with contextlib.suppress(BlockingIOError):
@@ -172,11 +172,11 @@ class _Server:
         if _user_of(client) != os.geteuid() or len(self._requests) >= _MOST_REQUESTS:
             client.close()
             return
-        request = Request(client)
+        request = ForkRequest(client)
         self._requests.add(request)
         self._selector.register(client, selectors.EVENT_READ, request)
 
-    def _receive(self, request: Request) -> list[str] | None:
+    def _receive(self, request: ForkRequest) -> list[str] | None:
         """Read a request further. Return, in a fork, the program to run."""
         try:
             complete = request.read()
@@ -189,7 +189,7 @@ class _Server:
         self._requests.remove(request)
         return self._fork(request.client, complete, request.files)
 
-    def _drop(self, request: Request) -> None:
+    def _drop(self, request: ForkRequest) -> None:
         self._selector.unregister(request.client)
         self._requests.remove(request)
         request.close()

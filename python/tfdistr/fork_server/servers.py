@@ -82,7 +82,7 @@ class _Kind:
     place: Host
 
 
-class _Server:
+class _ServerProcess:
     """A fork server, as its session sees it.
 
     Raises:
@@ -208,14 +208,14 @@ class _Servers:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._present: dict[_Kind, _Server] = {}
-        self._ending: list[_Server] = []
+        self._present: dict[_Kind, _ServerProcess] = {}
+        self._ending: list[_ServerProcess] = []
 
-    def get(self, kind: _Kind, env: Mapping[str, str]) -> _Server:
+    def get(self, kind: _Kind, env: Mapping[str, str]) -> _ServerProcess:
         """The server of a kind, which is started if it is not there; OSError if it cannot be started."""
         with self._lock:
             self._forget()
-            server = self._present.pop(kind, None) or _Server(kind, env)
+            server = self._present.pop(kind, None) or _ServerProcess(kind, env)
             self._present[kind] = server  # the most recently used server is the last
             here = [other for other in self._present if other.place == kind.place]
             for other in here[:-MOST]:

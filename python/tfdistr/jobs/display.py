@@ -59,7 +59,7 @@ def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) 
             received=repr(verbose),
             fix="Use 0 for silence, 1 for a progress bar, 2 for one line an epoch.",
         )
-    return (Display, Bar if drawable else Lines, Lines)[level](screen)
+    return (Display, Bar if drawable else LineDisplay, LineDisplay)[level](screen)
 
 
 class Display:
@@ -112,7 +112,7 @@ class ScriptDisplay(Display):
         self._screen.line(f"Starting the workers again: {event['reason']}.")
 
 
-class Lines(ScriptDisplay):
+class LineDisplay(ScriptDisplay):
     """Shows one line for each finished epoch."""
 
     def __init__(self, screen: Screen) -> None:
@@ -145,7 +145,7 @@ class Lines(ScriptDisplay):
         return "  ".join(f"{name}: {write(_number(value))}" for name, value in event["metrics"].items())
 
 
-class Bar(Lines):
+class Bar(LineDisplay):
     """Shows these lines, and a bar over the steps of the running epoch, which vanishes at the end."""
 
     def __init__(self, screen: Screen) -> None:

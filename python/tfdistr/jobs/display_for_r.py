@@ -34,13 +34,13 @@ def display_for_r(
     Raises:
         ArgumentError: If `verbose` is something else.
     """
-    screen = _Screen(line, warn, bar or {})
+    screen = _RScreen(line, warn, bar or {})
     if of_script:
         return ScriptDisplay(screen)
     return choose_display(verbose, screen, auto=interactive, drawable=bar is not None)
 
 
-class _Screen:
+class _RScreen:
     """An R session. SIGINT waits until a function of R has ended."""
 
     def __init__(

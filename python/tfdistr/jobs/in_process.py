@@ -19,7 +19,7 @@ from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.lazy_model import Trained
-from tfdistr.jobs.membership import Peers
+from tfdistr.jobs.membership import InformedPeers
 from tfdistr.jobs.result import FitResult, save_training
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
@@ -61,7 +61,7 @@ def train_here(
 
     workers = strategy.num_workers if workers is None else workers
     preemption = Preemption()
-    peers = Peers(strategy, find_lost)
+    peers = InformedPeers(strategy, find_lost)
     with contextlib.ExitStack() as ends:
         ends.callback(peers.wait_for_uploads)
         with peers:
@@ -83,7 +83,7 @@ def train_here(
     return result
 
 
-class _Run(NamedTuple):
+class _RunHere(NamedTuple):
     """A run with checkpoints, for the process that writes them."""
 
     folder: Path
@@ -96,7 +96,7 @@ def _begin_run(
     run_dir: str | os.PathLike[str] | None,
     workers: int,
     ends: contextlib.ExitStack,
-) -> tuple[Job, _Run]:
+) -> tuple[Job, _RunHere]:
     """Begin or resume the run of a job. With ``ends``, a run in a store is uploaded."""
     resume = job.recovery.resume
     stored = ends.enter_context(StoredRun(str(run_dir), resume=resume)) if is_url(run_dir) else None
@@ -109,7 +109,7 @@ def _begin_run(
     write_job(job, folder, workers)
     if stored:
         stored.begin(caller.on_event)
-    return job, _Run(folder, stored)
+    return job, _RunHere(folder, stored)
 
 
 def train_as_chief_here(

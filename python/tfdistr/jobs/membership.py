@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfdistr.strategies.worker_strategy import WorkerStrategy
 
 
-class Joined:
+class Membership:
     """The strategy of this process in its cluster, from its first job on."""
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class Joined:
 
 
 #: The cluster of this process. Tests may replace it.
-JOINED = Joined()
+JOINED = Membership()
 
 
-class Peers:
+class InformedPeers:
     """The peers of this worker. Within the context, they are told if this worker fails.
 
     An error of the context that is about a peer becomes the failure of that peer.
@@ -117,7 +117,7 @@ class Peers:
             with self:
                 self._strategy.collectives.text_of_chief("")
 
-    def __enter__(self) -> Peers:
+    def __enter__(self) -> InformedPeers:
         return self
 
     def __exit__(

@@ -257,7 +257,7 @@ class StrategyRunner:
         return run_task(job, strategy, on_event, run_dir)
 
 
-class OneProcess(StrategyRunner):
+class OneProcessRunner(StrategyRunner):
     """The jobs of strategies for one process."""
 
     has_virtual_workers = False
@@ -271,7 +271,7 @@ class OneProcess(StrategyRunner):
         return train_here(job, strategy, caller, run_dir)
 
 
-class Mirrored(OneProcess):
+class MirroredRunner(OneProcessRunner):
     """The jobs on the devices of one process."""
 
     def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
@@ -284,7 +284,7 @@ class Mirrored(OneProcess):
         return max(1, len(tf.config.list_physical_devices("GPU")))
 
 
-class ParameterServer(StrategyRunner):
+class ParameterServerRunner(StrategyRunner):
     """The jobs whose chief makes workers compute, and holds the weights on parameter servers."""
 
     shrinks = False
@@ -339,7 +339,7 @@ class ParameterServer(StrategyRunner):
         return train_as_chief(run_dir, options, on_event, functions)
 
 
-class ModelParallel(StrategyRunner):
+class ModelParallelRunner(StrategyRunner):
     """The jobs of one process, the client, which may make workers compute their layers."""
 
     shrinks = False
@@ -394,10 +394,10 @@ RUNNERS = {
     runner.name: runner
     for runner in (
         StrategyRunner("multi_worker_mirrored"),
-        Mirrored("mirrored", ("devices",)),
-        OneProcess("one_device", ("device",)),
-        ParameterServer("parameter_server", ("update", "replicas_to_aggregate")),
-        ModelParallel("model_parallel", ("placement",)),
+        MirroredRunner("mirrored", ("devices",)),
+        OneProcessRunner("one_device", ("device",)),
+        ParameterServerRunner("parameter_server", ("update", "replicas_to_aggregate")),
+        ModelParallelRunner("model_parallel", ("placement",)),
     )
 }
 

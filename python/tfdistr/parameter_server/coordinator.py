@@ -25,8 +25,8 @@ from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.dispatch import Dispatcher
-from tfdistr.parameter_server.feed import TRAINING, VALIDATION, Batch, describe, look_at
-from tfdistr.parameter_server.gradients import Outcome, Step
+from tfdistr.parameter_server.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
+from tfdistr.parameter_server.gradients import GradientStep, Outcome
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
@@ -35,7 +35,7 @@ from tfdistr.servers.chief import dismiss_servers, join_servers
 from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
-from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training.callback_list import CallbackList, numbers_of
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import run_epochs
@@ -128,7 +128,7 @@ def train_on_servers(
         dismiss_servers(config)
 
 
-class _Watched(OneProcess):
+class _Watched(OneProcessStrategy):
     """The chief as the watchdog sees it: one process, whose workers watch nothing."""
 
     title = "the chief"
@@ -193,8 +193,10 @@ class _Chief:
             reporter.on_steps(done, logs)
             self._tell(REPORT_INTERVAL)
 
-        train = _Phase(model, "train", self._updates(), data, listed, on_steps, manager)
-        test = _Phase(model, "test", self._tests(), self._validation, listed) if self._validation else None
+        train = _CoordinatorPhase(model, "train", self._updates(), data, listed, on_steps, manager)
+        test = None
+        if self._validation:
+            test = _CoordinatorPhase(model, "test", self._tests(), self._validation, listed)
         self._on_event(
             "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
         )
@@ -218,7 +220,7 @@ class _Chief:
         split = self._options.update == "sync" and self._workers > 1
         if split:
             note_batch_normalization(self._model)
-        step, batch = Step(self._model, "train", weigh, split), self._batch(TRAINING, spec)
+        step, batch = GradientStep(self._model, "train", weigh, split), self._batch(TRAINING, spec)
         if self._options.update == "async":
             return OneByOne(self._dispatcher, step, batch, self._workers, self._model, self._report)
         wanted = self._options.replicas_to_aggregate or self._workers
@@ -229,10 +231,10 @@ class _Chief:
     def _tests(self) -> OneByOne:
         assert self._validation is not None
         batch = self._batch(VALIDATION, self._validation.element_spec)
-        return OneByOne(self._dispatcher, Step(self._model, "test"), batch, self._workers)
+        return OneByOne(self._dispatcher, GradientStep(self._model, "test"), batch, self._workers)
 
     def _batch(self, kind: int, spec: Any) -> Any:
-        return lambda place: Batch(kind, place, self._described, self._name, spec)
+        return lambda place: WorkerBatch(kind, place, self._described, self._name, spec)
 
     def _tell(self, interval: float) -> None:
         now = time.monotonic()
@@ -284,7 +286,7 @@ def _refuse_calls(model: keras.Model) -> None:
         setattr(model, name, refuse)
 
 
-class _Phase:
+class _CoordinatorPhase:
     """The training, or the validation, epoch by epoch. The metrics of its steps are added up here."""
 
     def __init__(

@@ -69,7 +69,7 @@ def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
     return b"\n".join([json.dumps(header).encode(), b"".join(parts)])
 
 
-class Batch:
+class WorkerBatch:
     """A batch in the graph of a step.
 
     Attributes:
@@ -169,7 +169,7 @@ class _ByIndex:
         return self._arrays.rows(step), self._shares[shares, share].batch(step)
 
 
-class _InOrder:
+class _StepOrder:
     """Batches that are read one after the other; the batches for other workers are skipped."""
 
     def __init__(self, job: Job, kind: int, steps: int | None) -> None:
@@ -196,10 +196,10 @@ class _InOrder:
 _NAMES = {TRAINING: "x", VALIDATION: "validation_data"}
 
 
-def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _InOrder:
+def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _StepOrder:
     source, _ = _source(job, kind)
     data = make_data(source, job.context(training=kind == TRAINING), steps, name=_NAMES[kind])
-    return _ByIndex(data.arrays) if data.arrays else _InOrder(job, kind, steps)
+    return _ByIndex(data.arrays) if data.arrays else _StepOrder(job, kind, steps)
 
 
 def _source(job: Job, kind: int) -> tuple[Source, int | None]:

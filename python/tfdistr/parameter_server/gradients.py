@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.parameter_server.feed import Batch
+from tfdistr.parameter_server.feed import WorkerBatch
 from tfdistr.strategies.exact.exchange import scale
 from tfdistr.strategies.exact.loss_weighting import at_least_one
 from tfdistr.strategies.exact.step_logs import flat_logs
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     logs: dict[str, Any]
 
 
-class Step:
+class GradientStep:
     """The steps of a model, "train" or "test".
 
     Args:
@@ -80,7 +80,7 @@ class Step:
         self.trained: list[keras.Variable] = []
         self.updated: list[keras.Variable] = []
 
-    def __call__(self, batch: Batch, offset: tf.Tensor) -> Outcome:
+    def __call__(self, batch: WorkerBatch, offset: tf.Tensor) -> Outcome:
         """Make the step, in a graph.
 
         Args:
@@ -136,7 +136,7 @@ class Step:
         metrics = {id(v) for v in self._model.metrics_variables}
         return list({id(v): v for v in listed if id(v) not in metrics}.values())
 
-    def _losses(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
+    def _losses(self, batch: WorkerBatch) -> contextlib.AbstractContextManager[None]:
         """Keep the values of losses that are sums, although their gradients are weighted as for means."""
 
         def share(divisor: tf.Tensor | None) -> tf.Tensor:

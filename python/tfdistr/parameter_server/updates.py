@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfdistr.data.pipeline.index_batches import Batches
 from tfdistr.parameter_server.dispatch import Dispatcher, Packing
-from tfdistr.parameter_server.feed import Batch
-from tfdistr.parameter_server.gradients import Outcome, Step
+from tfdistr.parameter_server.feed import WorkerBatch
+from tfdistr.parameter_server.gradients import GradientStep, Outcome
 from tfdistr.tf_internals import overridden
 
 
@@ -69,7 +69,7 @@ class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
 _PLACE = tf.TensorSpec([3], tf.int64)
 
 #: Makes the batch of a place (step, number of shares, share), in a graph.
-MakeBatch = Callable[[tf.Tensor], Batch]
+MakeBatch = Callable[[tf.Tensor], WorkerBatch]
 #: Called before a step, with its number in the epoch.
 Begin = Callable[[int], None]
 #: Called after a step with the number of finished steps and the outcomes; returns whether to continue.
@@ -91,7 +91,7 @@ class OneByOne:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        step: Step,
+        step: GradientStep,
         batch: MakeBatch,
         workers: int,
         model: keras.Model | None = None,
@@ -157,7 +157,7 @@ class Together:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        step: Step,
+        step: GradientStep,
         batch: MakeBatch,
         workers: int,
         model: keras.Model,

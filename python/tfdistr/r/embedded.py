@@ -46,7 +46,7 @@ def start() -> Any:
     for name in set(os.environ) - before:
         del os.environ[name]  # rpy2 has set it for this process; it is not for others
     try:
-        at_exit.register(_End(objects))
+        at_exit.register(_RExit(objects))
         python = os.path.abspath(sys.executable)  # R finds the modules of a static Python by its full path
         quoted = {"python": python, "home": home}
         values = {name: objects.StrVector([value]).r_repr() for name, value in quoted.items()}
@@ -56,7 +56,7 @@ def start() -> Any:
     return objects
 
 
-class _End:
+class _RExit:
     """What R would do at its end: it removes its temporary folder.
 
     And reticulate must end its thread, which else has R flush Python's output while Python ends.

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from tfdistr.rendezvous.heartbeat import Heartbeat
-from tfdistr.utils.log_tail import Lines
+from tfdistr.utils.log_tail import LineReader
 
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
@@ -49,7 +49,7 @@ class Lifelines:
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections = dict(connections)
-        self._lines = {name: Lines(_READ) for name in self._connections}
+        self._lines = {name: LineReader(_READ) for name in self._connections}
         self._watched = self._over = False
         self._patience: float | None = None
         self._heartbeat: Heartbeat | None = None

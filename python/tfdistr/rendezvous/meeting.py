@@ -27,7 +27,7 @@ from tfdistr.rendezvous.mismatch import mismatch
 from tfdistr.rendezvous.pods import kubernetes_cluster_from_env
 from tfdistr.rendezvous.protocol import (
     LONGEST,
-    End,
+    MeetingEnd,
     absence,
     absence_error,
     greeting_of,
@@ -153,7 +153,7 @@ def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> threading.Thread:
     Returns:
         The thread that does it. It runs on while the interpreter ends.
     """
-    end = replace(End.of(error), kind=ClusterStartError.kind)
+    end = replace(MeetingEnd.of(error), kind=ClusterStartError.kind)
     received = f"{end.received}, in" if error.received is not None else "in"
     end = replace(end, received=f"{received} {this_process()}")
 
@@ -245,7 +245,7 @@ class _Meeting:
         running = asyncio.current_task()
         assert running is not None
         self._running = running
-        self._decided: asyncio.Future[tuple[End | None, bool]] = self._loop.create_future()
+        self._decided: asyncio.Future[tuple[MeetingEnd | None, bool]] = self._loop.create_future()
         if self._cancelled:  # before there was a loop
             return
         try:
@@ -278,7 +278,7 @@ class _Meeting:
         await self._finish(end, server, heard=heard, linger=linger)
 
     async def _finish(
-        self, end: End | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
+        self, end: MeetingEnd | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
     ) -> None:
         """Tell the peers an end that they do not know, and let the caller continue."""
         told = {self._own}
@@ -304,7 +304,7 @@ class _Meeting:
     def _without(self, names: Iterable[str]) -> dict[str, str]:
         return {name: address for name, address in self._tasks.items() if name not in names}
 
-    def _decide(self, end: End | None, *, heard: bool = False, reporter: str | None = None) -> None:
+    def _decide(self, end: MeetingEnd | None, *, heard: bool = False, reporter: str | None = None) -> None:
         if not self._decided.done():
             self._reporter = reporter
             self._decided.set_result((end, heard))
@@ -338,7 +338,7 @@ class _Meeting:
                     place = writer.get_extra_info("peername")[0]
                     known = name is not None and name in self._tasks
                     reporter = self._title(str(name)) if known else f"a process at {place}"
-                    end, heard = End.heard(message["end"]), message.get("pass_on") is not True
+                    end, heard = MeetingEnd.heard(message["end"]), message.get("pass_on") is not True
                     self._decide(end, heard=heard, reporter=reporter)
                 elif self._own == self._leader:
                     theirs, hello = message.get("nonce"), message["hello"]
@@ -347,7 +347,7 @@ class _Meeting:
                     if (proof and not self._proofs) or not self._proofs.holds(
                         proof, "hello", nonce, theirs, hello
                     ):
-                        send(writer, {"end": asdict(End.of(other_token()))})
+                        send(writer, {"end": asdict(MeetingEnd.of(other_token()))})
                         await writer.drain()
                         return
                     send(writer, {"proof": self._proofs.of("leader", theirs)})
@@ -376,7 +376,7 @@ class _Meeting:
             if error is None:  # a real worker would have one more address
                 raise ValueError("no hello")
             self._strangers.append(writer)
-            self._decide(End.of(error))
+            self._decide(MeetingEnd.of(error))
         else:
             self._hellos[name], self._writers[name] = hello, writer
         return name
@@ -409,7 +409,7 @@ class _Meeting:
                 send(writer, {"go": True})
                 with contextlib.suppress(OSError):
                     await writer.drain()
-        self._decide(End.of(error) if error else None)
+        self._decide(MeetingEnd.of(error) if error else None)
 
     def _keep(self, name: str, writer: asyncio.StreamWriter) -> None:
         self._kept[name] = writer.get_extra_info("socket").dup()
@@ -446,7 +446,7 @@ class _Meeting:
                     raise ValueError("no names")
                 self._leader_waits = [name for name in message["waits"] if name in self._tasks]
             elif "end" in message:
-                self._decide(End.heard(message["end"]), heard=True, reporter=self._title(self._leader))
+                self._decide(MeetingEnd.heard(message["end"]), heard=True, reporter=self._title(self._leader))
             elif "go" in message:
                 if self._to_leader and not self._decided.done():
                     self._keep(self._leader, self._to_leader)
@@ -484,14 +484,14 @@ class _Meeting:
                 log.warning("%s waits for %s.", self._title(self._own), reasons, extra=NOTE)
             pause *= 2
 
-    async def _too_late(self) -> End:
+    async def _too_late(self) -> MeetingEnd:
         missing = self._missing()
         if missing == [self._leader] or self._unresolved:  # other workers may also be missing
             others = [n for n in self._tasks if n not in (self._own, *missing, *self._hellos)]
             there = await some_at_once(self._is_there, others)
             missing = missing + [name for name, is_there in zip(others, there, strict=True) if not is_there]
         found = f"waited for {await self._reasons(missing)}"
-        return End.of(absence_error(self._title(self._own), found, self._timeout))
+        return MeetingEnd.of(absence_error(self._title(self._own), found, self._timeout))
 
     async def _is_there(self, name: str) -> bool:
         try:
@@ -531,7 +531,7 @@ class _Meeting:
         titles = [*map(self._title, waits[:_SHOWN]), *more]
         return f", which waits for {' and '.join(titles)}" if waits else ""
 
-    async def _no_port(self, error: OSError) -> End:
+    async def _no_port(self, error: OSError) -> MeetingEnd:
         """Return why this worker cannot listen on its port."""
         greeting: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
@@ -539,10 +539,10 @@ class _Meeting:
             writer.close()
         if greeting.get("task") == self._own:
             return self._duplicate(self._own, greeting["id"], self._id)
-        return End.of(no_port_error(self._title(self._own), *no_port(error)))
+        return MeetingEnd.of(no_port_error(self._title(self._own), *no_port(error)))
 
-    def _duplicate(self, name: str, first: str, second: str) -> End:
-        return End(
+    def _duplicate(self, name: str, first: str, second: str) -> MeetingEnd:
+        return MeetingEnd(
             ClusterStartError.kind,
             "Each task of the cluster must be one process.",
             f"{self._title(name)} twice: {printable(first)}, and {printable(second)}",

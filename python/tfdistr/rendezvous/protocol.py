@@ -42,7 +42,7 @@ PORT_IN_USE = "Another process has this task's port: end it, or give the task an
 
 
 @dataclass(frozen=True)
-class End:
+class MeetingEnd:
     """The reason why the workers cannot start, in a form that can be sent."""
 
     kind: str
@@ -51,13 +51,13 @@ class End:
     fix: str
 
     @classmethod
-    def of(cls, error: TfdistrError) -> End:
+    def of(cls, error: TfdistrError) -> MeetingEnd:
         """Return the reason that an error contains. Its texts may be those of peers."""
         parts = (error.message, str(error.received), str(error.fix))
         return cls(error.kind, *(printable(part, _TEXT) for part in parts))
 
     @classmethod
-    def heard(cls, message: Any) -> End:
+    def heard(cls, message: Any) -> MeetingEnd:
         """Return the reason that a message of a peer contains.
 
         Raises:
@@ -248,7 +248,7 @@ def is_list_of_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-async def tell(tasks: Mapping[str, str], end: End, told: set[str], *, pass_on: bool = False) -> None:
+async def tell(tasks: Mapping[str, str], end: MeetingEnd, told: set[str], *, pass_on: bool = False) -> None:
     """Send ``end`` to the tasks that are there, and add their names to ``told``.
 
     Args:

@@ -27,7 +27,7 @@ from tfdistr.strategies.exact.loss_weighting import (
     without_stand_in,
 )
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")
@@ -35,7 +35,7 @@ log = logging.getLogger("tfdistr")
 _ONE_PROCESS_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on a local_cluster()'
 
 
-class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
+class OneDeviceStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
     """Training on one device of this process.
 
     Drop-in for ``tf.distribute.OneDeviceStrategy``.
@@ -60,7 +60,7 @@ class OneDeviceStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: i
         super().__init__(name)
 
 
-class MirroredStrategy(OneProcess, tf.distribute.MirroredStrategy):  # type: ignore[misc]
+class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # type: ignore[misc]
     """Synchronous training on several devices of this process, with the result of one device.
 
     Drop-in for ``tf.distribute.MirroredStrategy``. In the steps of Keras's ``fit`` and ``evaluate`` the
@@ -174,7 +174,7 @@ def check_model(model: keras.Model) -> None:
     disable_xla(model, "on several devices")
 
 
-class _Share:
+class _ReplicaShare:
     """One replica in a step: its number of rows, and the number of all rows. It sums over the replicas."""
 
     gradient_dtype = None
@@ -215,7 +215,7 @@ class _Replicas(tf_internals.MirroredExtended):
         default = tf.distribute.NcclAllReduce if gpus else tf.distribute.ReductionToOneDevice
         super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops or default())
         self._strategy = strategy
-        self._shares: list[_Share] = []
+        self._shares: list[_ReplicaShare] = []
         self._in_step = False
 
     def reported_replicas(self) -> int | None:
@@ -238,7 +238,7 @@ class _Replicas(tf_internals.MirroredExtended):
         rows = [count_examples(part) for part in parts]
         total = tf.cast(tf.add_n(rows), tf.float32)
         of_keras = not tf_internals.overrides(model, "train_step")
-        self._shares = [_Share(own, total, of_keras) for own in rows]
+        self._shares = [_ReplicaShare(own, total, of_keras) for own in rows]
 
         def mean() -> MeanOverExamples:
             return self._share().mean
@@ -288,7 +288,7 @@ class _Replicas(tf_internals.MirroredExtended):
     def _count(self) -> int:
         return len(self.worker_devices)
 
-    def _share(self) -> _Share:
+    def _share(self) -> _ReplicaShare:
         return self._shares[_replica()]
 
 

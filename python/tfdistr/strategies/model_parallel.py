@@ -29,7 +29,7 @@ from tfdistr.strategies.layer_placement import (
     count_workers,
     parse_place,
 )
-from tfdistr.strategies.worker_strategy import OneProcess
+from tfdistr.strategies.worker_strategy import OneProcessStrategy
 
 log = logging.getLogger("tfdistr")
 
@@ -37,7 +37,7 @@ _placed: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 _TABLES = (keras.layers.TextVectorization, keras.layers.StringLookup, keras.layers.IntegerLookup)
 
 
-class ModelParallelStrategy(OneProcess, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
+class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
     """Training with the layers of a model on several devices, with the result of one device.
 
     The devices of this process can be used. If TF_CONFIG describes this process as the chief of workers that

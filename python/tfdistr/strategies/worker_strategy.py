@@ -79,7 +79,7 @@ class WorkerStrategy(Peer, Protocol):
         """Wait for the peers to be done."""
 
 
-class OneProcess:
+class OneProcessStrategy:
     """The common part of strategies for one process, in the form of a strategy for many workers."""
 
     gradient_dtype = "float32"
@@ -107,7 +107,7 @@ class OneProcess:
         """Do nothing: there are no peers."""
 
 
-class SingleWorker(OneProcess):
+class SingleWorker(OneProcessStrategy):
     """Takes the place of a strategy in a process that trains alone."""
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:

@@ -114,7 +114,7 @@ def run_workers(
     attempt = 1
     while True:
         halt = HALT_TIMEOUT if heartbeat_timeout is None else heartbeat_timeout
-        generation = _Generation(cluster, command, Path(run_dir), notify, halt)
+        generation = _Attempt(cluster, command, Path(run_dir), notify, halt)
         root = generation.run()
         if root is None and generation.stopped is not None:
             raise generation.stopped
@@ -134,7 +134,7 @@ def pause_between_looks(workers: int) -> float:
     return POLL * max(1.0, workers / FEW)
 
 
-class _Generation:
+class _Attempt:
     """Workers that were started together, once."""
 
     def __init__(

@@ -68,8 +68,8 @@ def fit(
     extended = extended_of(model)
     if extended:
         check_batch(extended, model, data.look, weigh)
-    train = _Phase(model, "train", data, listed, weigh, manager, on_steps)
-    test = _Phase(model, "test", validation, listed) if validation else None
+    train = _LoopPhase(model, "train", data, listed, weigh, manager, on_steps)
+    test = _LoopPhase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, manager)
     return dict(model.history.history)
 
@@ -80,7 +80,7 @@ def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
         check_read_by_keras(data)
         return dict(model.evaluate(data.dataset, steps=data.steps, verbose=0, return_dict=True))
     listed = _prepare(model, data, None, [])
-    test = _Phase(model, "test", data, listed)
+    test = _LoopPhase(model, "test", data, listed)
     test.reset()
     return test.run(0, 0)
 
@@ -127,7 +127,7 @@ def _prepare(
     return listed
 
 
-class _Phase:
+class _LoopPhase:
     """The training, or the validation, of the epochs, one after the other.
 
     Args:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from tfdistr.errors import StepTimeoutError
 from tfdistr.rendezvous.peer_failure import report
-from tfdistr.strategies.worker_strategy import OneProcess, Peer
+from tfdistr.strategies.worker_strategy import OneProcessStrategy, Peer
 from tfdistr.utils.interactive import is_session
 from tfdistr.utils.interrupts import holds_back
 
@@ -70,7 +70,7 @@ class Watchdog:
 
     def __init__(self, timeout: float | None, worker: Peer | None = None) -> None:
         self._timeout = timeout
-        self._worker = worker or OneProcess()
+        self._worker = worker or OneProcessStrategy()
         self._last = self._armed = time.monotonic()
         self._ended = threading.Event()
         self._error: StepTimeoutError | None = None

@@ -13,7 +13,7 @@ LONGEST = 1 << 24
 _LAST_BYTES = 65536
 
 
-class Lines:
+class LineReader:
     """Splits bytes into lines. It keeps a partial line until the rest comes.
 
     Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line with carriage returns, only its
@@ -44,7 +44,7 @@ class Lines:
 class Tail:
     """Reads the lines that other processes append to a file.
 
-    The file need not exist yet. The lines are those of `Lines`.
+    The file need not exist yet. The lines are those of `LineReader`.
 
     Args:
         path: The file.
@@ -57,7 +57,7 @@ class Tail:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._offset = 0
-        self._lines = Lines()
+        self._lines = LineReader()
 
     def lines(self, *, final: bool = False) -> list[str]:
         """Read the lines that were completed since the last call.

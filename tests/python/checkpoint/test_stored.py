@@ -13,7 +13,7 @@ import pytest
 import stores
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.generations import Claim, Generation
+from tfdistr.checkpoint.generations import Claim, RunGeneration
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.errors import CheckpointError
@@ -281,7 +281,7 @@ def test_a_claim_that_comes_late_is_none(tmp_path):
     store = Store(URL)
     store.remove(max(name for name in store.names() if name.endswith("/writer")))
     late = Claim(store)
-    late._made = Generation(1, "0" * 16)
+    late._made = RunGeneration(1, "0" * 16)
     with pytest.raises(CheckpointError, match=r"process .* has taken it over"):
         late.check()
     store.write("generations/000009-0123456789abcdef/000001-000000000.mark", b"")

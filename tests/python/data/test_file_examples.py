@@ -16,7 +16,7 @@ from slow import mostly_slow
 from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline import decoded_blocks, file_examples
-from tfdistr.data.pipeline.decoded_blocks import RecentBlocks, Store
+from tfdistr.data.pipeline.decoded_blocks import DecodedStore, RecentBlocks
 from tfdistr.data.pipeline.file_examples import refused_files
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.worker_data import make_data
@@ -152,7 +152,7 @@ def test_a_store_decodes_each_block_once_when_it_is_needed(make, tmp_path, monke
     described = make(tmp_path).described()
     source = described.open()
     counted = Counted(source, monkeypatch)
-    store = Store(source, HostMemory().disk)
+    store = DecodedStore(source, HostMemory().disk)
     store.take(np.array([41, 0]))
     assert sorted(counted.blocks) == [0, 4]
     for seed in range(3):
@@ -171,7 +171,7 @@ def test_workers_of_a_host_share_what_is_decoded(tmp_path, monkeypatch):
     one, other = (HostMemory.join(lambda own: [*texts, own]) for _ in range(2))
     sources = [described.open() for _ in range(2)]
     counts = [Counted(source, monkeypatch) for source in sources]
-    stores = [Store(source, memory.disk) for source, memory in zip(sources, (one, other), strict=True)]
+    stores = [DecodedStore(source, memory.disk) for source, memory in zip(sources, (one, other), strict=True)]
     first = stores[0].take(np.arange(60))
     second = stores[1].take(np.arange(EXAMPLES))
     for part, again in zip(first, second, strict=True):

@@ -199,7 +199,7 @@ def refusing(tmp_path: Path) -> Iterator[str]:
 def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
     tmp_path: Path, refusing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers._Server, "path", lambda server: refusing)
+    monkeypatch.setattr(servers._ServerProcess, "path", lambda server: refusing)
     found = states(tmp_path / "run")
     assert not any(server_of(state["parent"]) for state in found)
     for index in range(2):

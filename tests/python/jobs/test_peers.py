@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfdistr.errors import JobMismatchError, JobStoppedError, WorkerFailedError
-from tfdistr.jobs.membership import Peers
+from tfdistr.jobs.membership import InformedPeers
 
 
 class Cluster:
@@ -33,15 +33,15 @@ class Cluster:
 
 
 def test_a_seed_without_peers():
-    assert Peers(SimpleNamespace(collectives=None)).agree(3, uploads=True) == 3
+    assert InformedPeers(SimpleNamespace(collectives=None)).agree(3, uploads=True) == 3
 
 
 @pytest.mark.parametrize("uploads", [True, False])
 def test_all_wait_until_the_chief_has_uploaded(uploads):
     chief = Cluster()
-    assert Peers(chief).agree(7, uploads=uploads) == 7
+    assert InformedPeers(chief).agree(7, uploads=uploads) == 7
     worker = Cluster(1, chief.texts[0])
-    peers = Peers(worker)
+    peers = InformedPeers(worker)
     assert peers.agree(9, uploads=False) == 7
     with peers:
         pass
@@ -65,7 +65,7 @@ def test_all_wait_until_the_chief_has_uploaded(uploads):
 )
 def test_a_failure_is_told_before_anything_is_uploaded(error: Any, waits: bool, told: list[str]):
     cluster = Cluster()
-    peers = Peers(cluster)
+    peers = InformedPeers(cluster)
     peers.agree(7, uploads=True)
     with pytest.raises(type(error)) as caught, peers:
         raise error
@@ -78,6 +78,7 @@ def test_a_failure_is_told_before_anything_is_uploaded(error: Any, waits: bool, 
 def test_a_failure_that_a_peer_has_reported_is_passed_on():
     cluster = Cluster()
     report = "tfdistr: failure of worker 1: ValueError: a fault"
-    with pytest.raises(WorkerFailedError, match="Worker 1 failed: ValueError: a fault"), Peers(cluster):
+    failed = pytest.raises(WorkerFailedError, match="Worker 1 failed: ValueError: a fault")
+    with failed, InformedPeers(cluster):
         raise RuntimeError(f"aborted by: Error reported from /job:worker/task:1: {report}")
     assert (cluster.told, cluster.passed_on) == ([], [report])

@@ -153,7 +153,7 @@ def test_in_a_notebook_auto_shows_a_bar_or_lines(widgets: bool, monkeypatch: pyt
     monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
     monkeypatch.setattr(progress, "find_spec", lambda name: object() if widgets else None)
     display = make_display("auto", Console(file=StringIO(), force_jupyter=True))
-    assert type(display) is (displays.Bar if widgets else displays.Lines)
+    assert type(display) is (displays.Bar if widgets else displays.LineDisplay)
 
 
 def test_in_a_notebook_no_thread_draws_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.parameter_server import feed
 from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
-from tfdistr.parameter_server.gradients import Step
+from tfdistr.parameter_server.gradients import GradientStep
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.strategies.build import build
 from tfdistr.training.job_arguments import make_job
@@ -79,7 +79,7 @@ def test_a_step_that_applies_gradients_twice_is_refused():
     rows = tf.constant(2.0)
     batch = SimpleNamespace(data=(X[:2], Y[:2]), rows=rows, all_rows=rows, worker=tf.constant(0))
     with pytest.raises(ArgumentError, match=r"AppliesTwice\.train_step\(\), which calls it 2 times"):
-        Step(model, "train")(batch, tf.constant(0))
+        GradientStep(model, "train")(batch, tf.constant(0))
 
 
 class FitsAndEvaluates(keras.Sequential):
@@ -122,7 +122,7 @@ def test_a_masked_loss_of_a_share_is_told(caplog, split, said):
     data = tf.constant([[1, 2, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]]), tf.zeros((2, 6, 1))
     build(model, tf.data.Dataset.from_tensors(data))
     batch = SimpleNamespace(data=data, rows=rows, all_rows=2 * rows, worker=tf.constant(0))
-    Step(model, "train", split=split)(batch, tf.constant(0))
+    GradientStep(model, "train", split=split)(batch, tf.constant(0))
     told = [record.getMessage() for record in caplog.records if record.name == "tfdistr"]
     assert len(told) == said
     assert all(line.startswith("A loss of the model has a mask, or is a mean over weights") for line in told)

@@ -15,7 +15,7 @@ from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous import meeting
 from tfdistr.rendezvous.meeting import meet, tell_of
-from tfdistr.rendezvous.protocol import End, this_process
+from tfdistr.rendezvous.protocol import MeetingEnd, this_process
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -139,7 +139,7 @@ def test_many_silent_connections_are_closed_and_others_meet_beside_them():
 
 def test_a_text_of_a_stranger_is_cut_and_has_no_control_characters():
     text = "\x1b[31m" + "x" * 100_000
-    end = End.heard(dict.fromkeys(("kind", "message", "received", "fix"), text))
+    end = MeetingEnd.heard(dict.fromkeys(("kind", "message", "received", "fix"), text))
     assert end.message == "\\x1b[31m" + "x" * (4000 - 8) + "..."
     assert len(str(end.error())) < 13_000
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tfdistr.supervision.events import EventReader, EventWriter, events_path
-from tfdistr.utils.log_tail import Lines, Tail, last_lines
+from tfdistr.utils.log_tail import LineReader, Tail, last_lines
 
 
 def poll_one(folder: Path) -> dict[str, object]:
@@ -169,7 +169,7 @@ def test_a_tail_gives_whole_lines_and_the_rest_at_the_end(tmp_path: Path) -> Non
 
 
 def test_of_a_line_that_does_not_end_only_the_last_bytes_are_kept() -> None:
-    lines = Lines(longest=5)
+    lines = LineReader(longest=5)
     assert lines.take(b"0123456789") == []
     assert lines.take(b"ab\nthis came whole\n") == ["56789ab", "this came whole"]
 

@@ -62,7 +62,7 @@ class Host:
     def signal_group(self, number: signal.Signals) -> None:
         self.exit_code = self.exit_code or -number
 
-    def warn(self) -> None:
+    def terminate(self) -> None:
         self.signal_group(signal.SIGTERM)
 
     def reap(self) -> None:

@@ -34,7 +34,7 @@ from typing import Any
 MARK = "tfdistr-ray "
 """The beginning of the lines that the launcher reads."""
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
-_Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["Lines"]
+_Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["LineReader"]
 _LOOK = 0.2  # seconds between two looks at the input while Ray is waited for
 _WAIT = 0.5  # seconds that an actor waits for news of its worker; a signal waits as long
 _GRACE = 10.0  # seconds that Ray has to end; then this process ends without it

@@ -23,8 +23,8 @@ from tfdistr.clusters.slurm.programs import (
     nodes_of_allocation,
     tasks_of_allocation,
 )
-from tfdistr.clusters.slurm.ranks import Step, srun_line
-from tfdistr.clusters.slurm.sbatch import Batch, Request
+from tfdistr.clusters.slurm.ranks import SlurmStep, srun_line
+from tfdistr.clusters.slurm.sbatch import BatchJob, BatchRequest
 from tfdistr.clusters.slurm.srun import Srun
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
@@ -159,9 +159,9 @@ class SlurmCluster(Cluster):
         if in_allocation():
             cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
             line = srun_line(counts, cores=cores, mpi=self.mpi, exclude=self.without_nodes)
-            return Srun(Step(command, run_dir, environments, line)).workers
+            return Srun(SlurmStep(command, run_dir, environments, line)).workers
         line = srun_line(counts, cores=self.cores_per_worker, mpi=self.mpi, local=False)
-        return Batch(Step(command, run_dir, environments, line), self._request()).workers
+        return BatchJob(SlurmStep(command, run_dir, environments, line), self._request()).workers
 
     def environments(self) -> list[dict[str, str]]:
         """The environment variables of each worker that are added to the variables of this process."""
@@ -183,7 +183,7 @@ class SlurmCluster(Cluster):
         kept = [node for node in nodes_of_allocation() if node not in self.without_nodes]
         return attrs.evolve(self, without_nodes=(*self.without_nodes, kept[lost]))
 
-    def _request(self) -> Request:
+    def _request(self) -> BatchRequest:
         own: dict[str, str | bool] = {
             "job-name": "tfdistr", "nodes": str(len(self.counts)), "ntasks-per-node": str(self.counts[0]),
         }  # fmt: skip
@@ -193,7 +193,7 @@ class SlurmCluster(Cluster):
         given = {name: value for name, value in named.items() if value is not None}
         # The caller submits the job again, as max_restarts says.
         options = {**own, **given, "no-requeue": True, **self.options}
-        return Request(options, self.setup, self.template or check.TEMPLATE, self._start_timeout)
+        return BatchRequest(options, self.setup, self.template or check.TEMPLATE, self._start_timeout)
 
 
 def _whole(text: str | None) -> int | None:

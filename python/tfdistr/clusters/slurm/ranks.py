@@ -37,7 +37,7 @@ _NOISE = (
 
 
 @dataclass(frozen=True)
-class Step:
+class SlurmStep:
     """A Slurm step: one srun whose tasks are the workers.
 
     Args:
@@ -54,14 +54,14 @@ class Step:
 
 
 class Ranks(RemoteJob):
-    """The workers of a Slurm step: the base of `Srun` and `Batch`.
+    """The workers of a Slurm step: the base of `Srun` and `BatchJob`.
 
     Args:
         step: The step.
         log: The name of the file for the output of srun, in the log folder.
     """
 
-    def __init__(self, step: Step, log: str) -> None:
+    def __init__(self, step: SlurmStep, log: str) -> None:
         self._folder = Path(step.run_dir).absolute()
         super().__init__(self._folder, range(len(step.environments)), "a node of Slurm")
         self._log = log_path(self._folder, 0).with_name(log)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
-from tfdistr.clusters.slurm.ranks import Ranks, Step, lost_error
+from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, lost_error
 from tfdistr.errors import ClusterStartError
 from tfdistr.utils.interrupts import uninterrupted
 
@@ -29,7 +29,7 @@ SCRIPT = "job.sh"
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """What the job asks for.
 
     Args:
@@ -57,7 +57,7 @@ class Request:
         return text.rstrip("\n") + "\n"
 
 
-class Batch(Ranks):
+class BatchJob(Ranks):
     """A job of sbatch whose script runs one srun.
 
     Args:
@@ -68,7 +68,7 @@ class Batch(Ranks):
         ClusterStartError: Slurm does not accept the job.
     """
 
-    def __init__(self, step: Step, request: Request) -> None:
+    def __init__(self, step: SlurmStep, request: BatchRequest) -> None:
         super().__init__(step, "slurm.log")
         self.late = _LATE
         self._request = request

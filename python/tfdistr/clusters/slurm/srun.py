@@ -10,7 +10,7 @@ import sys
 from tfdistr.clusters import rank_guard
 from tfdistr.clusters.program_output import ProgramOutput
 from tfdistr.clusters.slurm.programs import ask, without_ranks
-from tfdistr.clusters.slurm.ranks import Ranks, Step, how_ended
+from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, how_ended
 from tfdistr.utils.processes import wait_or_kill
 
 _REAP = 15.0  # seconds that srun has to end after the request; then it is killed
@@ -23,7 +23,7 @@ class Srun(Ranks):
         step: The step.
     """
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: SlurmStep) -> None:
         super().__init__(step, "srun.log")
         # The guard ends srun, and with it all tasks, if this process is killed.
         guarded = [sys.executable, "-I", "-S", rank_guard.__file__, "run", str(os.getpid())]

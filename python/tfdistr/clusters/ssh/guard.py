@@ -26,7 +26,7 @@ from typing import Any
 
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 _GUARD = runpy.run_path(os.path.join(_CORE, "clusters", "rank_guard.py"))
-_Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["Lines"]
+_Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["LineReader"]
 _GRACE = 2  # seconds that the worker has to end by itself when this process is told to end
 _CHUNK = 1 << 16
 

@@ -59,7 +59,7 @@ class OfHalves(_OneRow):
         out[:] = sums
 
 
-class InOrder:
+class InOrderAddition:
     """Adds in the order of a tree: bitwise identical on any number of workers and hosts."""
 
     def __init__(self, tree: SumTree) -> None:

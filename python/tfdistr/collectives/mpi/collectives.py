@@ -15,7 +15,7 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from tfdistr.collectives.interface import HEARING, Collectives, Traffic
-from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, Addition, InOrder
+from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, Addition, InOrderAddition
 from tfdistr.collectives.mpi.init_timeout import remove_own_names
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
@@ -140,7 +140,7 @@ class MpiCollectives(Collectives):
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
         def add(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            return self._sums.add(rows, InOrder(tree))
+            return self._sums.add(rows, InOrderAddition(tree))
 
         own = tf.reshape(_owned(values), tf.shape(values))
         total = tf.numpy_function(self._counted(add), [own], values.dtype)

@@ -70,7 +70,7 @@ def _tell(watcher: subprocess.Popen[bytes], line: str) -> None:
         watcher.stdin.flush()
 
 
-class _Rank:
+class _WaitingRank:
     """The state of the rank, from its messages.
 
     Attributes:
@@ -106,7 +106,7 @@ def main(parent: int, timeout: float) -> None:
     core = Path(__file__).parents[2]
     names = runpy.run_path(str(core / "collectives/mpi/shared_names.py"))
     ranks = runpy.run_path(str(core / "rendezvous/launcher_ranks.py"))
-    rank = _Rank(parent, names["mapped_names"])
+    rank = _WaitingRank(parent, names["mapped_names"])
     _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
     while not rank.ended:
         rank.listen(_LOOK)
@@ -115,7 +115,7 @@ def main(parent: int, timeout: float) -> None:
         path.unlink(missing_ok=True)
 
 
-def _watch(waits: _Rank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
+def _watch(waits: _WaitingRank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
     """Kill the rank if it does not start. ``told`` is what the launcher says of it (``launcher_of``)."""
     name, rank, size, local = told
     until = time.monotonic() + timeout

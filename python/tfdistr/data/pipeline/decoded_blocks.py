@@ -62,7 +62,7 @@ class RecentBlocks:
             return arrays
 
 
-class Store:
+class DecodedStore:
     """Rows of blocks, each of which is decoded when one of its rows is first needed, and then kept.
 
     The workers of a host may share it: a worker that decodes a block writes its rows, then notes that they

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdistr.data.pipeline.decoded_blocks import RecentBlocks, Store
+from tfdistr.data.pipeline.decoded_blocks import DecodedStore, RecentBlocks
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
 from tfdistr.data.readers.blocks import Array, Blocks, Single, leaves_of
@@ -82,7 +82,7 @@ def _reader(
     source: Blocks, name: str, memory: HostMemory, shuffle: bool, in_memory: bool
 ) -> tuple[Take, str]:
     if in_memory:
-        return Store(source, memory).take, "decoded into memory"
+        return DecodedStore(source, memory).take, "decoded into memory"
     if isinstance(source, Single):
         return source.take, "by index"
     return _kept(source, name, memory, shuffle)
@@ -92,7 +92,7 @@ def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple
     if not shuffle and not source.only_once:
         return RecentBlocks(source).take, "in the order of the files"
     try:
-        return Store(source, memory.disk).take, "decoded into a file on the disk"
+        return DecodedStore(source, memory.disk).take, "decoded into a file on the disk"
     except OSError as error:
         if source.only_once:
             raise ArgumentError(

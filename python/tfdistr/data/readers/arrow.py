@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.columns import Columns, Wanted, Where
+from tfdistr.data.readers.columns import FileColumns, Wanted, Where
 from tfdistr.data.readers.file_errors import damaged, said
 from tfdistr.data.readers.paths import open_all
 from tfdistr.data.readers.table import TableBlocks
@@ -38,7 +38,7 @@ class ArrowBlocks(TableBlocks):
                 ((Where(path, 0), table.column(name)[:1]) for _, path, table in opened if len(table)), None
             )
 
-        columns = Columns(opened[0][2].schema, files[0], wanted, first)
+        columns = FileColumns(opened[0][2].schema, files[0], wanted, first)
         self._batches: list[tuple[int, Any]] = []  # file, record batch
         places = []
         for number, path, table in opened:

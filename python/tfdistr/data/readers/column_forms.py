@@ -18,7 +18,7 @@ Refuse = Callable[[int, str | None], ArgumentError]
 
 
 @dataclass(frozen=True)
-class Form:
+class ColumnForm:
     """What the values of a column are, as far as the type of the column says.
 
     Attributes:
@@ -50,7 +50,7 @@ class Form:
         return lists + ("text" if self.is_text else self.kind.name)
 
 
-def form_of(column: Any, where: str) -> Form:
+def form_of(column: Any, where: str) -> ColumnForm:
     """Return the form of a column.
 
     Args:
@@ -73,11 +73,11 @@ def form_of(column: Any, where: str) -> Form:
             break
         kind = type_of_values(kind.value_type)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return Form(np.dtype(kind.to_pandas_dtype()), tuple(sizes))
+        return ColumnForm(np.dtype(kind.to_pandas_dtype()), tuple(sizes))
     if not sizes and _is_text(kind):
-        return Form(_TEXT)
+        return ColumnForm(_TEXT)
     if not sizes and _is_image(kind):
-        return Form(_TEXT, is_image=True)
+        return ColumnForm(_TEXT, is_image=True)
     raise ArgumentError(
         "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
         received=f"{where}: {column}",
@@ -139,7 +139,7 @@ def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
     return array.reshape(rows, *shape)
 
 
-def shape_of(form: Form, column: Any, refuse: Refuse) -> tuple[int, ...]:
+def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
     """Return the shape of an example, where the first row says what the type leaves open.
 
     Args:

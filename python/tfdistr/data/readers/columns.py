@@ -15,7 +15,7 @@ import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Leaf
 from tfdistr.data.readers.column_forms import (
-    Form,
+    ColumnForm,
     Refuse,
     bytes_of,
     form_of,
@@ -63,7 +63,7 @@ class Where:
 First = Callable[[str], "tuple[Where, Any] | None"]
 
 
-class Columns:
+class FileColumns:
     """The columns of the files that are read, and what becomes of them.
 
     Args:
@@ -96,7 +96,7 @@ class Columns:
         self._leaves = {name: self._leaf(name, first) for name in self.names}
         parts = [self._part(features, wanted.matrix, "features")]
         if isinstance(wanted.target, str):
-            parts.append(_Part((wanted.target,), alone=True))
+            parts.append(_FeaturePart((wanted.target,), alone=True))
         elif target:
             parts.append(self._part(target, wanted.matrix, "target"))
         self._parts = parts
@@ -205,7 +205,7 @@ class Columns:
             )
         return Leaf(form.kind, tuple(size or 0 for size in form.sizes))
 
-    def _part(self, names: tuple[str, ...], matrix: bool | None, argument: str) -> _Part:
+    def _part(self, names: tuple[str, ...], matrix: bool | None, argument: str) -> _FeaturePart:
         odd = [name for name in names if not self._forms[name].is_number]
         if matrix and odd:
             raise ArgumentError(
@@ -214,9 +214,9 @@ class Columns:
                 fix="Leave `matrix` or the column out.",
             )
         alone = len(names) == 1 and names[0] in self.images
-        return _Part(names, matrix=not odd if matrix is None else matrix, alone=alone)
+        return _FeaturePart(names, matrix=not odd if matrix is None else matrix, alone=alone)
 
-    def _structure(self, part: _Part, leaves: Mapping[str, Leaf]) -> Any:
+    def _structure(self, part: _FeaturePart, leaves: Mapping[str, Leaf]) -> Any:
         if part.matrix:
             return Leaf(_batch_type(self._matrix_type(part)), (len(part.names),))
         made = {
@@ -227,11 +227,11 @@ class Columns:
         }
         return next(iter(made.values())) if part.alone else made
 
-    def _matrix_type(self, part: _Part) -> np.dtype[Any]:
+    def _matrix_type(self, part: _FeaturePart) -> np.dtype[Any]:
         # As for data frames: float64 if float32 would round.
         return np.result_type(np.float32, *(self._forms[name].kind for name in part.names))
 
-    def _arrays_of(self, part: _Part, table: Any, where: Where) -> list[Array]:
+    def _arrays_of(self, part: _FeaturePart, table: Any, where: Where) -> list[Array]:
         arrays = {name: self._array(table, name, where) for name in part.names}
         if part.matrix:
             kind = self._matrix_type(part)
@@ -328,7 +328,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _FeaturePart:
     """The columns of ``x`` or ``y``, and their form: one matrix, one column alone, or a dictionary."""
 
     names: tuple[str, ...]
@@ -341,7 +341,7 @@ class _Part:
         return [""] if self.matrix else sorted(self.names)
 
 
-def _form_in(schema: Any, name: str, path: str) -> Form:
+def _form_in(schema: Any, name: str, path: str) -> ColumnForm:
     return form_of(schema.field(name).type, f"column {name!r} of {path}")
 
 

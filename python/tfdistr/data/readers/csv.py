@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Blocks
-from tfdistr.data.readers.columns import Columns, Wanted, Where
+from tfdistr.data.readers.columns import FileColumns, Wanted, Where
 from tfdistr.data.readers.file_errors import said
 from tfdistr.data.readers.paths import open_all
 from tfdistr.errors import ArgumentError
@@ -49,7 +49,7 @@ class CsvBlocks(Blocks):
         pyarrow, *_ = _import()
         self._files, self._delimiter, self._rows = open_all(files, sizes), delimiter, rows
         self._types = {name: _type(pyarrow, kind) for name, kind in types.items()}
-        self._columns = Columns(pyarrow.schema(list(self._types.items())), files[0], wanted)
+        self._columns = FileColumns(pyarrow.schema(list(self._types.items())), files[0], wanted)
         self.structure = self._columns.structure
         self.ends = np.cumsum(rows, dtype=np.int64)
 
@@ -82,7 +82,7 @@ def scan(files: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
         names = _names(path, delimiter)
         schema = pyarrow.schema([(name, pyarrow.string()) for name in names])
         if not found:
-            read = Columns(schema, path, Wanted(wanted.features, wanted.target, matrix=False))
+            read = FileColumns(schema, path, Wanted(wanted.features, wanted.target, matrix=False))
             found = dict.fromkeys(read.names)
         read.check(schema, path)
         row = 0
@@ -94,7 +94,7 @@ def scan(files: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
             row += batch.num_rows
         rows.append(row)
     types = {name: kind or "string" for name, kind in found.items()}
-    columns = Columns(
+    columns = FileColumns(
         pyarrow.schema([(n, _type(pyarrow, kind)) for n, kind in types.items()]), files[0], wanted
     )
     for name, where in missing.items():

@@ -62,7 +62,7 @@ class ImageFolder(Single):
     @property
     def encoded(self) -> Single:
         """The images as they are in their files."""
-        return _Encoded(self)
+        return _EncodedFolder(self)
 
     def take(self, indices: Array) -> list[Array]:
         """Decode images."""
@@ -101,7 +101,7 @@ class ImageFolder(Single):
         return data, path
 
 
-class _Encoded(Single):
+class _EncodedFolder(Single):
     def __init__(self, source: ImageFolder) -> None:
         self._source = source
         super().__init__((Leaf(np.dtype(object)), source.structure[1]), len(source))

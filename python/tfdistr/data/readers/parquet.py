@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfdistr.data.readers.columns import Columns, Wanted, Where
+from tfdistr.data.readers.columns import FileColumns, Wanted, Where
 from tfdistr.data.readers.file_errors import damaged, said
 from tfdistr.data.readers.paths import open_all
 from tfdistr.data.readers.table import TableBlocks
@@ -33,7 +33,7 @@ class ParquetBlocks(TableBlocks):
         self._groups: list[tuple[int, int]] = []  # file, row group
         places: list[Where] = []
         rows: list[int] = []
-        columns = Columns(described[0][1], files[0], wanted, self._first)
+        columns = FileColumns(described[0][1], files[0], wanted, self._first)
         for number, (metadata, schema) in enumerate(described):
             columns.check(schema, files[number])
             first = 0

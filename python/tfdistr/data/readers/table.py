@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Blocks, leaves_of
-from tfdistr.data.readers.columns import Columns, Where
+from tfdistr.data.readers.columns import FileColumns, Where
 
 #: Rows that are decoded at once, at most, and the bytes that they may take.
 _ROWS, _BYTES = 65_536, 64 * 1024 * 1024
@@ -24,7 +24,7 @@ class TableBlocks(Blocks):
         rows: For each block, the number of its rows.
     """
 
-    def __init__(self, columns: Columns, places: list[Where], rows: list[int]) -> None:
+    def __init__(self, columns: FileColumns, places: list[Where], rows: list[int]) -> None:
         self.columns, self.places = columns, places
         self.structure = columns.structure
         self.ends = np.cumsum(rows, dtype=np.int64)
@@ -47,7 +47,7 @@ class TableBlocks(Blocks):
     @property
     def encoded(self) -> Blocks:
         """The rows with images as bytes."""
-        return _Encoded(self) if self.columns.images else self
+        return _EncodedTable(self) if self.columns.images else self
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
         """Decode the images of rows."""
@@ -64,7 +64,7 @@ class TableBlocks(Blocks):
         return Where(place.path, place.row + index - self.first(block))
 
 
-class _Encoded(Blocks):
+class _EncodedTable(Blocks):
     def __init__(self, source: TableBlocks) -> None:
         self._source = source
         self.structure, self.ends = source.columns.encoded_structure, source.ends

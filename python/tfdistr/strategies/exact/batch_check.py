@@ -97,10 +97,10 @@ def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -
     if rows == 0:
         return None
     a, b = cut_rows(batch, lambda _: (tf.zeros_like(rows), rows)), cut_rows(batch, lambda _: (rows, 2 * rows))
-    noise = _Sums({"AB": 1, "again": -1})
-    over_batch = _Sums({"AB": 1, "BA": 1, "AA": -1, "BB": -1})
-    sums = _Sums({"A": 1, "B": -1, "AB": -2, "BB": 2})
-    probe = _Probe(extended, model)
+    noise = _CheckedSums({"AB": 1, "again": -1})
+    over_batch = _CheckedSums({"AB": 1, "BA": 1, "AA": -1, "BB": -1})
+    sums = _CheckedSums({"A": 1, "B": -1, "AB": -2, "BB": 2})
+    probe = _GradientProbe(extended, model)
     batches = {"AB": (a, b), "again": (a, b), "BA": (b, a), "AA": (a, a), "BB": (b, b), "A": (a,), "B": (b,)}
     for name, parts in batches.items():
         gradients = probe.gradients(_joined(parts))
@@ -130,7 +130,7 @@ def _tolerance(model: keras.Model) -> float:
     return max(_TOLERANCE.get(kind, _TOLERANCE_OF_16_BITS) for kind in kinds if "float" in kind)
 
 
-class _Sums:
+class _CheckedSums:
     """A sum of the gradients of several batches, each with a factor.
 
     Args:
@@ -176,7 +176,7 @@ def _of_tensorflow(variable: Any) -> Any:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-class _Probe:
+class _GradientProbe:
     """Runs the step of a model, and restores all that it changes.
 
     Args:

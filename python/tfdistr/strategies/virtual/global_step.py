@@ -18,7 +18,7 @@ from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.virtual.share import (
-    Exchange,
+    ShareExchange,
     ShareStep,
     Update,
     check_operations,
@@ -62,7 +62,7 @@ class VirtualWorkers:
         Returns:
             The logs of the step for the whole batch, or predictions.
         """
-        return _Step(self._extended, self, model, fn, others, predicts).run(data)
+        return _TracedStep(self._extended, self, model, fn, others, predicts).run(data)
 
     def sum(self, values: Mapping[int, Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Sum tensors over all virtual workers.
@@ -160,7 +160,7 @@ def _tensors(logs: Any) -> list[tf.Tensor]:
     return [log for log in tf.nest.flatten(logs) if tf.is_tensor(log)]
 
 
-class _Step:
+class _TracedStep:
     """One step; the arguments are those of ``VirtualWorkers.run``."""
 
     def __init__(
@@ -251,7 +251,7 @@ class _Step:
             found.append([[next(results) for _ in group] for group in traced.groups])
         return traced.step, found
 
-    def _exchange(self, exchange: Exchange, known: Mapping[int, dict[Any, tf.Tensor]]) -> None:
+    def _exchange(self, exchange: ShareExchange, known: Mapping[int, dict[Any, tf.Tensor]]) -> None:
         """Sum the values of an exchange over all shares; make its updates.
 
         Args:

@@ -64,7 +64,7 @@ def _cast(gradient: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
 
 
 @dataclass
-class Exchange:
+class ShareExchange:
     """An exchange of a share with the others in its step: values to sum, or updates that are due.
 
     Attributes:
@@ -111,7 +111,7 @@ class ShareStep:
     examples: Any = None
     weight: Any = None
     bad: Any = None
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[ShareExchange] = field(default_factory=list)
 
     @property
     def summed(self) -> list[tuple[Any, tf.Tensor]]:
@@ -166,7 +166,7 @@ class Share:
             )
         dense, slices = sent_gradients(self.step.updates, dtype)
         place = tf.compat.v1.placeholder(tf.int32, [])
-        self.step.exchanges.append(Exchange(dense, [place], slices, self.step.updates))
+        self.step.exchanges.append(ShareExchange(dense, [place], slices, self.step.updates))
         self.step.updates = []
 
     def without_stand_in(self, value: Any) -> Any:
@@ -194,7 +194,7 @@ class Share:
         self.replica_reductions += 1
         values = [self.without_stand_in(tf.convert_to_tensor(tensor)) for tensor in tensors]
         sums = [tf.compat.v1.placeholder(value.dtype, value.shape) for value in values]
-        self.step.exchanges.append(Exchange(values, sums))
+        self.step.exchanges.append(ShareExchange(values, sums))
         if op == tf.distribute.ReduceOp.MEAN:
             return [total / self._count for total in sums]
         return sums

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdistr.strategies.virtual.share import Exchange, ShareStep
+from tfdistr.strategies.virtual.share import ShareExchange, ShareStep
 
 
 class Stages:
@@ -59,7 +59,9 @@ class Stages:
 class _Cut:
     """Which operations belong to which stage, and what must pass from one stage to another."""
 
-    def __init__(self, graph: tf.Graph, inputs: Sequence[tf.Tensor], exchanges: Sequence[Exchange]) -> None:
+    def __init__(
+        self, graph: tf.Graph, inputs: Sequence[tf.Tensor], exchanges: Sequence[ShareExchange]
+    ) -> None:
         self._exchanges = exchanges
         given = {tensor.ref(): 0 for tensor in inputs}
         for number, exchange in enumerate(exchanges):

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
-from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, InOrder
+from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, InOrderAddition
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
 
@@ -57,7 +57,7 @@ def is_ordered_sum(size: int, kind: Any, leaves: int) -> bool:
         return numbers(size, kind, node[0])
 
     rows = np.stack([tree.total(value, np.add, node) for node in tree.nodes(rank)])
-    return sums.add(rows, InOrder(tree)).tobytes() == tree.total(value, np.add).tobytes()
+    return sums.add(rows, InOrderAddition(tree)).tobytes() == tree.total(value, np.add).tobytes()
 
 
 sums = sums_of(comm, wait)
