@@ -18,9 +18,10 @@ from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.lazy_model import Trained
+from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.membership import InformedPeers
-from tfdistr.jobs.result import FitResult, save_training
+from tfdistr.jobs.outcome import Outcome
+from tfdistr.jobs.result_files import save_training
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
@@ -46,7 +47,7 @@ def train_here(
     *,
     workers: int | None = None,
     find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
-) -> FitResult:
+) -> Outcome:
     """Train as this worker.
 
     Args:
@@ -114,7 +115,7 @@ def _begin_run(
 
 def train_as_chief_here(
     job: Job, config: ClusterConfig, caller: Caller, run_dir: str | os.PathLike[str] | None = None
-) -> FitResult:
+) -> Outcome:
     """Train as the chief of servers that a user has started by hand.
 
     Args:
@@ -156,18 +157,18 @@ def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Call
     return send
 
 
-def _trained(job: Job, training: Training) -> Trained:
+def _trained(job: Job, training: Training) -> LazyModel:
     """The trained model, or the caller's model, which gets the state of the trained one."""
     made = training.model if callers_model(job.model) is None else None
-    return Trained(
+    return LazyModel(
         job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made
     )
 
 
-def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> FitResult:
+def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> Outcome:
     worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
               "seconds": trained.seconds, "log": None, **row}  # fmt: skip
-    return FitResult(
+    return Outcome(
         history=trained.history,
         params={
             **job.params, "communication": trained.communication, "tuning": describe_tuning(), **params,

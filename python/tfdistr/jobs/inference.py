@@ -30,6 +30,7 @@ from tfdistr.utils.optional_imports import parquet
 if TYPE_CHECKING:
     import keras
 
+    from tfdistr.jobs.outcome import Outcome
     from tfdistr.jobs.result import FitResult
     from tfdistr.training.model_state import ModelState
 
@@ -187,7 +188,7 @@ def _job(
     return job, config
 
 
-def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> FitResult:
+def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> Outcome:
     run_dir = temporary_run_dir(cluster)
     result = fit_on_cluster(job, _RUNNER, cluster, caller, run_dir)
     if not keep:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import keras
 
 
-class Trained:
+class LazyModel:
     """A trained model.
 
     Args:
@@ -61,6 +61,6 @@ class Trained:
         """The state of the model, as it is now."""
         return self._read() if self._made is None else ModelState.of(self._made, self._inputs)
 
-    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Trained:
+    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
         """The same state, for models that are made in another way."""
-        return Trained(recipe, self.state, build)
+        return LazyModel(recipe, self.state, build)

@@ -27,8 +27,9 @@ from tfdistr.errors import (
 )
 from tfdistr.jobs.caller import Caller, WorkerProgram
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.lazy_model import Trained
-from tfdistr.jobs.result import FitResult, builder, load_history, load_state, load_ways
+from tfdistr.jobs.lazy_model import LazyModel
+from tfdistr.jobs.outcome import Outcome
+from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.r.functions import RFunction
@@ -92,7 +93,7 @@ def fit_on_cluster(
     caller: Caller,
     run_dir: Path,
     stored: StoredRun | None = None,
-) -> FitResult:
+) -> Outcome:
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
@@ -115,7 +116,7 @@ def _fit(
     program: WorkerProgram,
     run_dir: Path,
     stored: StoredRun | None,
-) -> FitResult:
+) -> Outcome:
     env = {**program.env, **lock_variable(run_dir)}
     cluster = cluster.for_job(env, job.heartbeat_timeout)
     recovery = job.recovery
@@ -171,18 +172,18 @@ def _result(
     summary: Summary,
     caller: Caller,
     run_dir: Path,
-) -> FitResult:
+) -> Outcome:
     """The result of a job whose processes have ended with the states ``rows``."""
     workers = len(rows) if job.recovery.min_workers else cluster.workers
     numbers = {**load_ways(run_dir), "workers": workers}
     # Only an R function may be one that this process cannot call; else the caller's own model is the one.
     build = caller.build or (builder(run_dir) if isinstance(job.model, RFunction) else None)
-    return FitResult(
+    return Outcome(
         history=load_history(run_dir),
         params={**job.params, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        trained=Trained(job.model, lambda: load_state(run_dir), build),
+        trained=LazyModel(job.model, lambda: load_state(run_dir), build),
         form=form_of(job.data),
     )
 
@@ -262,7 +263,7 @@ def _ask_to_stop(run_dir: Path) -> None:
         path.touch()
 
 
-def _record_result(result: FitResult, run_dir: Path, stored: StoredRun | None) -> FitResult:
+def _record_result(result: Outcome, run_dir: Path, stored: StoredRun | None) -> Outcome:
     """Note that a job is complete; return its result as the user sees it."""
     if stored:
         return stored.note(result)

@@ -6,27 +6,18 @@ import io
 import json
 import os
 import pickle
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from tfdistr._version import __version__
-from tfdistr.data.source import Form
-from tfdistr.errors import ArgumentError, CheckpointError
+from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.documents import plain_params, write_document
-from tfdistr.jobs.lazy_model import Trained
-from tfdistr.schemas import read, schema_id
+from tfdistr.jobs.lazy_model import LazyModel
+from tfdistr.jobs.outcome import Outcome
 from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.model_state import ModelState
-from tfdistr.utils.as_json import as_json
-from tfdistr.utils.disk import writing
 from tfdistr.utils.optional_imports import data_frame, figure
-from tfdistr.utils.trusted_files import open_own, replacing
-from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
     import keras
@@ -34,21 +25,12 @@ if TYPE_CHECKING:
     import pandas
 
     from tfdistr.clusters.cluster import Cluster
-    from tfdistr.training.trained_model import Training
-
-_STATE = "model.npz"
-_SUMMARY = "training.json"
-_DESCRIBED = "description.json"
-
-#: The files of a run with what the chief has trained. The description is not for others: they have a model.
-RESULT_FILES = (_STATE, _SUMMARY)
 
 #: The format of a saved result. Another one is refused.
 _FORMAT = 1
 
 
-@dataclass
-class FitResult:
+class FitResult(Outcome):
     """The result of a training job.
 
     Attributes:
@@ -67,17 +49,10 @@ class FitResult:
     A result can be pickled. It is then read, with its model, in any other session.
     """
 
-    history: dict[str, list[float]]
-    params: dict[str, Any]
-    workers: list[dict[str, Any]]
-    run_dir: str | None
-    trained: Trained = field(repr=False)
-    form: Form = field(default_factory=Form, repr=False)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The metrics after the last epoch."""
-        return {name: values[-1] for name, values in self.history.items() if values}
+    @classmethod
+    def of(cls, outcome: Outcome) -> FitResult:
+        """Return the result with this outcome."""
+        return cls(**vars(outcome))
 
     @property
     def model(self) -> keras.Model:
@@ -181,36 +156,6 @@ class FitResult:
             output_format=output_format,
         )  # fmt: skip
 
-    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> FitResult:
-        """The result with another way to make its model; see ``Trained``."""
-        return replace(self, trained=self.trained.with_recipe(recipe, build))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result without its model, in the types of JSON; ``schemas/result.schema.json`` describes it.
-
-        Numbers that are not finite are "nan", "inf" and "-inf". A job on workers writes the same into
-        ``result.json`` of its run directory.
-
-        Returns:
-            The members schema, tfdistr (the version), history, metrics, params, workers and run_dir.
-
-        Example:
-            >>> fit.to_dict()["metrics"] == fit.metrics
-            True
-        """
-        document: dict[str, Any] = as_json(
-            {
-                "schema": schema_id("result"),
-                "tfdistr": __version__,
-                "history": self.history,
-                "metrics": self.metrics,
-                "params": plain_params(self.params),
-                "workers": self.workers,
-                "run_dir": self.run_dir,
-            }
-        )
-        return document
-
     def to_bytes(self, *, with_recipe: bool = True) -> bytes:
         """The result as bytes, for ``from_bytes`` in any other process.
 
@@ -266,7 +211,7 @@ class FitResult:
                 received=f"the format {written['format']}, written by tfdistr {written['tfdistr']}",
                 fix="Read it with that version, and save its model: fit.model.save('model.keras').",
             )
-        trained = Trained(saved.pop("recipe"), lambda: state, build)
+        trained = LazyModel(saved.pop("recipe"), lambda: state, build)
         return cls(**saved, trained=trained)
 
     def __reduce__(self) -> Any:
@@ -342,77 +287,6 @@ def _silent_caller() -> Caller:
     from tfdistr.jobs.progress import make_display
 
     return Caller(make_display(0).event)
-
-
-def save_training(training: Training, run_dir: Path) -> None:
-    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief).
-
-    Raises:
-        CheckpointError: The system refuses to write a file.
-    """
-    path = run_dir / _STATE
-    if training.model is not None:
-        state = ModelState.of(training.model, training.inputs)
-        with writing(path, "The trained model", needed=lambda: state.nbytes), replacing(path) as file:
-            state.write(file)
-    if training.described is not None:
-        path = run_dir / _DESCRIBED
-        with writing(path), replacing(path) as file:
-            file.write(training.described.encode())
-    names = ("history", "seconds", "communication")
-    summary = {name: getattr(training, name) for name in names} | {"tuning": describe_tuning()}
-    write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
-
-
-def load_history(run_dir: Path) -> dict[str, list[float]]:
-    """Read the history that ``save_training`` wrote."""
-    history: dict[str, list[float]] = _summary(run_dir)["history"]
-    return history
-
-
-def load_ways(run_dir: Path) -> dict[str, str]:
-    """Read what carried the gradients, and the tuning of the chief, as ``save_training`` wrote them."""
-    summary = _summary(run_dir)
-    return {name: str(summary[name]) for name in ("communication", "tuning")}
-
-
-def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
-    """What makes a model of the trained kind without its function; None if only its function can."""
-    if not (run_dir / _DESCRIBED).exists():
-        return None
-    with open_own(run_dir / _DESCRIBED) as file:
-        described = file.read().decode()
-
-    def build() -> keras.Model:
-        from tfdistr.training.described_model import made_again
-
-        return made_again(described)
-
-    return build
-
-
-def load_state(run_dir: Path) -> ModelState:
-    """Read the state of the trained model, as ``save_training`` wrote it.
-
-    Raises:
-        CheckpointError: It is damaged.
-    """
-    path = run_dir / _STATE
-    try:
-        return ModelState.read(path)
-    except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
-        raise CheckpointError(
-            "The values of a trained model must be whole.",
-            received=f"{path}: {type(error).__name__}: {error}",
-            fix="The history of the result is whole. A checkpoint may have the model: remove result.json, "
-            "and resume the run.",
-        ) from error
-
-
-def _summary(run_dir: Path) -> dict[str, Any]:
-    with open_own(run_dir / _SUMMARY) as file:
-        summary: dict[str, Any] = read("training", file.read())
-    return summary
 
 
 def _count(number: int, what: str) -> str:

@@ -14,7 +14,7 @@ from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_para
 from tfdistr.schemas import normalise, read, schema_id
 
 if TYPE_CHECKING:
-    from tfdistr.jobs.result import FitResult
+    from tfdistr.jobs.outcome import Outcome
     from tfdistr.training.job import Job
 
 #: The file of a run with its result.
@@ -68,7 +68,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
     return job
 
 
-def note_result(run_dir: Path, result: FitResult) -> None:
+def note_result(run_dir: Path, result: Outcome) -> None:
     """Note that a job is complete, with its result."""
     write_document(run_dir / RESULT, result.to_dict())
 

@@ -10,6 +10,7 @@ from tfdistr.checkpoint.object_store import is_url
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
+from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
@@ -66,7 +67,8 @@ def run_fit(
     )
     runner.check_job(job)
     _check_elastic(job, cluster)
-    result = _train(job, runner, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
+    outcome = _train(job, runner, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
+    result = FitResult.of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
     return result
@@ -75,7 +77,7 @@ def run_fit(
 def _train(
     job: Job, runner: StrategyRunner, config: ClusterConfig | None, caller: Caller, *, cluster: Any,
     run_dir: Any, given: dict[str, Any],
-) -> FitResult:  # fmt: skip
+) -> Outcome:  # fmt: skip
     if cluster is None:
         import_tensorflow()
         return runner.fit_here(job, config, caller, run_dir)

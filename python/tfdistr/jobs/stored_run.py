@@ -18,7 +18,8 @@ from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_go_on
 from tfdistr.jobs.documents import JOB
-from tfdistr.jobs.result import RESULT_FILES, FitResult
+from tfdistr.jobs.outcome import Outcome
+from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import RESULT, is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
@@ -112,7 +113,7 @@ class StoredRun:
         for message in self._uploads.news():
             self._warn(f"{self._store.url}: {message}")
 
-    def note(self, result: FitResult) -> FitResult:
+    def note(self, result: Outcome) -> Outcome:
         """Write the result as the user of the store sees it, and return it so."""
         place = str(self.folder)
         rows = [

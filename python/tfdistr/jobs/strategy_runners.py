@@ -18,7 +18,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import train_as_chief_here, train_here
 from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.on_cluster import PlainSummary, Summary
-from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.outcome import Outcome
 from tfdistr.parameter_server.chief import WorkerSteps, check_data, train_as_chief
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
@@ -212,7 +212,7 @@ class StrategyRunner:
 
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
-    ) -> FitResult:
+    ) -> Outcome:
         """Train in this process: alone, or as the task of the cluster in ``config``."""
         alone = config is None and not chooses_mpi(job.communication)
         if alone and job.virtual_workers is not None:
@@ -265,7 +265,7 @@ class OneProcessRunner(StrategyRunner):
 
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
-    ) -> FitResult:
+    ) -> Outcome:
         """Train in this process."""
         strategy: Any = make_strategy(self.name, **job.strategy_options)
         return train_here(job, strategy, caller, run_dir)
@@ -322,7 +322,7 @@ class ParameterServerRunner(StrategyRunner):
 
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
-    ) -> FitResult:
+    ) -> Outcome:
         """Train as the chief of servers that a user has started by hand."""
         assert config is not None  # destination() refuses a job without servers
         return train_as_chief_here(job, config, caller, run_dir)
@@ -371,7 +371,7 @@ class ModelParallelRunner(StrategyRunner):
 
     def fit_here(
         self, job: Job, config: ClusterConfig | None, caller: Caller, run_dir: Any = None
-    ) -> FitResult:
+    ) -> Outcome:
         """Train in this process, with the workers that a user has started by hand, if any."""
         strategy: Any = make_strategy(self.name, **job.strategy_options)
         try:

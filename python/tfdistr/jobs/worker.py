@@ -57,7 +57,7 @@ def _train(
         name, options = Job.load_strategy(run_dir, functions)
         trained = RUNNERS[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
         if all(strategy.is_chief for strategy in joined):
-            from tfdistr.jobs.result import save_training
+            from tfdistr.jobs.result_files import save_training
 
             save_training(trained, run_dir)
         end_runs("FINISHED")

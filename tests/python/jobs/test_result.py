@@ -11,8 +11,9 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError, CheckpointError
-from tfdistr.jobs.lazy_model import Trained
-from tfdistr.jobs.result import FitResult, load_history, load_state, load_ways, save_training
+from tfdistr.jobs.lazy_model import LazyModel
+from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.result_files import load_history, load_state, load_ways, save_training
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.trained_model import Training, input_spec
 from tfdistr.utils.tuning import describe_tuning
@@ -39,7 +40,7 @@ def result(**parts) -> FitResult:
         "params": PARAMS,
         "workers": [{"index": 0}, {"index": 1}],
         "run_dir": "/runs/1",
-        "trained": Trained(compiled_dense, lambda: ModelState([], [], None)),
+        "trained": LazyModel(compiled_dense, lambda: ModelState([], [], None)),
     }
     return FitResult(**given | parts)
 
@@ -142,7 +143,7 @@ def test_the_model_is_made_once_and_when_it_is_asked_for():
         made.append(built())
         return made[-1]
 
-    asked = result(trained=Trained(make, lambda: state))
+    asked = result(trained=LazyModel(make, lambda: state))
     assert made == []
     assert asked.model is asked.model is made[0]
     assert len(made) == 1

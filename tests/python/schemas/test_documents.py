@@ -13,7 +13,7 @@ import pytest
 
 import tfdistr
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.result import load_history, save_training
+from tfdistr.jobs.result_files import load_history, save_training
 from tfdistr.jobs.run import run_fit
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.schemas import NAMES, load_schema, normalise, read, schema_id, validate

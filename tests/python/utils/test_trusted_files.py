@@ -16,7 +16,7 @@ from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.rank_guard import MARK, SPEC
 from tfdistr.clusters.rank_guard import __file__ as guard
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrError
-from tfdistr.jobs.result import load_history
+from tfdistr.jobs.result_files import load_history
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.schemas import load_schema
 from tfdistr.utils.pickles import load_value, save_value

@@ -1,0 +1,80 @@
+"""The outcome of a job: its numbers, and where its model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tfdistr._version import __version__
+from tfdistr.data.source import Form
+from tfdistr.jobs.documents import plain_params
+from tfdistr.jobs.lazy_model import LazyModel
+from tfdistr.schemas import schema_id
+from tfdistr.utils.as_json import as_json
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import keras
+
+
+@dataclass
+class Outcome:
+    """The data of a `FitResult`.
+
+    Attributes:
+        history: Metric values by name, one for each epoch; see ``rows``.
+        metrics: The metrics after the last epoch.
+        params: The numbers of the job: batch size, epochs, steps, seed, number of workers. ``communication``
+            is what really carried the gradients between the workers: "mpi", "ring" or "nccl"; "none" if one
+            worker trained, or if the strategy's workers exchange no gradients.
+        workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
+            output; None if it was this process).
+        run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
+            a store.
+        trained: How the model is made.
+        form: The form of the data that it was trained with.
+    """
+
+    history: dict[str, list[float]]
+    params: dict[str, Any]
+    workers: list[dict[str, Any]]
+    run_dir: str | None
+    trained: LazyModel = field(repr=False)
+    form: Form = field(default_factory=Form, repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics after the last epoch."""
+        return {name: values[-1] for name, values in self.history.items() if values}
+
+    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Self:
+        """The result with another way to make its model; see `LazyModel`."""
+        return replace(self, trained=self.trained.with_recipe(recipe, build))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without its model, in the types of JSON; ``schemas/result.schema.json`` describes it.
+
+        Numbers that are not finite are "nan", "inf" and "-inf". A job on workers writes the same into
+        ``result.json`` of its run directory.
+
+        Returns:
+            The members schema, tfdistr (the version), history, metrics, params, workers and run_dir.
+
+        Example:
+            >>> fit.to_dict()["metrics"] == fit.metrics
+            True
+        """
+        document: dict[str, Any] = as_json(
+            {
+                "schema": schema_id("result"),
+                "tfdistr": __version__,
+                "history": self.history,
+                "metrics": self.metrics,
+                "params": plain_params(self.params),
+                "workers": self.workers,
+                "run_dir": self.run_dir,
+            }
+        )
+        return document

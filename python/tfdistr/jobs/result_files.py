@@ -1,0 +1,100 @@
+"""The files of a run directory with what the chief has trained."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+from tfdistr.errors import CheckpointError
+from tfdistr.jobs.documents import write_document
+from tfdistr.schemas import read, schema_id
+from tfdistr.training.model_state import ModelState
+from tfdistr.utils.disk import writing
+from tfdistr.utils.trusted_files import open_own, replacing
+from tfdistr.utils.tuning import describe_tuning
+
+if TYPE_CHECKING:
+    import keras
+
+    from tfdistr.training.trained_model import Training
+
+_STATE = "model.npz"
+_SUMMARY = "training.json"
+_DESCRIBED = "description.json"
+
+#: The files of a run with what the chief has trained. The description is not for others: they have a model.
+RESULT_FILES = (_STATE, _SUMMARY)
+
+
+def save_training(training: Training, run_dir: Path) -> None:
+    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief).
+
+    Raises:
+        CheckpointError: The system refuses to write a file.
+    """
+    path = run_dir / _STATE
+    if training.model is not None:
+        state = ModelState.of(training.model, training.inputs)
+        with writing(path, "The trained model", needed=lambda: state.nbytes), replacing(path) as file:
+            state.write(file)
+    if training.described is not None:
+        path = run_dir / _DESCRIBED
+        with writing(path), replacing(path) as file:
+            file.write(training.described.encode())
+    names = ("history", "seconds", "communication")
+    summary = {name: getattr(training, name) for name in names} | {"tuning": describe_tuning()}
+    write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
+
+
+def load_history(run_dir: Path) -> dict[str, list[float]]:
+    """Read the history that ``save_training`` wrote."""
+    history: dict[str, list[float]] = _summary(run_dir)["history"]
+    return history
+
+
+def load_ways(run_dir: Path) -> dict[str, str]:
+    """Read what carried the gradients, and the tuning of the chief, as ``save_training`` wrote them."""
+    summary = _summary(run_dir)
+    return {name: str(summary[name]) for name in ("communication", "tuning")}
+
+
+def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
+    """What makes a model of the trained kind without its function; None if only its function can."""
+    if not (run_dir / _DESCRIBED).exists():
+        return None
+    with open_own(run_dir / _DESCRIBED) as file:
+        described = file.read().decode()
+
+    def build() -> keras.Model:
+        from tfdistr.training.described_model import made_again
+
+        return made_again(described)
+
+    return build
+
+
+def load_state(run_dir: Path) -> ModelState:
+    """Read the state of the trained model, as ``save_training`` wrote it.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    path = run_dir / _STATE
+    try:
+        return ModelState.read(path)
+    except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        raise CheckpointError(
+            "The values of a trained model must be whole.",
+            received=f"{path}: {type(error).__name__}: {error}",
+            fix="The history of the result is whole. A checkpoint may have the model: remove result.json, "
+            "and resume the run.",
+        ) from error
+
+
+def _summary(run_dir: Path) -> dict[str, Any]:
+    with open_own(run_dir / _SUMMARY) as file:
+        summary: dict[str, Any] = read("training", file.read())
+    return summary
