@@ -13,7 +13,7 @@ from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.strategy_runners import RUNNERS, runner_of
+from tfdistr.jobs.strategy_rules import RULES, rules_of
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.given_model import as_model_factory
 from tfdistr.utils.arguments import check_int
@@ -44,7 +44,7 @@ class PlannedRun:
     @property
     def ps(self) -> int:
         """Number of parameter servers of the run."""
-        return RUNNERS[self.strategy].ps
+        return RULES[self.strategy].ps
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,9 @@ def plan(strategies: Any, workers: Any) -> list[PlannedRun]:
         )
     runs = []
     for name, options in named.items():
-        runner = runner_of(name)
-        checked = runner.check_options(options or {})
-        tried = [1] if runner.max_workers == 1 else numbers
+        rules = rules_of(name)
+        checked = rules.check_options(options or {})
+        tried = [1] if rules.max_workers == 1 else numbers
         runs += [PlannedRun(name, number, checked) for number in tried]
     return runs
 

@@ -17,6 +17,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
+from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
     from tfdistr.training.model_state import ModelState
 
-_RUNNER = RUNNERS["multi_worker_mirrored"]
+_STRATEGY = "multi_worker_mirrored"
 
 
 def evaluate(
@@ -56,7 +57,7 @@ def evaluate(
     if cluster is not None:
         return _on_cluster(job, caller, cluster).metrics
     import_tensorflow()
-    return _RUNNER.fit_here(job, config, caller).metrics
+    return RUNNERS[_STRATEGY].fit_here(job, config, caller).metrics
 
 
 def _needs_worker(result: FitResult) -> bool:
@@ -179,7 +180,7 @@ def _job(
         settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
     config, workers = (None, 1)
     if joins or cluster is not None:
-        config, workers = _RUNNER.destination(cluster, settings.get("communication", "auto"))
+        config, workers = RULES[_STRATEGY].destination(cluster, settings.get("communication", "auto"))
     recipe = result.trained.recipe_here if cluster is None else result.trained.recipe
     job = make_job(
         recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
@@ -190,7 +191,7 @@ def _job(
 
 def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> Outcome:
     run_dir = temporary_run_dir(cluster)
-    result = fit_on_cluster(job, _RUNNER, cluster, caller, run_dir)
+    result = fit_on_cluster(job, RULES[_STRATEGY], cluster, caller, run_dir)
     if not keep:
         remove_run_dir(run_dir)
     return result

@@ -39,7 +39,7 @@ from tfdistr.utils.disk import writing
 
 if TYPE_CHECKING:
     from tfdistr.jobs.stored_run import StoredRun
-    from tfdistr.jobs.strategy_runners import StrategyRunner
+    from tfdistr.jobs.strategy_rules import StrategyRules
 
 log = logging.getLogger("tfdistr")
 
@@ -88,7 +88,7 @@ class PlainSummary:
 
 def fit_on_cluster(
     job: Job,
-    runner: StrategyRunner,
+    rules: StrategyRules,
     cluster: Cluster,
     caller: Caller,
     run_dir: Path,
@@ -98,19 +98,19 @@ def fit_on_cluster(
 
     Args:
         job: The job.
-        runner: Trains jobs of its strategy.
+        rules: The rules of its strategy.
         cluster: The cluster.
         caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
     with caller.workers(job, run_dir) as program:
-        return _fit(job, runner, cluster, caller, program, run_dir, stored)
+        return _fit(job, rules, cluster, caller, program, run_dir, stored)
 
 
 def _fit(
     job: Job,
-    runner: StrategyRunner,
+    rules: StrategyRules,
     cluster: Cluster,
     caller: Caller,
     program: WorkerProgram,
@@ -120,8 +120,8 @@ def _fit(
     env = {**program.env, **lock_variable(run_dir)}
     cluster = cluster.for_job(env, job.heartbeat_timeout)
     recovery = job.recovery
-    summary = runner.summary(caller.on_event)
-    backend = runner.backend(cluster, job.communication)
+    summary = rules.summary(caller.on_event)
+    backend = rules.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
     complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
     if complete is not None:

@@ -15,7 +15,8 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
-from tfdistr.jobs.strategy_runners import RUNNERS, StrategyRunner, runner_of
+from tfdistr.jobs.strategy_rules import RULES, StrategyRules, rules_of
+from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.pods import run_dir_of_pod
 from tfdistr.training.given_model import as_model_factory, callers_model
@@ -53,11 +54,11 @@ def run_fit(
     run_dir = check_optional_path("run_dir", run_dir)
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()
-    runner = runner_of(strategy)
-    config, num_workers = runner.destination(cluster, arguments["communication"], options)
+    rules = rules_of(strategy)
+    config, num_workers = rules.destination(cluster, arguments["communication"], options)
     recovery = check_recovery(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
-        shrinking=[name for name, other in RUNNERS.items() if other.shrinks],
+        shrinking=[name for name, other in RULES.items() if other.shrinks],
     )  # fmt: skip
     if isinstance(model, FitResult):
         arguments["state"] = model.trained.state()
@@ -65,9 +66,9 @@ def run_fit(
     job = make_job(
         model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
     )
-    runner.check_job(job)
+    rules.check_job(job)
     _check_elastic(job, cluster)
-    outcome = _train(job, runner, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
+    outcome = _train(job, rules, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
     result = FitResult.of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
@@ -75,24 +76,24 @@ def run_fit(
 
 
 def _train(
-    job: Job, runner: StrategyRunner, config: ClusterConfig | None, caller: Caller, *, cluster: Any,
+    job: Job, rules: StrategyRules, config: ClusterConfig | None, caller: Caller, *, cluster: Any,
     run_dir: Any, given: dict[str, Any],
 ) -> Outcome:  # fmt: skip
     if cluster is None:
         import_tensorflow()
-        return runner.fit_here(job, config, caller, run_dir)
+        return RUNNERS[rules.name].fit_here(job, config, caller, run_dir)
     if given["start_timeout"] is not None:
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
     resume = job.recovery.resume
     if is_url(run_dir):
         with StoredRun(run_dir, cluster, resume=resume) as stored:
             job = begin_or_resume(job, stored.folder, cluster.workers)
-            return fit_on_cluster(job, runner, cluster, caller, stored.folder, stored)
+            return fit_on_cluster(job, rules, cluster, caller, stored.folder, stored)
     with open_run_dir(
         run_dir, cluster, resume=resume, heartbeat_timeout=job.heartbeat_timeout
     ) as folder:
         job = begin_or_resume(job, folder, cluster.workers)
-        return fit_on_cluster(job, runner, cluster, caller, folder)
+        return fit_on_cluster(job, rules, cluster, caller, folder)
 
 
 def _check_elastic(job: Job, cluster: Any) -> None:

@@ -235,7 +235,7 @@ def test_no_worker_is_left_when_a_later_one_cannot_be_started(
     with pytest.raises(expected, match=said):
         run_workers(local_cluster(2, warm=False), [sys.executable, str(WORKER), "wait"], tmp_path)
     assert len(started) == before
-    assert all(worker_process.returncode is not None for process in started)
+    assert all(process.returncode is not None for process in started)
 
 
 # --- A worker whose parent is gone

@@ -46,7 +46,7 @@ def kill_once(flag: Path) -> Any:
 
 
 def test_a_job_has_the_result_of_one_worker_also_after_a_lost_worker(tmp_path: Path) -> None:
-    one = fit()
+    one = fit(cluster=tfdistr.local_cluster(1))
     lost = fit(
         cluster=subprocess_cluster(3), callbacks=kill_once(tmp_path / "killed"), checkpoint_every="epoch",
         min_workers=2,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdistr.collectives.interface import _move_axis, _packs
+from tfdistr.collectives.interface import _packs, move_axis
 
 
 def pack(*tensors: tf.Tensor, size: int) -> list[list[int]]:
@@ -37,6 +37,6 @@ def test_nothing_is_no_pack():
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_an_axis_goes_to_the_front_and_back(axis):
     value = tf.reshape(tf.range(24), [2, 3, 4])
-    moved = _move_axis(value, axis)
+    moved = move_axis(value, axis)
     np.testing.assert_array_equal(moved, np.swapaxes(value.numpy(), 0, axis))
-    np.testing.assert_array_equal(_move_axis(moved, axis), value)
+    np.testing.assert_array_equal(move_axis(moved, axis), value)

@@ -101,7 +101,7 @@ def test_a_missing_mpi4py_is_said(monkeypatch):
         world(60)
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs mpi4py and an MPI library.',
-        "Received: import of mpi4py stopped; None in sys.modules",
+        "Received: import of mpi4py halted; None in sys.modules",
         "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI.",
     ]
 

@@ -198,12 +198,12 @@ def test_only_its_user_gets_forks(tmp_path: Path) -> None:
             "try: client.Forked(sys.argv[2], ['-m', 'this'], env={}, output=1); print('forked')\n"
             "except client.Refused as error: print(error)"
         )
-        for name in ("launch/warm/client.py", "_utils/log_tail.py"):
+        for name in ("fork_server/client.py", "utils/log_tail.py"):
             copied = tmp_path / name  # where another user can read it
             copied.parent.mkdir(parents=True)
             copied.write_text((Path(tfdistr.__file__).parent / name).read_text())
         ended = subprocess.run(
-            ["/usr/bin/python3", "-I", "-c", ask, f"{tmp_path}/launch/warm", path], user=65534,
+            ["/usr/bin/python3", "-I", "-c", ask, f"{tmp_path}/fork_server", path], user=65534,
             capture_output=True, text=True, timeout=60, cwd="/",
         )  # fmt: skip
         refusals = ("it ended", "it does not answer ([Errno 32] Broken pipe)")

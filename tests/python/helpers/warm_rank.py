@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-CLIENT = Path(__file__).parents[3] / "python" / "tfdistr" / "launch" / "warm" / "client.py"
+CLIENT = Path(__file__).parents[3] / "python" / "tfdistr" / "fork_server" / "client.py"
 
 
 def main(server: str, words: str, *command: str) -> None:

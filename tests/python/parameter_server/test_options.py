@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.strategy_runners import RUNNERS
+from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.parameter_server import feed
 from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
 from tfdistr.parameter_server.gradients import GradientStep
@@ -51,7 +51,7 @@ def test_numbers_of_parameter_servers_that_are_refused(ps):
 def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
     job = make_job(len, FunctionByName("data"), num_workers=2, strategy="parameter_server")
     with pytest.raises(ArgumentError, match="it cannot be a function of R"):
-        RUNNERS["parameter_server"].check_job(job)
+        RULES["parameter_server"].check_job(job)
     monkeypatch.setattr(feed, "LARGEST_JOB", 1000)
     with pytest.raises(ArgumentError, match="must be at most 1 GiB"):
         feed.describe(make_job(len, X, Y, num_workers=2), None, [4, None])

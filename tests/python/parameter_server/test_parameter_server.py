@@ -22,7 +22,7 @@ from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.strategy_runners import RUNNERS
+from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.parameter_server.embedding import PartitionedEmbedding
 from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.supervision.events import EventReader
@@ -55,7 +55,7 @@ class Servers:
             model, *data, num_workers=workers, strategy="parameter_server", options=vars(options), **arguments
         )
         cluster = tfdistr.local_cluster(workers, ps=ps)
-        kind = RUNNERS["parameter_server"]
+        kind = RULES["parameter_server"]
         return fit_on_cluster(job, kind, cluster, Caller(self.events.append), self.run_dir)
 
     def of(self, kind: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from clusters import run_cluster
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.strategy_runners import RUNNERS
+from tfdistr.jobs.strategy_rules import RULES
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -168,5 +168,5 @@ def test_a_cluster_of_several_workers_is_refused(monkeypatch):
     ],
 )
 def test_how_many_share_a_batch(name, options, shares):
-    workers = RUNNERS[name].max_workers or 4
-    assert RUNNERS[name].destination(tfdistr.local_cluster(workers), options=options)[1] == shares
+    workers = RULES[name].max_workers or 4
+    assert RULES[name].destination(tfdistr.local_cluster(workers), options=options)[1] == shares

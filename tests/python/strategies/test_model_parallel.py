@@ -17,7 +17,7 @@ from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
-from tfdistr.jobs.strategy_runners import RUNNERS
+from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.strategies.layer_placement import parse_place
@@ -234,7 +234,7 @@ def test_a_worker_of_a_local_cluster_that_dies_is_named(script, tmp_path):
             os.kill(pids.pop(1), signal.SIGKILL)
 
     with pytest.raises(WorkerFailedError, match=r"^Worker 1 of 2 .*SIGKILL") as caught:
-        fit_on_cluster(job, RUNNERS["model_parallel"], TWO, Caller(kill_after_an_epoch), tmp_path)
+        fit_on_cluster(job, RULES["model_parallel"], TWO, Caller(kill_after_an_epoch), tmp_path)
     assert caught.value.worker == 1
 
 

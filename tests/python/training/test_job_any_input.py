@@ -21,7 +21,7 @@ import tfdistr
 from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
 from tfdistr.clusters.ssh.cluster import SshCluster
 from tfdistr.errors import TfdistrError
-from tfdistr.jobs.strategy_runners import RUNNERS, runner_of
+from tfdistr.jobs.strategy_rules import RULES, rules_of
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 
@@ -113,7 +113,7 @@ def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
 
 @thorough
 @given(
-    st.sampled_from([*RUNNERS]) | values,
+    st.sampled_from([*RULES]) | values,
     st.sampled_from(["auto", "ring", "nccl"]) | values,
     st.dictionaries(
         st.sampled_from(["devices", "device", "update", "replicas_to_aggregate", "placement", "x"]), values,
@@ -124,7 +124,7 @@ def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
 def test_any_destination(strategy: Any, communication: Any, options: Any, cluster: Any) -> None:
     if isinstance(communication, str) and communication == "mpi":
         return  # which would start MPI in this process
-    valid_or_refused(tuple, lambda: runner_of(strategy).destination(cluster, communication, options))
+    valid_or_refused(tuple, lambda: rules_of(strategy).destination(cluster, communication, options))
 
 
 def decoded(value: Any) -> Any:

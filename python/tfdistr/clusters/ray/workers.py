@@ -228,8 +228,8 @@ def lost_actor_error(worker: RemoteWorker, message: Mapping[str, Any], workers: 
     return lost_worker_error(
         worker,
         f"Worker {worker.index} of {workers} on {worker.host} was lost {what}.\n\nRay says:\n{said}",
-        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job goes "
-        "on from its last checkpoint on the nodes that are left.",
+        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
+        "continues from its last checkpoint on the nodes that are left.",
     )
 
 
