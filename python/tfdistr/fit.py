@@ -203,11 +203,22 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    arguments = dict(locals())
-    del arguments["verbose"]
     display = make_display(verbose)
     try:
-        return run_fit(Caller(display.event), **arguments)
+        return run_fit(
+            Caller(display.event),
+            model=model, x=x, y=y, cluster=cluster, strategy=strategy, batch_size=batch_size,
+            per_worker_batch_size=per_worker_batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch,
+            validation_split=validation_split, validation_data=validation_data,
+            validation_steps=validation_steps, validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq, initial_epoch=initial_epoch, callbacks=callbacks,
+            class_weight=class_weight, sample_weight=sample_weight, seed=seed, shuffle=shuffle,
+            drop_remainder=drop_remainder, scale_learning_rate=scale_learning_rate,
+            warmup_epochs=warmup_epochs, communication=communication, gradient_dtype=gradient_dtype,
+            virtual_workers=virtual_workers, run_dir=run_dir, checkpoint_every=checkpoint_every,
+            resume=resume, max_restarts=max_restarts, min_workers=min_workers, start_timeout=start_timeout,
+            heartbeat_timeout=heartbeat_timeout, step_timeout=step_timeout, options=options,
+        )  # fmt: skip
     except JobStoppedError as stopped:
         display.close()
         print(stopped, file=sys.stderr)  # if nobody catches it, Python ends without a message

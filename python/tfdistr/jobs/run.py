@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
 
@@ -21,12 +21,26 @@ from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.pods import run_dir_of_pod
 from tfdistr.training.given_model import as_model_factory, callers_model
 from tfdistr.training.job import Job
-from tfdistr.training.job_arguments import make_job
+from tfdistr.training.job_arguments import TrainingArguments, make_job
 from tfdistr.training.recovery_options import check_recovery
 from tfdistr.utils.arguments import check_optional_path
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.tuning import tune_this_process
 from tfdistr.utils.versions import check_installed
+
+
+class FitArguments(TrainingArguments, total=False):
+    """The arguments that describe the job; see `make_job`."""
+
+    x: Any
+    y: Any
+    sample_weight: Any
+    validation_data: Any
+    validation_split: Any
+    batch_size: Any
+    per_worker_batch_size: Any
+    seed: Any
+    scale_learning_rate: Any
 
 
 def run_fit(
@@ -41,7 +55,8 @@ def run_fit(
     resume: Any,
     max_restarts: Any,
     min_workers: Any,
-    **arguments: Any,
+    start_timeout: Any = None,
+    **arguments: Unpack[FitArguments],
 ) -> FitResult:
     """Train; see ``distributed_fit()`` for the arguments and the errors.
 
@@ -60,15 +75,19 @@ def run_fit(
         checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
         shrinking=[name for name, other in RULES.items() if other.shrinks],
     )  # fmt: skip
+    state = None
     if isinstance(model, FitResult):
-        arguments["state"] = model.trained.state()
+        state = model.trained.state()
         model = as_model_factory(model.trained.recipe)  # the result itself stays as it is
     job = make_job(
-        model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery, **arguments
-    )
+        model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery,
+        start_timeout=start_timeout, state=state, **arguments,
+    )  # fmt: skip
     rules.check_job(job)
     _check_elastic(job, cluster)
-    outcome = _train(job, rules, config, caller, cluster=cluster, run_dir=run_dir, given=arguments)
+    if cluster is not None and start_timeout is not None:
+        cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
+    outcome = _train(job, rules, config, caller, cluster=cluster, run_dir=run_dir)
     result = FitResult.of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
@@ -77,13 +96,11 @@ def run_fit(
 
 def _train(
     job: Job, rules: StrategyRules, config: ClusterConfig | None, caller: Caller, *, cluster: Any,
-    run_dir: Any, given: dict[str, Any],
+    run_dir: Any,
 ) -> Outcome:  # fmt: skip
     if cluster is None:
         import_tensorflow()
         return RUNNERS[rules.name].fit_here(job, config, caller, run_dir)
-    if given["start_timeout"] is not None:
-        cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
     resume = job.recovery.resume
     if is_url(run_dir):
         with StoredRun(run_dir, cluster, resume=resume) as stored:

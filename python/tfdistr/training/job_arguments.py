@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.steps import steps_per_epoch as count_steps
@@ -12,8 +12,41 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
+from tfdistr.training.model_state import ModelState
+from tfdistr.training.recovery_options import Recovery
 from tfdistr.utils.arguments import check_fraction, check_int
 from tfdistr.utils.function_files import FunctionByName
+
+
+class TrainingArguments(TypedDict, total=False):
+    """The arguments of ``distributed_fit()`` that become fields of `Job`, which checks their values."""
+
+    epochs: Any
+    steps_per_epoch: Any
+    validation_steps: Any
+    validation_batch_size: Any
+    validation_freq: Any
+    initial_epoch: Any
+    callbacks: Any
+    class_weight: Any
+    shuffle: Any
+    drop_remainder: Any
+    warmup_epochs: Any
+    communication: Any
+    gradient_dtype: Any
+    virtual_workers: Any
+    heartbeat_timeout: Any
+    step_timeout: Any
+
+
+class JobArguments(TrainingArguments, total=False):
+    """All fields of `Job` that callers choose; ``task`` and ``state`` are for jobs of a result."""
+
+    strategy: Any
+    options: Any
+    recovery: Recovery
+    task: str
+    state: ModelState | None
 
 
 def make_job(
@@ -30,11 +63,11 @@ def make_job(
     seed: Any = None,
     scale_learning_rate: Any = "none",
     start_timeout: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[JobArguments],
 ) -> Job:
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
-    The named arguments are checked together here; the others are fields of ``Job``, which checks them.
+    The named arguments are checked together here, and `Job` checks the others.
 
     Raises:
         ArgumentError: An argument is not valid, or does not fit another argument.
@@ -54,8 +87,6 @@ def make_job(
             fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
         )
     factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
-    if start_timeout is not None:
-        arguments["start_timeout"] = start_timeout
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
     data, validation = _split(data, _validation(validation_data), validation_split)
     if gives_batches(data):
@@ -76,6 +107,7 @@ def make_job(
         seed=seed,
         seed_given=seed is not None,
         learning_rate_factor=factor,
+        **({} if start_timeout is None else {"start_timeout": start_timeout}),
         **arguments,
     )
     _check_batch_size(job)
