@@ -41,6 +41,7 @@ tfdistr_kubernetes <- function(script, workers = 2, ..., arguments = character()
                                gpus = 0, volume = NULL, run_dir = NULL, max_restarts = 0, env = NULL,
                                secret_env = character(), namespace = NULL, grace_period = 120) {
   rlang::check_dots_empty()
+  force(script)
   reload_environ()
   options <- core_options(as.list(environment()))
   path <- with_conditions(do.call(core(convert = TRUE)$write_manifests, options))

@@ -48,6 +48,7 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
                         cores_per_worker = NULL, communication = "auto", env = NULL, start_timeout = 300,
                         ssh = NULL, run_dir = NULL, log_dir = NULL, max_restarts = 0) {
   rlang::check_dots_empty()
+  force(script)
   options <- core_options(as.list(environment()), core(convert = TRUE)$environment_of_r_worker())
   options$rscript <- file.path(R.home("bin"), "Rscript")
   display <- make_display(0, of_script = TRUE)
@@ -62,7 +63,7 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
 tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, cores_per_worker = NULL,
                          communication = "auto", env = NULL, start_timeout = 300, ssh = NULL) {
   rlang::check_dots_empty()
-  options <- core_options(as.list(environment()), worker_env())
+  options <- core_options(as.list(environment()), core(convert = TRUE)$environment_of_r_worker())
   data <- load_dataset("digits", "train")
   record <- new.env()
   train <- function(given) do.call(distributed_fit, c(list(self_test_model, data), given), quote = TRUE)

@@ -53,4 +53,5 @@ test_that("what cannot be written is refused", {
     fixed = TRUE
   )
   expect_error(tfdistr_kubernetes(script, 2, 3), class = "rlib_error_dots_nonempty")
+  expect_error(tfdistr_kubernetes(), 'argument "script" is missing')
 })

@@ -66,6 +66,7 @@ test_that("what cannot be run is refused", {
   expect_match(said(tfdistr_run(script("1"), 1.5)), "`workers` must be a whole number", fixed = TRUE)
   expect_match(said(tfdistr_test(hosts = c("a", "b"), workers = 3)), "3 workers on 2 hosts", fixed = TRUE)
   expect_error(tfdistr_run(script("1"), 1, 5), class = "rlib_error_dots_nonempty")
+  expect_error(tfdistr_run(), 'argument "script" is missing')
 })
 
 test_that("the arguments are the options of the core", {

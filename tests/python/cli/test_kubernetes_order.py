@@ -36,7 +36,7 @@ def order(following: _Following, *pods: dict[str, Any]) -> list[str]:
 @pytest.fixture
 def following(tmp_path: Path) -> _Following:
     nothing: Any = None
-    return _Following(nothing, nothing, lambda event: None, tmp_path, None)
+    return _Following(nothing, nothing, lambda event: None, tmp_path)
 
 
 @pytest.mark.parametrize("says", [True, False], ids=["a report", "an exit status"])
