@@ -52,9 +52,9 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
 
 # A function by which the core trains a model of R. It gets the errors of the core as they are in Python.
 trainer <- function(train, record) {
-  train <- recorded(train, record)
+  keeps_errors <- recorded(train, record)
   function(...) {
-    tryCatch(python_fit(train(...)), tfdistr_error = function(error) {
+    tryCatch(python_fit(keeps_errors(...)), tfdistr_error = function(error) {
       record$condition <- error
       record$error <- if (is.null(error$exception)) error
       rlang::cnd_signal(error$exception %||% error)
