@@ -28,8 +28,8 @@
 #' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
 #'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers
 #'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
-#' @return A Python object of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all
-#'   hosts. Another R session cannot have it: call the function there.
+#' @return A Python object of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on
+#'   all hosts. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [doctor()], which looks at hosts.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))

@@ -51,22 +51,22 @@ expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), toleranc
   rlang::check_installed("testthat")
   arguments <- strategy_options(...)
   record <- new.env()
-  fits <- list()
   # The core needs the names of all arguments, and the values of some. For others it gets and gives back TRUE.
   read <- c("virtual_workers", "initial_epoch", "gradient_dtype")
   known <- arguments
   known[!(names(known) %in% read | vapply(known, is.null, NA))] <- TRUE
   train <- function(workers, without, given) {
     given <- Map(function(name, value) if (isTRUE(value)) arguments[[name]] else value, names(given), given)
-    made <- if (is.null(without)) model else probe_of(model, without)
-    fit <- do.call(distributed_fit, c(list(made, x, y, cluster = local_cluster(workers)), given), quote = TRUE)
-    if (is.null(without)) fits <<- c(fits, list(fit))
+    model <- if (is.null(without)) model else probe_of(model, without)
+    given <- c(list(model, x, y, cluster = local_cluster(workers)), given)
+    fit <- do.call(distributed_fit, given, quote = TRUE)
+    if (is.null(without)) record$fits <- c(record$fits, list(fit))
     fit
   }
   batch_size <- if ("batch_size" %in% names(arguments)) arguments$batch_size else 32
   predict_first <- function(place) {
     use_fit(
-      fits[[place + 1L]], core()$predict, x, NULL,
+      record$fits[[place + 1L]], core()$predict, x, NULL,
       batch_size = batch_size, steps = 1, output = NULL, output_format = "npy"
     )
   }
@@ -81,7 +81,7 @@ expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), toleranc
   } else {
     testthat::fail(core(convert = TRUE)$in_r(differ), trace_env = rlang::caller_env())
   }
-  invisible(fits)
+  invisible(record$fits)
 }
 
 # A function that makes the model of an experiment, in any process.

@@ -111,7 +111,8 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
     list(3L, NULL, 0L, list(), NULL, list(A = "1", B = "two"), TRUE, 60, TRUE, TRUE)
   )
   expect_identical(
-    values(local_cluster()), list(2L, NULL, 0L, list(), NULL, structure(list(), names = character()), FALSE, 300, TRUE, TRUE)
+    values(local_cluster()),
+    list(2L, NULL, 0L, list(), NULL, structure(list(), names = character()), FALSE, 300, TRUE, TRUE)
   )
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))

@@ -8,7 +8,8 @@ some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss 
     batch_size = batch_size, epochs = 2L, seed = 1L, workers = workers, initial_epoch = 0L,
     validation_freq = freq
   )
-  new_fit(module_of_core("jobs.result")$FitResult(
+  results <- module_of_core("jobs.result") # nolint: object_usage_linter. helper-jobs.R has it.
+  new_fit(results$FitResult(
     history = list(accuracy = c(0.5, 0.75), loss = c(1.5, 0.25), val_loss = as.list(val_loss)),
     params = params, workers = rows[seq_len(workers)], run_dir = run_dir,
     trained = reticulate::import("types")$SimpleNamespace(model = "the model")
