@@ -72,14 +72,6 @@ def test_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> No
     check_drawn(rewrite, name, data)
 
 
-@pytest.mark.slow(reason="jsonlite writes 1,500 documents")
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
-@pytest.mark.parametrize("name", WRITTEN)
-@given(data=st.data())
-def test_many_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
-    check_drawn(rewrite, name, data)
-
-
 def check_drawn(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
     digits = data.draw(st.sampled_from(DIGITS), "digits")
     decimals = None if digits in ("NA", 15) else 4

@@ -1,14 +1,11 @@
-"""The built site: in a browser, and on a server."""
+"""The built site in a browser."""
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,20 +35,3 @@ def browser() -> Iterator[Browser]:
             yield started
         finally:
             started.quit()
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """The address of the site on a server of this machine."""
-    handler = functools.partial(_Quiet, directory=str(SITE))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
-        thread = threading.Thread(target=serving.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.shutdown()
-        thread.join()
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass

@@ -8,8 +8,6 @@ from selenium import webdriver
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "site"
-#: Where screenshots go, for people.
-SHOTS = ROOT / ".cache" / "site-shots"
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
@@ -20,17 +18,11 @@ FLAGS = (
 class Browser(webdriver.Chrome):
     """Chromium, with what the tests ask of a page."""
 
-    def look(self, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """Show pages in a window of this size, in the mode that the reader's system has."""
+    def look(self, width: int = 1280, height: int = 900) -> None:
+        """Show pages in a window of this size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        mode = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [mode]})
 
     def page(self, path: str) -> None:
         """Open a page of the site from its folder, as at a first visit."""
         self.get((SITE / path).as_uri())
-
-    def shot(self, name: str) -> None:
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        self.save_screenshot(str(SHOTS / f"{name}.png"))

@@ -1,8 +1,7 @@
-"""Each page of the site loads, leads where it says, and can be read in both modes and on a phone."""
+"""Each page of the site loads, leads where it says, and fits a phone."""
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,17 +14,6 @@ from site_browser import SITE, Browser
 pytestmark = [pytest.mark.slow(reason="a browser opens each page twice"), pytest.mark.timeout(600)]
 
 PAGES = sorted(str(page.relative_to(SITE)) for page in SITE.rglob("*.html")) if SITE.is_dir() else []
-#: Pages of each kind, of which screenshots are made.
-SHOWN = (
-    "index",
-    "start",
-    "errors",
-    "original",
-    "data",
-    "python/distributed_fit",
-    "r/distributed_fit",
-    "r/index",
-)
 _RUNS_OVER = """
   const width = document.documentElement.clientWidth;
   return document.documentElement.scrollWidth > width + 1 ? document.documentElement.scrollWidth : 0;
@@ -102,45 +90,6 @@ def test_each_page_loads_without_errors_and_fits_a_phone(browser: Browser):
     assert not wrong, "\n".join(wrong)
 
 
-def _luminance(colour: str) -> float:
-    """The relative luminance of a colour, as WCAG defines it."""
-    parts = [float(number) / 255 for number in re.findall(r"[\d.]+", colour)[:3]]
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _contrast(one: str, other: str) -> float:
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_both_modes_can_be_read(browser: Browser, dark: bool):
-    browser.look(dark=dark)
-    browser.page("start.html")
-    browser.execute_script("localStorage.clear()")
-    browser.refresh()
-    background = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
-    assert (_luminance(background) < 0.1) is dark
-    for selector, name in ((".diagram text", "fill"), (".diagram .d-note", "fill"), ("article p", "color"),
-                           ("article pre code", "color"), ("article p a", "color")):  # fmt: skip
-        shown = browser.find_elements(By.CSS_SELECTOR, selector)
-        assert shown, selector
-        for element in shown[:5]:
-            colour = browser.execute_script(f"return getComputedStyle(arguments[0]).{name}", element)
-            least = 3 if selector.endswith(" a") else 4.5
-            assert _contrast(colour, background) >= least, f"{selector}: {colour} on {background}"
-    for path in SHOWN:
-        browser.look(dark=dark)
-        browser.page(f"{path}.html")
-        name = f"{path.replace('/', '-')}-{'dark' if dark else 'light'}"
-        browser.shot(name)
-        browser.look(390, 844, dark=dark)
-        browser.shot(f"{name}-phone")
-
-
 def test_tabs_of_r_and_python_change_together_and_are_kept(browser: Browser):
     browser.look()
     browser.page("start.html")
@@ -182,15 +131,3 @@ def test_the_search_finds_guides_and_both_references(browser: Browser, words: st
     for page in pages:
         address = (SITE / f"{page}.html").as_uri()
         assert any(link.startswith(address) for link in found), f"{page} is not among {found}"
-
-
-def test_the_search_works_on_a_server_and_leads_to_the_page(browser: Browser, server: str):
-    browser.look()
-    browser.get(f"{server}/exact.html")
-    found = _found(browser, "load_dataset")
-    assert all(link.startswith(server) for link in found)
-    browser.find_element(By.CSS_SELECTOR, "a.md-search-result__link").click()
-    WebDriverWait(browser, 10).until(lambda _: "exact.html" not in browser.current_url)
-    assert browser.current_url.partition("?")[0] == found[0].partition("?")[0]
-    assert "load_dataset" in browser.find_element(By.TAG_NAME, "article").text
-    assert not [said for said in browser.get_log("browser") if said["level"] == "SEVERE"]

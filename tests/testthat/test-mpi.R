@@ -24,20 +24,3 @@ test_that("ranks that mpiexec has started train together, without TF_CONFIG, and
   expect_identical(vapply(ranks, function(rank) rank$communication, ""), c("mpi", "mpi"))
   for (index in 0:1) expect_identical(ranks[[index + 1L]]$place, rep(list(list(index, 2L, index == 0L)), 2L))
 })
-
-test_that("workers that distributed_fit() starts communicate by MPI, and train as one does", {
-  digits <- some_digits()
-  fit <- function(workers) {
-    distributed_fit(
-      small_model, digits$x, digits$y,
-      cluster = local_cluster(workers, env = no_gpus()), batch_size = 64, epochs = 2,
-      seed = 1, communication = "mpi"
-    )
-  }
-  two <- fit(2)
-  one <- fit(1)
-  expect_identical(two$params$communication, "mpi")
-  expect_identical(two$workers$status, c("done", "done"))
-  expect_equal(two$history, one$history, tolerance = 1e-6)
-  expect_equal(two$model$get_weights(), one$model$get_weights(), tolerance = 1e-6)
-})

@@ -18,24 +18,3 @@ test_that("a run directory may be the URL of a store", {
   expect_match(conditionMessage(error), paste("Received:", url), fixed = TRUE)
   expect_match(conditionMessage(error), "pass resume = TRUE", fixed = TRUE)
 })
-
-test_that("the end of a job is an error if another job has taken its run over", {
-  skip_if_not(reticulate::py_module_available("fsspec"))
-  url <- paste0("memory://bucket/", basename(tempfile("run-")))
-  takes_over <- function() {
-    callbacks <- reticulate::import("keras")$callbacks
-    list(callbacks$LambdaCallback(on_train_begin = function(logs) {
-      store <- reticulate::import("fsspec")$filesystem("memory")
-      path <- paste0(sub("memory:/", "", url), "/generations/000002-0123456789abcdef/writer")
-      store$pipe_file(path, reticulate::r_to_py("0123 process 1 on host")$encode())
-    }))
-  }
-  error <- expect_error(
-    distributed_fit(
-      small_model, some_digits()$x, some_digits()$y,
-      epochs = 3, checkpoint_every = "epoch", verbose = 0, run_dir = url, callbacks = takes_over
-    ),
-    class = "tfdistr_error_checkpoint"
-  )
-  expect_match(conditionMessage(error), "process 1 on host has taken it over", fixed = TRUE)
-})
