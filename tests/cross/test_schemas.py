@@ -69,10 +69,6 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("name", WRITTEN)
 @given(data=st.data())
 def test_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
-    check_drawn(rewrite, name, data)
-
-
-def check_drawn(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
     digits = data.draw(st.sampled_from(DIGITS), "digits")
     decimals = None if digits in ("NA", 15) else 4
     document = data.draw(documents(name, decimals), "document")
