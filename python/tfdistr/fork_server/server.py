@@ -40,7 +40,7 @@ _STDIN = 0
 # import would start MPI here, or, without that, would not start MPI in programs that rely on it.
 _MODULES = (
     "tensorflow", "keras", "tfdistr.training.tasks", "tfdistr.strategies.registry",
-    "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result",
+    "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result_files",
     "tfdistr.jobs.strategy_runners", "tfdistr.jobs.worker", "cloudpickle", "jsonschema",
 )  # fmt: skip
 

@@ -29,7 +29,7 @@ def model() -> keras.Model:
 
 def fit(**arguments: Any) -> tfdistr.FitResult:
     return tfdistr.distributed_fit(
-        model, X, X.sum(1), batch_size=6, epochs=2, seed=3, verbose=0, virtual_workers=2, **arguments
+        model, X, X.sum(1), batch_size=6, epochs=2, seed=3, verbose=0, virtual_workers=3, **arguments
     )
 
 

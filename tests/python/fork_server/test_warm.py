@@ -172,7 +172,7 @@ def _model() -> Any:
 
 def _parents() -> list[Any]:
     words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode().split("\0")
-    print("forked by", next((word for word in words if "warm.server" in word), "nobody"), flush=True)
+    print("forked by", next((word for word in words if "fork_server.server" in word), "nobody"), flush=True)
     return []
 
 

@@ -56,7 +56,8 @@ class Servers:
         )
         cluster = tfdistr.local_cluster(workers, ps=ps)
         kind = RULES["parameter_server"]
-        return fit_on_cluster(job, kind, cluster, Caller(self.events.append), self.run_dir)
+        caller = Caller(self.events.append)
+        return FitResult.of(fit_on_cluster(job, kind, cluster, caller, self.run_dir))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
