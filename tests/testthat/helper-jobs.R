@@ -118,12 +118,12 @@ module_of_core <- function(name) {
 }
 
 free_addresses <- function() {
-  paste0("127.0.0.1:", module_of_core("launch.ports")$free_ports(2L))
+  paste0("127.0.0.1:", module_of_core("network.ports")$free_ports(2L))
 }
 
 # What hides the GPUs of this machine, if it has some: a fork server serves those with the same variables.
 no_gpus <- function() {
-  if (length(module_of_core("launch.gpus")$visible_gpus(reticulate::dict()))) c(CUDA_VISIBLE_DEVICES = "")
+  if (length(module_of_core("clusters.resources")$visible_gpus(reticulate::dict()))) c(CUDA_VISIBLE_DEVICES = "")
 }
 
 # Where tools/setup-keras3.sh has installed keras3, or the test is skipped.

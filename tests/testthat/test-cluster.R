@@ -198,6 +198,6 @@ test_that("workers find this package and this Python", {
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
     TMPDIR = "/scratch"
   ))
-  command <- unlist(module_of_core("_utils.r_function")$r_worker_command())
+  command <- unlist(module_of_core("r.functions")$r_worker_command())
   expect_identical(command[[1L]], file.path(R.home("bin"), "Rscript"))
 })

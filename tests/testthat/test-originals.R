@@ -65,7 +65,7 @@ run_original <- function(text, configs, devices = NULL, frame = parent.frame()) 
 alone <- list(c(TF_CONFIG = "{}"))
 
 workers <- function(count, chief = FALSE) {
-  addresses <- paste0("127.0.0.1:", module_of_core("launch.ports")$free_ports(as.integer(count)))
+  addresses <- paste0("127.0.0.1:", module_of_core("network.ports")$free_ports(as.integer(count)))
   cluster_env(if (chief) tf_config(addresses[-1L], chief = addresses[[1L]]) else tf_config(addresses))
 }
 

@@ -84,7 +84,7 @@ test_that("quit() in a fork ends it with that status", {
 })
 
 test_that("stop_warm_workers() ends the fork servers", {
-  servers <- function() unlist(module_of_core("launch.warm.servers")$pids())
+  servers <- function() unlist(module_of_core("fork_server.servers")$pids())
   local_cluster(2)
   pids <- servers()
   expect_gte(length(pids), 1L)
