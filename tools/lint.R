@@ -1,5 +1,5 @@
-# lintr over the files given, or over all R code; fails if it finds anything. Examples and vignettes use keras3,
-# which may not be here: lintr cannot know its functions.
+# lintr over the files given, or over all R code; fails if it finds anything. Examples and vignettes use
+# keras3, which may not be here: lintr cannot know its functions.
 folders <- Filter(dir.exists, c("R", "tests", "tools", "examples", "benchmarks", "vignettes"))
 files <- commandArgs(TRUE)
 given <- length(files) > 0L
