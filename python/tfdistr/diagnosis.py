@@ -74,22 +74,22 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return all(row.status != _BAD for row in self.rows)
 
     def columns(self) -> dict[str, list[str]]:
-        """The rows by column."""
+        """Return the rows by column."""
         return {name: [getattr(row, name) for row in self.rows] for name in _COLUMNS}
 
     def to_frame(self) -> Any:
-        """The rows as a pandas data frame."""
+        """Return the rows as a pandas data frame."""
         return data_frame(list(self.rows), _COLUMNS)
 
     def __str__(self) -> str:
         return self.table()
 
     def table(self, *, color: bool = False) -> str:
-        """The rows as text.
+        """Return the rows as text.
 
         Args:
             color: Whether the rows of failed checks are red (ANSI escape codes).
@@ -277,7 +277,7 @@ def _unreachable(check: str, error: OSError) -> Row:
 
 
 def _is_here(place: str) -> bool:
-    """Whether an IP address is one of this machine."""
+    """Return whether an IP address is one of this machine."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET) as one:
             one.bind((place, 0))
@@ -287,7 +287,7 @@ def _is_here(place: str) -> bool:
 
 
 def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """The result of a coroutine, also where an event loop runs in the caller's thread."""
+    """Return the result of a coroutine, also where an event loop runs in the caller's thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work()).result()
 
@@ -353,7 +353,7 @@ def _mpi(timeout: float) -> list[Row]:
 
 
 def _gpus(timeout: float) -> list[Row]:
-    """The GPUs of this machine, and the GPUs that TensorFlow sees in a separate process."""
+    """Return the GPUs of this machine, and the GPUs that TensorFlow sees in a separate process."""
     there = visible_gpus({})
     said = _run([sys.executable, "-c", _TENSORFLOW], max(timeout, _IMPORT))
     if said.failure:
@@ -416,7 +416,7 @@ def _run(command: Sequence[str], timeout: float) -> _Said:
 
 
 def read_config(file: str) -> str:
-    """The TF_CONFIG in a file.
+    """Return the TF_CONFIG in a file.
 
     Raises:
         ArgumentError: The file cannot be read.

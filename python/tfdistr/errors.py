@@ -188,7 +188,7 @@ class BatchLossWarning(TfdistrWarning):
     """
 
 
-def how_to_go_on(run_dir: object) -> str:
-    """How a user continues the job in ``run_dir``, which was told to end."""
+def how_to_resume(run_dir: object) -> str:
+    """Return the fix with which a user continues the preempted job in ``run_dir``."""
     folder = f", run_dir={str(run_dir)!r}" if run_dir is not None else ""
     return f"Go on with the same call{folder} and resume=True."

@@ -43,14 +43,14 @@ def is_supported(name: str, version: str) -> bool:
 
 
 def spoken(name: str) -> str:
-    """The range of a package, such as "2.18 to 2.21"."""
+    """Return the range of a package, such as "2.18 to 2.21"."""
     first, end = SUPPORTED[name]
     major, minor = _pair(end)
     return f"{first} to {major}.{minor - 1}"
 
 
 def requirement(name: str) -> str:
-    """The range of a package, as pip reads it."""
+    """Return the range of a package, as pip reads it."""
     first, end = SUPPORTED[name]
     return f"{name.lower()}>={first},<{end}"
 

@@ -52,7 +52,7 @@ def _copy(value: Any) -> Copy:
 
 
 def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -> dict[str, Any]:
-    """The state of the callbacks, by the name of each callback.
+    """Return the state of the callbacks, by the name of each callback.
 
     Args:
         callbacks: The callbacks of this worker.
@@ -77,7 +77,7 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
 
 
 def _of_process(callback: Callback, attribute: str) -> bool:
-    """Whether an attribute says what this process does; a process that resumes does not do it yet."""
+    """Return whether an attribute says what this process does; a process that resumes does not do it yet."""
     return isinstance(callback, TensorBoard) and attribute in tf_internals.TRACE_IN_PROCESS
 
 
@@ -115,7 +115,7 @@ def before_training(callbacks: Sequence[Callback], states: dict[str, Any]) -> No
 
 
 def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
-    """The callbacks that have state, each with the name of its class and its number among that class."""
+    """Yield the callbacks that have state, each with the name of its class and its number in that class."""
     seen: Counter[str] = Counter()
     for callback in callbacks:
         own = getattr(callback, "runs_for", callback)

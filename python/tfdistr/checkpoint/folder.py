@@ -93,7 +93,7 @@ class CheckpointFolder:
         self._lock = lock
 
     def positions(self) -> list[Position]:
-        """The positions of all checkpoints, from their names, in order."""
+        """Return the positions of all checkpoints, from their names, in order."""
         return sorted(position for path in self._files() if (position := _position(path)) is not None)
 
     def save(self, checkpoint: Checkpoint) -> Path:
@@ -139,11 +139,11 @@ class CheckpointFolder:
             left.unlink(missing_ok=True)
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole and of this run; it logs why newer ones were refused."""
+        """Return the newest checkpoint that is whole and of this run; it logs why newer ones were refused."""
         return self._newest(logging.WARNING)
 
     def reached(self) -> Position | None:
-        """The position of the newest checkpoint that is whole and of this run."""
+        """Return the position of the newest checkpoint that is whole and of this run."""
         newest = self._newest(logging.DEBUG)
         return newest.position if newest else None
 
@@ -157,7 +157,7 @@ class CheckpointFolder:
         return None
 
     def path_of(self, position: Position) -> Path:
-        """The path of the checkpoint at a position, whether there is one or not."""
+        """Return the path of the checkpoint at a position, whether there is one or not."""
         return self.path / f"{position.epoch:06d}-{position.step:09d}{_ENDING}"
 
     def _files(self) -> list[Path]:
@@ -202,7 +202,7 @@ def read(path: Path, job: str = "") -> Checkpoint:
 
 
 def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:
-    """The arrays of a checkpoint, whose names, types and shapes are ``kinds``."""
+    """Return the arrays of a checkpoint, whose names, types and shapes are ``kinds``."""
     arrays, start = {}, 0
     for name, kind, shape in kinds:
         dtype = dtype_of(kind)
@@ -213,7 +213,7 @@ def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The array type of this name; NumPy itself does not know the ML types of 8 and 16 bits."""
+    """Return the array type of this name; NumPy itself does not know the ML types of 8 and 16 bits."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -263,11 +263,11 @@ def flush_folder(folder: Path) -> None:
 
 
 def checkpoint_folder(run_dir: str | os.PathLike[str]) -> Path:
-    """The folder of the checkpoints of a run."""
+    """Return the folder of the checkpoints of a run."""
     return Path(run_dir) / _FOLDER
 
 
 def checkpoints(run_dir: str | os.PathLike[str]) -> CheckpointFolder:
-    """The checkpoints of the run in ``run_dir``, which `begin_or_resume` has begun."""
+    """Return the checkpoints of the run in ``run_dir``, which `begin_or_resume` has begun."""
     described = json.loads((Path(run_dir) / DESCRIPTION).read_text())
     return CheckpointFolder(checkpoint_folder(run_dir), described["id"], lock_id(Path(run_dir)))

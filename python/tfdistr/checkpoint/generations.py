@@ -45,7 +45,7 @@ class RunGeneration(NamedTuple):
 
 
 def generation_of(name: str) -> RunGeneration | None:
-    """The generation of an object; None if it belongs to none, such as a log."""
+    """Return the generation of an object; None if it belongs to none, such as a log."""
     if found := _NAME.fullmatch(name):
         return RunGeneration(int(found[1]), found[2])
     return RunGeneration(0, "") if name.startswith(_OLD_FOLDER) else None

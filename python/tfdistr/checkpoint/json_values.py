@@ -44,7 +44,7 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
 
 
 def from_plain(plain: Any, arrays: list[Array]) -> Any:
-    """The value from which ``to_plain`` made ``plain``."""
+    """Return the value from which ``to_plain`` made ``plain``."""
     if isinstance(plain, list):
         return [from_plain(item, arrays) for item in plain]
     if not isinstance(plain, dict):

@@ -114,7 +114,7 @@ class RunLock:
         threading.Thread(target=self._renew, name="tfdistr-lock", daemon=True).start()
 
     def _open(self) -> int | None:
-        """The locked file of a holder that has ended; None if the file has changed meanwhile."""
+        """Return the locked file of a holder that has ended; None if the file has changed meanwhile."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             known = _flock(descriptor)
@@ -223,7 +223,7 @@ def is_in_use(folder: Path) -> bool:
 
 
 def in_use(folder: Path) -> ArgumentError:
-    """The error of a job whose run directory another job holds."""
+    """Return the error of a job whose run directory another job holds."""
     return ArgumentError(
         _RULE,
         received=f"{folder}, which another job uses ({_read(folder / LOCK) or 'it has just begun'})",
@@ -232,7 +232,7 @@ def in_use(folder: Path) -> ArgumentError:
 
 
 def lock_id(folder: Path) -> str | None:
-    """The id of the lock under which this process writes to a run directory; None without one."""
+    """Return the id of the lock under which this process writes to a run directory; None without one."""
     own = _HELD.get(str(folder))
     if own is not None:
         return own.id
@@ -241,7 +241,7 @@ def lock_id(folder: Path) -> str | None:
 
 
 def lock_variable(folder: Path) -> dict[str, str]:
-    """The environment by which workers know under which lock of this process they write to a folder."""
+    """Return the environment variable that names the lock for workers which write to a folder."""
     id = lock_id(folder)
     return {VARIABLE: f"{id} {folder}"} if id else {}
 
@@ -286,7 +286,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _read(path: Path) -> Lease | None:
-    """The lease in a file; None if there is none."""
+    """Return the lease in a file; None if there is none."""
     for _ in range(3):  # it may be read while it is written
         try:
             found: dict[str, Any] = json.loads(path.read_bytes())
@@ -301,7 +301,7 @@ def _text(lease: Lease) -> bytes:
 
 
 def _boot() -> str:
-    """The id of the running system."""
+    """Return the id of the running system."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return socket.gethostname()

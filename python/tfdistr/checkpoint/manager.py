@@ -127,7 +127,7 @@ class CheckpointManager:
 
     @property
     def ended(self) -> bool:
-        """Whether the training was already at its end, because a callback had stopped it."""
+        """Return whether the training was already at its end, because a callback had stopped it."""
         return self.found is not None and self.found.ended
 
     def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
@@ -196,7 +196,7 @@ class CheckpointManager:
         self._plan(done)
 
     def until(self, done: int) -> int:
-        """The number of steps until the next call of ``after_steps``."""
+        """Return the number of steps until the next call of ``after_steps``."""
         return max(1, self._next - done)
 
     def after_steps(
@@ -236,7 +236,7 @@ class CheckpointManager:
         return stopped(position, self._folder.path.parent if self._is_chief else None)
 
     def _due(self) -> float:
-        """The step of this epoch after which a checkpoint is due."""
+        """Return the step of this epoch after which a checkpoint is due."""
         if not isinstance(self.every, int):
             return math.inf
         return (self._saved // self.every + 1) * self.every - self.total
@@ -247,7 +247,7 @@ class CheckpointManager:
         self._next = math.ceil(following / self._execution) * self._execution
 
     def _ask(self, model: keras.Model, done: int) -> tuple[bool, bool]:
-        """Whether a worker was told to end, and whether a worker stops. All must call it at the same step."""
+        """Return whether a worker was preempted, and whether one stops. All call this at the same step."""
         made, seconds = done - self._asked_at, time.monotonic() - self._asked
         pace = min(max(1, 2 * made), max(1, int(made * ASK_SECONDS / max(seconds, 1e-9))))
         preempted = self._preemption.signalled or (self._is_chief and (self._folder.path / STOP).exists())
@@ -334,7 +334,7 @@ def _compare_kernels(own: str, saved: str) -> None:
 
 
 def _plain_logs(logs: Any, arrays: list[Array]) -> Any:
-    """The logs of a step in the form of JSON; empty if they have no such form."""
+    """Return the logs of a step in the form of JSON; empty if they have no such form."""
     with contextlib.suppress(NotPlainError):
         return to_plain({} if logs is None else logs, arrays)
     return to_plain({}, arrays)

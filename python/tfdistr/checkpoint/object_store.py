@@ -28,7 +28,7 @@ class StoreError(Exception):
 
 
 def is_url(run_dir: object) -> bool:
-    """Whether a run directory is the URL of a store, and not a path.
+    """Return whether a run directory is the URL of a store, and not a path.
 
     Raises:
         ArgumentError: It is a ``Path`` that was made from a URL.
@@ -77,7 +77,7 @@ class Store:
             )
 
     def names(self, folder: str = "") -> list[str]:
-        """The names of all objects, relative to the URL; empty if there are none.
+        """Return the names of all objects, relative to the URL; empty if there are none.
 
         Args:
             folder: Only the names that begin with this folder, such as "checkpoints/".
@@ -91,7 +91,7 @@ class Store:
         return sorted(name for path in found if (name := path[begin:]))
 
     def read(self, name: str) -> bytes | None:
-        """The content of an object; None if there is no such object.
+        """Return the content of an object; None if there is no such object.
 
         Raises:
             StoreError: The store refuses, or does not answer.
@@ -160,7 +160,7 @@ _RAISE: Any = object()
 
 
 def _asked(ask: Callable[[], _Result], missing: Any = _RAISE) -> _Result:
-    """What a store answers; ``missing`` if it does not have the object."""
+    """Return the answer of a store; ``missing`` if it does not have the object."""
     try:
         return ask()
     except Exception as error:  # each library has errors of its own
@@ -170,7 +170,7 @@ def _asked(ask: Callable[[], _Result], missing: Any = _RAISE) -> _Result:
 
 
 def _reason(error: BaseException) -> str:
-    """What the store says. Libraries wrap the errors of the network in others, which say less."""
+    """Return the store's reason for an error. Libraries wrap network errors in others, which say less."""
     text = str(error).strip() or str(error.__cause__ or "").strip()
     return f"{type(error).__name__}: {' '.join(text.split()).rstrip('.')}" if text else type(error).__name__
 
@@ -212,7 +212,7 @@ def _file_system(protocol: str, url: str) -> Any:
 
 
 def unreachable(url: str, reason: object) -> ArgumentError:
-    """The error of a store that cannot be used when a job begins.
+    """Return the error of a store that cannot be used when a job begins.
 
     Args:
         url: The URL of the run.

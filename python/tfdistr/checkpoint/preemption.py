@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.errors import JobStoppedError, how_to_go_on
+from tfdistr.errors import JobStoppedError, how_to_resume
 
 if TYPE_CHECKING:
     from tfdistr.checkpoint.folder import Position
@@ -65,11 +65,11 @@ class Preemption:
 
 
 def stopped(position: Position | None, run_dir: object = None) -> JobStoppedError:
-    """The error of a job that was told to end.
+    """Return the error of a job that was told to end.
 
     Args:
         position: The position of its newest checkpoint, if it has one.
         run_dir: The folder of the checkpoints, if this process knows it.
     """
     saved = f"and has saved what it has, at {position}" if position else "before it had anything to save"
-    return JobStoppedError(f"The job was told to end (SIGTERM) {saved}.", fix=how_to_go_on(run_dir))
+    return JobStoppedError(f"The job was told to end (SIGTERM) {saved}.", fix=how_to_resume(run_dir))

@@ -26,7 +26,7 @@ def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable
 
 
 def random_state(arrays: list[Array]) -> dict[str, Any]:
-    """The states of the random numbers."""
+    """Return the states of the random numbers."""
     own = {
         "python": to_plain(random.getstate(), arrays),
         "numpy": to_plain(np.random.get_state(), arrays),

@@ -81,7 +81,7 @@ class StoredCheckpoints:
         self._claim = claim
 
     def positions(self) -> list[Position]:
-        """The positions of all complete checkpoints; a reader takes the last one.
+        """Return the positions of all complete checkpoints; a reader takes the last one.
 
         Raises:
             StoreError: The store refuses, or does not answer.
@@ -186,7 +186,7 @@ class StoredCheckpoints:
 
 
 def _complete(names: Iterable[str]) -> list[_Complete]:
-    """The complete checkpoints among the objects of a run, in the order of a reader; the last one is best."""
+    """Return the complete checkpoints among the objects of a run; a reader prefers the last one."""
     found = []
     for name in names:
         generation = generation_of(name)
@@ -206,7 +206,7 @@ def _mark_of(saved: _Complete, file: Path) -> Mark:
 
 
 def _parsed(content: bytes | None) -> Mark | None:
-    """The mark with this content; None if it is no whole mark."""
+    """Return the mark with this content; None if it is no whole mark."""
     found = _CONTENT.fullmatch((content or b"").decode("ascii", "replace"))
     return Mark(found[1], int(found[2]), found[3]) if found else None
 

@@ -64,7 +64,7 @@ class Uploads:
             self._thread.start()
 
     def news(self) -> list[str]:
-        """What has failed since the last call."""
+        """Return what has failed since the last call."""
         with self._changed:
             news, self._news = self._news, []
         return news
@@ -136,7 +136,7 @@ class Uploads:
 
     @contextlib.contextmanager
     def _newest(self) -> Iterator[tuple[Position | None, Path]]:
-        """The newest checkpoint, under a name that stays while the folder removes old ones."""
+        """Keep the newest checkpoint under another name, while the folder removes old ones."""
         link = self._folder.path / _LINK
         newest = None
         while newest is None and (positions := self._folder.positions()):

@@ -41,7 +41,7 @@ def variables_of(model: keras.Model) -> list[Variable]:
 
 
 def values_of(variables: Sequence[Variable]) -> list[Array]:
-    """The values of variables."""
+    """Return the values of variables."""
     return [variable.own.read_value().numpy() for variable in variables]
 
 
@@ -74,7 +74,7 @@ def assign(variables: Sequence[Variable], values: Sequence[ArrayPart]) -> None:
 
 
 def other_model(received: str) -> ArgumentError:
-    """The error that the checkpoint is of another model."""
+    """Return the error that the checkpoint is of another model."""
     return ArgumentError(
         "Cannot resume: the model differs from the saved run.",
         received=received,
@@ -101,7 +101,7 @@ Trained = Sequence[Sequence[int] | None]
 
 
 def trained_by(model: keras.Model) -> list[list[int] | None]:
-    """The variables that each optimizer trains.
+    """Return the variables that each optimizer trains.
 
     Raises:
         ArgumentError: A variable is not one of the model's.

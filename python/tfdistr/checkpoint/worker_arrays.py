@@ -98,7 +98,7 @@ class ArrayPart(NamedTuple):
 
 
 def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: int) -> list[ArrayPart]:
-    """The parts of one worker, in arrays that ``gather`` made when there were ``before`` workers."""
+    """Return the parts of one worker, in arrays that ``gather`` made when there were ``before`` workers."""
     gone = max(0, before - num_workers) if worker == 0 else 0
     numbered = {int(name.split()[0]): (name, array) for name, array in arrays.items()}
     parts = []
@@ -157,20 +157,20 @@ def _words(content: Array) -> Array:
 
 
 def _filled(array: Array, length: int | None) -> Array:
-    """An array of bytes, padded with blanks to ``length``, which JSON ignores; other arrays are unchanged."""
+    """Pad an array of bytes to ``length`` with blanks, which JSON ignores; other arrays are unchanged."""
     if length is None:
         return array
     return np.concatenate([array, np.full(length - len(array), ord(" "), np.uint8)])
 
 
 def pack(arrays: Sequence[Array]) -> tuple[list[Any], bytes]:
-    """The kinds of arrays, and the bytes of all arrays."""
+    """Return the kinds of arrays, and the bytes of all arrays."""
     kinds = [[array.dtype.name, list(array.shape)] for array in arrays]
     return kinds, b"".join(_bytes(array).tobytes() for array in arrays)
 
 
 def unpack(kinds: Sequence[Any], content: Array) -> list[Array]:
-    """The arrays from which ``pack`` made this content."""
+    """Return the arrays from which ``pack`` made this content."""
     arrays, start = [], 0
     for kind, shape in kinds:
         dtype = dtype_of(kind)

@@ -78,7 +78,7 @@ def write_backend(backend: Backend, run_dir: Path) -> None:
 
 @lru_cache(maxsize=2)
 def _library(python: str) -> tuple[str, str | None]:
-    """The first line of the version text of the MPI library, and the error if it cannot be loaded."""
+    """Return the first line of the version text of the MPI library, and the error if it cannot be loaded."""
     try:
         ended = subprocess.run([python, "-c", PRINT_LIBRARY], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:

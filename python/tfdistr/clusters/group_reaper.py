@@ -15,13 +15,13 @@ import signal
 import sys
 import time
 
-_LOOK = 0.2  # seconds
+_POLL_INTERVAL = 0.2  # seconds
 
 
 def main(parent: int, group: int) -> None:
     """Wait until ``parent``, which has started this process, is gone; then kill the process group."""
     while os.getppid() == parent:
-        time.sleep(_LOOK)
+        time.sleep(_POLL_INTERVAL)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)
         os.killpg(group, signal.SIGKILL)
 

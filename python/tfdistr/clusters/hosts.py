@@ -43,17 +43,17 @@ def check_hosts(hosts: Any) -> tuple[str, ...]:
 
 
 def name_of_host(host: str) -> str:
-    """The name or the address of a host, without the user that ssh may need before it."""
+    """Return the name or the address of a host, without the user that ssh may need before it."""
     return host.rpartition("@")[2]
 
 
 def of_this_process() -> dict[str, str]:
-    """The variables of this process that workers on other hosts get."""
+    """Return the variables of this process that workers on other hosts get."""
     return {name: value for name, value in os.environ.items() if not _NOT_FOR_HOSTS.fullmatch(name)}
 
 
 def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
-    """The error if a host does not see the run directory."""
+    """Return the error if a host does not see the run directory."""
     return ClusterStartError(
         "The run directory must be one that every host sees under the same path.",
         received=f"{run_dir}, which is not there on {host} (worker {worker})",
@@ -62,7 +62,7 @@ def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
 
 
 def not_started(worker: int, host: str, why: str) -> ClusterStartError:
-    """The error if a host cannot start the program of a worker."""
+    """Return the error if a host cannot start the program of a worker."""
     return ClusterStartError(
         f"Worker {worker} could not be started on {host}: {why}.",
         fix="See what the system names: the program must exist and be executable, and the run directory be "
@@ -71,7 +71,7 @@ def not_started(worker: int, host: str, why: str) -> ClusterStartError:
 
 
 def words_of_ssh(ssh: Any) -> list[str]:
-    """The words of the command ``ssh``; none if it is None.
+    """Return the words of the command ``ssh``; none if it is None.
 
     Raises:
         ArgumentError: It is no command.
@@ -129,7 +129,7 @@ class WorkersOnHosts(Cluster):
         return attrs.evolve(self, hosts=hosts) if enough else None
 
     def environments(self) -> list[dict[str, str]]:
-        """The environment variables of each worker that are added to the variables of this process."""
+        """Return the environment variables of each worker that are added to the variables of this process."""
         each = self.workers_per_host
         shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
         return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])

@@ -50,7 +50,7 @@ class RemoteWorker:
 
     @property
     def answered(self) -> bool:
-        """Whether its guard has sent a message, or has ended."""
+        """Return whether its guard has sent a message, or has ended."""
         return self.heard is not None or self.exit_code is not None
 
     @property
@@ -103,7 +103,7 @@ class RemoteWorker:
         self._job.reap()
 
     def launch_error(self) -> TfdistrError | None:
-        """The error if it could not be started, or was lost."""
+        """Return the error if it could not be started, or was lost."""
         return self._job.failure
 
     def news(self) -> list[str]:

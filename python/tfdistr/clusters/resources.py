@@ -49,7 +49,7 @@ def _check_enough(workers: int, each: int, available: int) -> None:
 def share_of(
     index: int, workers: int, cores_per_worker: int | None, *, by_slurm: bool = False
 ) -> dict[str, str]:
-    """The environment variable with the share of the cores of worker ``index`` on a machine.
+    """Return the environment variable with the share of the cores of worker ``index`` on a machine.
 
     Args:
         index: The index of the worker among the workers of its machine.
@@ -122,7 +122,7 @@ GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs that processes with these environment variables see, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the names, as in CUDA_VISIBLE_DEVICES, of the GPUs that are visible with these variables."""
     visible = env.get(_VISIBLE, os.environ.get(_VISIBLE))
     if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
         return ()
@@ -133,7 +133,7 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_gpu_each(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The visible GPUs, one for each worker.
+    """Return the visible GPUs, one for each worker.
 
     Raises:
         ArgumentError: There is no visible GPU.

@@ -53,7 +53,7 @@ class Announcing(Protocol):
     """A worker whose launcher has news for the user."""
 
     def news(self) -> list[str]:
-        """What the user should know since the last call."""
+        """Return the messages for the user since the last call."""
 
 
 class WorkerProcess:
@@ -130,7 +130,7 @@ class WorkerProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is stopped (SIGSTOP); only Linux reports this."""
+        """Return whether it is stopped (SIGSTOP); only Linux reports this."""
         return process_state(self.pid) in ("T", "t")
 
     @property
@@ -178,7 +178,7 @@ class WorkerProcess:
             self._watcher.wait()
 
     def launch_error(self) -> WorkerFailedError | None:
-        """The error if it was lost with its fork server."""
+        """Return the error if it was lost with its fork server."""
         lost = isinstance(self._process, Forked) and self._process.server_lost
         return server_lost_error(self) if lost else None
 
@@ -193,7 +193,7 @@ def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked 
 
 
 def server_lost_error(worker: Worker) -> WorkerFailedError:
-    """The error for a worker whose fork server ended before it."""
+    """Return the error for a worker whose fork server ended before it."""
     return lost_worker_error(
         worker,
         f"Worker {worker.index} on {worker.host} was lost with its fork server, the process that had forked "
@@ -204,7 +204,7 @@ def server_lost_error(worker: Worker) -> WorkerFailedError:
 
 
 def lost_worker_error(worker: Worker, message: str, *, fix: str) -> WorkerFailedError:
-    """The error for a worker that was lost; it names the log."""
+    """Return the error for a worker that was lost; it names the log."""
     return WorkerFailedError(
         f"{message}\n\nIts log: {worker.log}",
         worker=worker.index,
@@ -216,12 +216,12 @@ def lost_worker_error(worker: Worker, message: str, *, fix: str) -> WorkerFailed
 
 
 def log_path(run_dir: str | os.PathLike[str], index: int) -> Path:
-    """The path of the file with the output of worker `index`."""
+    """Return the path of the file with the output of worker `index`."""
     return Path(run_dir) / "logs" / f"worker-{index}.log"
 
 
 def scratch_path(run_dir: str | os.PathLike[str], index: int) -> Path:
-    """The folder for the temporary files of worker `index`."""
+    """Return the folder for the temporary files of worker `index`."""
     return Path(run_dir) / "workers" / str(index) / "tmp"
 
 

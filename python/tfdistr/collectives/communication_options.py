@@ -97,7 +97,7 @@ def _check_options(options: Any, **others: Any) -> None:
 
 
 def _check_timeout(value: Any) -> float | None:
-    """The limit in seconds; None if there is none: TensorFlow takes 0 for no limit."""
+    """Return the limit in seconds; None if there is none: TensorFlow takes 0 for no limit."""
     if value is None:
         return None
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan

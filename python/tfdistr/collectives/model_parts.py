@@ -78,7 +78,7 @@ def _describe_loss(loss: Any) -> str | None:
 
 
 def _name_of_metric(metric: Any) -> str:
-    """The name by which the history knows a metric of Keras."""
+    """Return the name by which the history knows a metric of Keras."""
     if isinstance(metric, str):
         return metric
     if isinstance(metric, keras.metrics.Metric):
@@ -110,7 +110,7 @@ def _numbers(part: Any) -> str:
 
 
 def _number(value: float | str) -> str:
-    """A whole number looks like one: R has it as a float."""
+    """Return a whole number looks like one: R has it as a float."""
     if not isinstance(value, float):
         return str(value)
     return str(int(value)) if value.is_integer() else f"{value:.7g}"

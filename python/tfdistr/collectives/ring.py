@@ -224,7 +224,7 @@ class TensorFlowCollectives(Collectives):
         return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
 
     def _operation(self, operation: Callable[..., tf.Tensor], **attributes: Any) -> Any:
-        """A `tf.function` of a tensor and a key, so that all tensors of one shape share a trace."""
+        """Return a `tf.function` of a tensor and a key, so that all tensors of one shape share a trace."""
 
         def collective(tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
             return operation(
@@ -249,7 +249,7 @@ class TensorFlowCollectives(Collectives):
 
 
 def _carried(tensor: tf.Tensor, dtype: tf.DType = tf.float16) -> tf.Tensor:
-    """The same bits of 16-bit numbers in a type that TensorFlow's collectives carry, or back in theirs."""
+    """Reinterpret 16-bit numbers as a type that TensorFlow's collectives carry, or convert them back."""
     half = tf.bfloat16 in (tensor.dtype, dtype) and tensor.dtype.size == 2
     return tf.bitcast(tensor, dtype) if half else tensor
 

@@ -39,15 +39,15 @@ class SumTree:
         self._firsts = _firsts(0, leaves, workers)
 
     def leaves_of(self, worker: int) -> range:
-        """The virtual workers of a worker."""
+        """Return the virtual workers of a worker."""
         return range(self._firsts[worker], self._firsts[worker + 1])
 
     def nodes(self, worker: int) -> list[Node]:
-        """The largest nodes of the tree whose leaves are all on this worker, from left to right."""
+        """Return the largest nodes of the tree whose leaves are all on this worker, from left to right."""
         return self.nodes_of(range(worker, worker + 1))
 
     def nodes_of(self, workers: range) -> list[Node]:
-        """The largest nodes of the tree whose leaves are all on these workers, which follow each other."""
+        """Return the largest nodes of the tree whose leaves are all on these consecutive workers."""
         return _cover((0, self.leaves), self._firsts[workers.start], self._firsts[workers.stop])
 
     @property
@@ -79,7 +79,7 @@ class SumTree:
 
 
 def _firsts(first: int, end: int, workers: int) -> list[int]:
-    """The first leaf of each worker, and the end: as even as possible, and halved as the tree is."""
+    """Return the first leaf of each worker, and the end: as even as possible, and halved as the tree is."""
     if workers == 1:
         return [first, end]
     left = workers // 2

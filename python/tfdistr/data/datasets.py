@@ -52,7 +52,7 @@ class Dataset:
 
     @property
     def identity(self) -> str:
-        """What the same data is on all machines and in both languages."""
+        """Return the identity of the data, which is the same on all machines and in both languages."""
         return f"the data set {self.name!r}, split {self.split!r}"
 
     def arrays(self) -> Any:

@@ -54,7 +54,7 @@ class Arrays:
         return pack_parts(self.parts)
 
     def rows(self, first: int, end: int) -> Arrays:
-        """The examples from number ``first`` to before number ``end``."""
+        """Return the examples from number ``first`` to before number ``end``."""
         return Arrays(tuple(_rows(part, first, end) for part in self.parts), self.columns)
 
 
@@ -67,7 +67,7 @@ def pack_parts(parts: tuple[Tree, ...]) -> Tree:
 
 
 def gives_batches(source: Any) -> bool:
-    """Whether data is an object that gives batches of its own size."""
+    """Return whether data is an object that gives batches of its own size."""
     return getattr(source, "gives_batches", False) is True
 
 
@@ -85,7 +85,7 @@ class Form:
 
 
 def form_of(source: Any) -> Form:
-    """The form of data."""
+    """Return the form of data."""
     if not isinstance(source, Arrays):
         return Form()
     return Form(source.columns, len(source.parts) > 1)
@@ -95,7 +95,7 @@ Source = Arrays | Dataset | Callable[..., Any]
 
 
 def describe_source(source: Any) -> int | str | None:
-    """What the same data is in each calling language: the number of examples, or the kind of the source.
+    """Return what both calling languages agree on: the number of examples, or the kind of the source.
 
     A function is a function whether it is one of Python, of R, of a file, or the name of one.
     """
@@ -162,7 +162,7 @@ class Columns:
 
 
 def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
-    """The columns of a data frame of pandas or R, or of a table of Arrow; None for other values."""
+    """Return the columns of a data frame of pandas or R, or of a table of Arrow; None for other values."""
     if isinstance(value, Columns):
         return value.columns
     if is_table(value):
@@ -198,13 +198,13 @@ def check_names(names: Sequence[Any], name: str) -> None:
 
 
 def column_names(value: Any) -> tuple[str, ...] | None:
-    """The names of the columns of a data frame; None for other values."""
+    """Return the names of the columns of a data frame; None for other values."""
     columns = _columns_of(value)
     return None if columns is None else tuple(columns)
 
 
 def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
-    """The columns of a data frame that a model was trained with; other values unchanged.
+    """Return the columns of a data frame that a model was trained with; other values unchanged.
 
     Raises:
         ArgumentError: A column is missing.
@@ -224,14 +224,14 @@ def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
 
 
 def _read(value: Any, name: str) -> Any:
-    """What is read of an object of Arrow, which can be a stream; other values unchanged."""
+    """Return an Arrow object, which can be a stream, in a form to read; other values unchanged."""
     refuse_dataset(value, name)
     read = from_arrow(value, name)
     return value if read is None else read
 
 
 def _object(x: Any, name: str) -> Any:
-    """The function for an object that gives batches; other values unchanged."""
+    """Return the function for an object that gives batches; other values unchanged."""
     tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
     if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):
         return GivenDataset(x, name)
@@ -315,7 +315,7 @@ def _rows(tree: Tree, first: int, end: int) -> Tree:
 
 
 def _for_each(tree: Tree, value: Any) -> Tree:
-    """One value in the place of each array: Keras gives each target the weights of the examples."""
+    """Replace each array by one value: Keras gives each target the weights of the examples."""
     if isinstance(tree, Mapping):
         return {key: _for_each(part, value) for key, part in tree.items()}
     if isinstance(tree, tuple):
@@ -356,13 +356,13 @@ _SCALARS = int | float | complex | str | bytes | np.generic
 
 
 def _is_scalars(values: Sequence[Any]) -> bool:
-    """Whether a list is one array: its values are numbers or text, of which some may be missing."""
+    """Return whether a list is one array: its values are numbers or text, of which some may be missing."""
     known = [value for value in values if not _is_missing(value)]
     return len(known) > 0 and all(isinstance(value, _SCALARS) for value in known)
 
 
 def _is_of_objects(values: Any) -> bool:
-    """Whether NumPy would change values of a list: it makes text of numbers, and cuts NUL from ends."""
+    """Return whether NumPy would change values of a list: it turns numbers into text, and strips NUL."""
     if not isinstance(values, list | tuple):
         return False
     text = [value for value in values if isinstance(value, str | bytes)]
@@ -371,7 +371,7 @@ def _is_of_objects(values: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is None, or NA of pandas. NaN is a number."""
+    """Return whether a value is None, or NA of pandas. NaN is a number."""
     return value is None or type(value).__name__ == "NAType"
 
 

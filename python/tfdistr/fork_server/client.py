@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 def cold_start(refused: Refused) -> bytes:
-    """The line for the log of a process that had to start cold."""
+    """Return the line for the log of a process that had to start cold."""
     return f"tfdistr: this process started cold, because of its fork server: {refused}.\n".encode()
 
 
@@ -101,7 +101,7 @@ class Forked:
         yield self.returncode
 
     def poll(self) -> int | None:
-        """Its exit status, or minus the signal that ended it; None while it runs."""
+        """Return its exit status, or minus the signal that ended it; None while it runs."""
         if self.returncode is None:
             for message in self._messages(block=False):
                 if "exit" in message:
@@ -131,7 +131,7 @@ class Forked:
         self.returncode = -signal.SIGKILL
 
     def _messages(self, *, block: bool) -> Iterator[dict[str, Any]]:
-        """The messages of the server, until none is there now, or until the connection ends."""
+        """Return the messages of the server, until none is there now, or until the connection ends."""
         flags = 0 if block else socket.MSG_DONTWAIT
         while True:
             while self._received:

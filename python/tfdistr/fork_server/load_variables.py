@@ -18,10 +18,10 @@ _OF_ONE_PROCESS = ("TF_CONFIG", "R_SESSION_TMPDIR")
 
 
 def is_read_at_load(name: str) -> bool:
-    """Whether a server and its forks must have the same value of an environment variable."""
+    """Return whether a server and its forks must have the same value of an environment variable."""
     return name not in _OF_ONE_PROCESS and _READ_AT_LOAD.fullmatch(name) is not None
 
 
 def read_at_load(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables of ``env`` that are read while libraries are loaded."""
+    """Return the variables of ``env`` that are read while libraries are loaded."""
     return {name: value for name, value in env.items() if is_read_at_load(name)}

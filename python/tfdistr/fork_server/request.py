@@ -89,6 +89,6 @@ def _is_request(value: Any, files: int) -> bool:
 
 
 def _list(request: dict[str, Any], name: str, kind: type) -> list[Any] | None:
-    """A list of values of one type in a request; None if it is something else."""
+    """Return a list of values of one type in a request; None if it is something else."""
     value = request.get(name)
     return value if isinstance(value, list) and all(isinstance(item, kind) for item in value) else None

@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def threads() -> frozenset[str]:
-    """The threads of this process. Threads that idle since the imports do not harm a fork."""
+    """Return the threads of this process. Threads that idle since the imports do not harm a fork."""
     return frozenset(os.listdir("/proc/self/task"))
 
 
 def why_unsafe(known: frozenset[str]) -> str | None:
-    """Why this process must not be forked now; None if it may.
+    """Return why this process must not be forked now; None if it may.
 
     Args:
         known: The threads that were there after the imports.
@@ -32,7 +32,7 @@ def why_unsafe(known: frozenset[str]) -> str | None:
 
 
 def _uses_gpu() -> bool:
-    """Whether CUDA was initialised: it then has NVIDIA's devices open."""
+    """Return whether CUDA was initialised: it then has NVIDIA's devices open."""
     for file in Path("/proc/self/fd").iterdir():
         try:
             if os.readlink(file).startswith("/dev/nvidia"):

@@ -33,7 +33,7 @@ from tfdistr.utils.processes import end_with_parent
 
 IDLE = 600.0
 """Seconds without a fork, after which the server ends."""
-_LOOK = 1.0  # seconds between two checks of the session
+_POLL_INTERVAL = 1.0  # seconds between two checks of the session
 _MOST_REQUESTS = 256  # that may arrive at the same time
 _STDIN = 0
 # The imports of a worker before its first step. None of them sets up devices. mpi4py is not among them: its
@@ -133,7 +133,7 @@ class _ForkServer:
         for source in (self._listener, self._wakeup, _STDIN):
             self._selector.register(source, selectors.EVENT_READ)
         while self._clients or not self._ending:
-            for key, _ in self._selector.select(_LOOK):
+            for key, _ in self._selector.select(_POLL_INTERVAL):
                 program = self._take(key)
                 if program is not None:
                     return program
@@ -244,7 +244,7 @@ class _ForkServer:
                     break
 
     def _change_of(self, child: int) -> dict[str, Any] | None:
-        """The message about a change of a fork since the last call; None if nothing has changed."""
+        """Return the message about a change of a fork since the last call; None if nothing has changed."""
         flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
         seen = os.waitid(os.P_PID, child, flags | os.WNOWAIT)
         if seen is None:

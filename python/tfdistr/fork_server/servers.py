@@ -115,7 +115,7 @@ class _ServerProcess:
         return self._process.pid
 
     def path(self) -> str:
-        """The path of its socket, on its host.
+        """Return the path of its socket, on its host.
 
         Raises:
             OSError: The server did not start.
@@ -138,7 +138,7 @@ class _ServerProcess:
             self._process.stdin.flush()
 
     def is_alive(self) -> bool:
-        """Whether it runs. If not, remove its files."""
+        """Return whether it runs. If not, remove its files."""
         if self._process.poll() is None:
             return True
         self._close()
@@ -146,7 +146,7 @@ class _ServerProcess:
             if self._process.returncode:
                 said = last_lines(self._folder / "server.log", 1)
                 log.warning(
-                    "The process that forks workers (%d) ended with status %d: %s",
+                    "The process that forks workers (%d) exited with status %d: %s",
                     self._process.pid, self._process.returncode, said[0] if said else "it says nothing",
                 )  # fmt: skip
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -212,7 +212,7 @@ class _Servers:
         self._ending: list[_ServerProcess] = []
 
     def get(self, kind: _Kind, env: Mapping[str, str]) -> _ServerProcess:
-        """The server of a kind, which is started if it is not there; OSError if it cannot be started."""
+        """Return the server of a kind. Start it if it does not run; OSError if it cannot be started."""
         with self._lock:
             self._forget()
             server = self._present.pop(kind, None) or _ServerProcess(kind, env)
@@ -242,7 +242,7 @@ class _Servers:
         self._present, self._ending = {}, []
 
     def pids(self) -> list[int]:
-        """The process ids of the servers on this machine."""
+        """Return the process ids of the servers on this machine."""
         with self._lock:
             self._forget()
             return [server.pid for server in self._present.values() if not server.place.host]
@@ -264,7 +264,7 @@ os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # t
 
 
 def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopback) -> WarmStart | None:
-    """How to start ``command`` warm; None for a cold start. The server is started if it is not there.
+    """Return how to start ``command`` warm; None for a cold start. Start the server if it does not run.
 
     Args:
         command: The program of a worker and its arguments.
@@ -277,7 +277,7 @@ def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopbac
 def warm_starts(
     command: Sequence[str], env: Mapping[str, str], loopback: Loopback, places: Sequence[Host]
 ) -> list[WarmStart | None]:
-    """The result of ``warm_start`` for each place."""
+    """Return the result of ``warm_start`` for each place."""
     split = _split(command)
     if sys.platform != "linux" or split is None:
         return [None] * len(places)
@@ -296,7 +296,7 @@ def warm_starts(
 
 
 def _attempt(place: Host, act: Callable[..., T], *arguments: Any) -> T | None:
-    """The result of ``act``; None, and a warning, if ``act`` raises an OSError."""
+    """Return the result of ``act``; None, and a warning, if ``act`` raises an OSError."""
     try:
         return act(*arguments)
     except OSError as error:
@@ -306,7 +306,7 @@ def _attempt(place: Host, act: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def pids() -> list[int]:
-    """The process ids of this session's servers on this machine."""
+    """Return the process ids of this session's servers on this machine."""
     return _servers.pids()
 
 
@@ -323,7 +323,7 @@ def stop_warm_workers() -> None:
 
 
 def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The command of a server for ``command``, and the arguments of a fork; None if no server can run it."""
+    """Split ``command`` into the command of a server and a fork's arguments; None if no server can run it."""
     program, *arguments = command
     flags = []
     if os.path.basename(program) == "Rscript":
@@ -337,7 +337,7 @@ def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | 
 
 
 def _make_folder() -> Path:
-    """A folder that only this user can enter, with a name that leaves room for the name of a socket."""
+    """Create a folder that only this user can enter, with a path short enough for a socket."""
     folder = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="tfdistr-warm-", dir=folder if len(folder) < _LONGEST else "/tmp"))
 

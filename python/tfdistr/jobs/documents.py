@@ -46,7 +46,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a job as its documents have them: a list of epochs cannot be taken for a number."""
+    """Return the numbers of a job as its documents have them: a list of epochs is no number."""
     plain = dict(params)
     if isinstance(plain.get("validation_freq"), tuple | list):
         plain["validation_freq"] = {"epochs": list(plain["validation_freq"])}
@@ -54,12 +54,12 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_class_weight(job: Job) -> dict[str, float]:
-    """The weights of classes as documents have them; empty if there are none."""
+    """Return the weights of classes as documents have them; empty if there are none."""
     return {str(label): weight for label, weight in (job.class_weight or {}).items()}
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a strategy as documents have them. A list of one is its element, as in R."""
+    """Return the options of a strategy as documents have them. A list of one is its element, as in R."""
     return {name: _plain(option) for name, option in options.items()}
 
 

@@ -158,7 +158,7 @@ def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Call
 
 
 def _trained(job: Job, training: Training) -> LazyModel:
-    """The trained model, or the caller's model, which gets the state of the trained one."""
+    """Return the trained model, or the caller's model, which gets the state of the trained one."""
     made = training.model if callers_model(job.model) is None else None
     return LazyModel(
         job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made

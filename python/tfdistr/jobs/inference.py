@@ -111,7 +111,7 @@ def predict(
 
 
 def _splits(model: keras.Model) -> bool:
-    """Whether the strategy of a model has several replicas, which would not predict a batch as one does."""
+    """Return whether the strategy of a model has several replicas, which predict unlike one replica."""
     strategy = model.distribute_strategy
     return strategy.num_replicas_in_sync > 1 or getattr(strategy, "virtual_workers", None) is not None
 
@@ -198,7 +198,7 @@ def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -
 
 
 def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
-    """The outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
+    """Return the outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
     found = files_of(written)
     if folder is None:
         return in_structure(written, [_joined(files) for files in found])
@@ -216,7 +216,7 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
 
 
 def _joined(files: list[Path]) -> np.ndarray[Any, Any]:
-    """The arrays of several files, one after the other."""
+    """Return the arrays of several files, one after the other."""
     parts = [np.load(file, mmap_mode="r") for file in files]
     joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
     at = 0

@@ -54,13 +54,13 @@ class LazyModel:
 
     @property
     def recipe_here(self) -> Any:
-        """What makes a model of its kind in this process."""
+        """Return the function that makes a model of its kind in this process."""
         return self._build or self.recipe
 
     def state(self) -> ModelState:
-        """The state of the model, as it is now."""
+        """Return the state of the model, as it is now."""
         return self._read() if self._made is None else ModelState.of(self._made, self._inputs)
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
-        """The same state, for models that are made in another way."""
+        """Return the same state, for models that are made in another way."""
         return LazyModel(recipe, self.state, build)

@@ -30,7 +30,7 @@ class Membership:
         return {name: value for name, value in self._how.items() if name != "TF_CONFIG"}
 
     def join(self, config: ClusterConfig | None, job: Job) -> MultiWorkerMirroredStrategy:
-        """The strategy of this process; the first call makes it.
+        """Return the strategy of this process; the first call makes it.
 
         Args:
             config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.

@@ -54,10 +54,10 @@ class Summary(Protocol):
         """Take what it needs from the result of a complete run, instead of events."""
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
-        """The strategy's numbers in the result, beside the numbers of every job."""
+        """Return the strategy's numbers in the result, beside the numbers of every job."""
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row of a process in the result."""
+        """Return the row of a process in the result."""
 
 
 class PlainSummary:
@@ -82,7 +82,7 @@ class PlainSummary:
         return {}
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The unchanged row."""
+        """Return the unchanged row."""
         return dict(row)
 
 
@@ -153,7 +153,7 @@ def _fit(
 def _events(
     summary: Summary, stored: StoredRun | None, preemption: Preemption
 ) -> Callable[[dict[str, Any]], None]:
-    """What handles the events of a job."""
+    """Return the functions that handle the events of a job."""
 
     def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "unsaved":
@@ -173,7 +173,7 @@ def _result(
     caller: Caller,
     run_dir: Path,
 ) -> Outcome:
-    """The result of a job whose processes have ended with the states ``rows``."""
+    """Return the result of a job whose processes have ended with the states ``rows``."""
     workers = len(rows) if job.recovery.min_workers else cluster.workers
     numbers = {**load_ways(run_dir), "workers": workers}
     # Only an R function may be one that this process cannot call; else the caller's own model is the one.
@@ -275,7 +275,7 @@ def _record_result(result: Outcome, run_dir: Path, stored: StoredRun | None) -> 
 
 
 def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:
-    """The final state of each process, with its task if the processes have different tasks."""
+    """Return the final state of each process, with its task if the processes have different tasks."""
     rows = [vars(status) for status in statuses]
     tasks = backend.cluster.tasks
     return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows

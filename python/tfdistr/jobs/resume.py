@@ -23,7 +23,7 @@ _SHOWN = 5
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a job with checkpoints has run in ``folder``."""
+    """Return whether a job with checkpoints has run in ``folder``."""
     return (folder / DESCRIPTION).is_file()
 
 
@@ -74,7 +74,7 @@ def note_result(run_dir: Path, result: Outcome) -> None:
 
 
 def result_of_run(run_dir: Path, epochs: int) -> dict[str, Any] | None:
-    """The document of the result of a run of exactly ``epochs`` epochs; None if there is no such run.
+    """Return the document of the result of a run of exactly ``epochs`` epochs; None if there is no such run.
 
     Raises:
         ArgumentError: The result of the run is not a document that this version of tfdistr reads.
@@ -110,7 +110,7 @@ class Restarts:
         self._left = self._allowed
 
     def another(self) -> bool:
-        """Whether to restart the workers after a failure."""
+        """Return whether to restart the workers after a failure."""
         position = self.position
         if position is not None and (self._began is None or position > self._began):
             self._left = self._allowed
@@ -120,7 +120,7 @@ class Restarts:
 
 
 def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
-    """The document that identifies a run: its id, and the values that must be the same to resume it."""
+    """Return the document that identifies a run: its id, and the values that must stay the same."""
     described = plain_params(job.description)
     fields = {name: value for name, value in described.items() if name not in _MAY_DIFFER}
     fields["class_weight"] = plain_class_weight(job)
@@ -133,7 +133,7 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
 
 
 def _flat(run: dict[str, Any]) -> dict[str, Any]:
-    """The values of a document, with the options of the strategy among them."""
+    """Return the values of a document, with the options of the strategy among them."""
     fields = dict(run["job"])
     options = fields.pop("options")
     return {**fields, **options}

@@ -107,7 +107,7 @@ def _is_free(folder: Path, *, resume: bool) -> bool:
 
 
 def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:
-    """The error of a folder, here or in a store, that a job must not write to.
+    """Return the error of a folder, here or in a store, that a job must not write to.
 
     Args:
         folder: The folder.

@@ -16,7 +16,7 @@ from tfdistr.checkpoint.generations import Claim, is_claim
 from tfdistr.checkpoint.object_store import Store, StoreError, unreachable
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
-from tfdistr.errors import CheckpointError, JobStoppedError, how_to_go_on
+from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
 from tfdistr.jobs.documents import JOB
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import RESULT_FILES
@@ -158,7 +158,7 @@ class StoredRun:
         elif self._active:
             self._end_after(error)
         if isinstance(error, JobStoppedError):
-            raise JobStoppedError(error.message, fix=how_to_go_on(self._store.url)) from None
+            raise JobStoppedError(error.message, fix=how_to_resume(self._store.url)) from None
 
     def _end_after(self, error: BaseException) -> None:
         try:

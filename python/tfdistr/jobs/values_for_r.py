@@ -68,7 +68,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Columns
 
 
 def _by_epoch(result: FitResult) -> Columns:
-    """The history with a row for each epoch; None where a metric has no value."""
+    """Return the history with a row for each epoch; None where a metric has no value."""
     epochs = result.epochs()
     numbers = sorted(set().union(*epochs.values()))
     columns: Columns = {"epoch": numbers}

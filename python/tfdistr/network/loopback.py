@@ -1,7 +1,7 @@
-"""Protecting the workers of this machine from other machines.
+"""The protection of this machine's workers from other machines.
 
 TensorFlow's server listens on all interfaces, whatever its address is. A client that reaches it can run code
-as the user who trains. It has no option against that, so tfdistr protects it in one of two ways:
+as the user who trains. The server has no option to prevent this, so tfdistr protects it in one of two ways:
 
 * "preload": a small library, loopback.c, makes their sockets listen on the loopback interface only. It is
   compiled at its first use.
@@ -67,15 +67,15 @@ class Loopback:
     namespaces: tuple[int, ...] = ()
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """``env`` with the variables that a process needs for this way."""
+        """Return ``env`` with the variables that a process needs for this way."""
         # NCCL listens at the address of the interface that it chooses.
         nccl = {"NCCL_SOCKET_IFNAME": "lo"} if self.way != "none" else {}
-        # The user's libraries come first: some libraries must be the first.
+        # The user's libraries come first, because some must.
         preload = ":".join(filter(None, [env.get(_PRELOAD), str(self.library)])) if self.library else None
         return {**nccl, **env, **({_PRELOAD: preload} if preload else {})}
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command that runs ``command`` in this way."""
+        """Return the command that runs ``command`` in this way."""
         if not self.namespaces:
             return list(command)
         return [*_namespace("enter"), *map(str, self.namespaces), *command]
@@ -125,24 +125,24 @@ def keep_to_loopback(env: Mapping[str, str]) -> Loopback:
         raise ArgumentError(
             f"The environment variable {LOOPBACK} must be one of {', '.join(WAYS)}.",
             received=show(asked),
-            fix="Leave it out: the first of these that works here is taken.",
+            fix="Leave it out to use the first of these that works here.",
         )
     if asked == "none":
         return Loopback("none")
     reasons: list[str] = []
     for way in WAYS[:2] if asked is None else (asked,):
-        made = _made(way)
+        made = _prepare(way)
         if isinstance(made, Loopback) and made.library and not made.library.is_file():
-            _made.cache_clear()  # the library belonged to a parent of this fork; the parent is gone
-            made = _made(way)
+            _prepare.cache_clear()  # the library belonged to a parent of this fork, which has exited
+            made = _prepare(way)
         if isinstance(made, Loopback):
             return replace(made, reasons=tuple(reasons))
         reasons.append(made)
     if asked is not None:
         raise ClusterStartError(
-            f"{LOOPBACK}={asked} must be possible on this machine.",
+            f"{LOOPBACK}={asked} does not work on this machine.",
             received=reasons[0],
-            fix=f"Leave {LOOPBACK} out: the first way that works here is taken.",
+            fix=f"Leave {LOOPBACK} out to use the first way that works here.",
         )
     return Loopback("none", tuple(reasons))
 
@@ -160,10 +160,10 @@ def restore_preload() -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def _made(way: str) -> Loopback | str:
+def _prepare(way: str) -> Loopback | str:
     """Prepare a way, once in a process. Return the reason, as text, if the way does not work."""
     if sys.platform != "linux":
-        return "it can be done on Linux only"
+        return "it works on Linux only"
     try:
         return _preload() if way == "preload" else _namespaces()
     except OSError as error:
@@ -187,7 +187,7 @@ def _preload() -> Loopback:
     address = _run([sys.executable, "-I", "-S", "-c", _PROBE], made.environment(os.environ)).strip()
     if address != "127.0.0.1":
         os.close(file)
-        raise OSError("programs ignore what LD_PRELOAD names")
+        raise OSError("programs ignore LD_PRELOAD")
     return made
 
 
@@ -200,14 +200,14 @@ def _namespaces() -> Loopback:
         files = [_if_other(process.pid, kind) for kind in ("user", "net")] if made else []
         _, said = process.communicate()
     if not made:
-        raise OSError(f"a network namespace cannot be made: {said.decode().strip()}")
+        raise OSError(f"cannot create a network namespace: {said.decode().strip()}")
     loopback = Loopback("namespace", namespaces=tuple(files))
     _run(loopback.command([sys.executable, "-I", "-S", "-c", ""]), files=loopback.files)
     return loopback
 
 
 def _if_other(pid: int, kind: str) -> int:
-    """A file descriptor of the namespace of a process; -1 if this process is in the same namespace."""
+    """Return a file descriptor of the namespace of a process; -1 if this process is in the same namespace."""
     path = f"/proc/{pid}/ns/{kind}"
     return -1 if os.path.samefile(path, f"/proc/self/ns/{kind}") else os.open(path, os.O_RDONLY)
 
@@ -226,7 +226,7 @@ def _run(command: Sequence[str], env: Mapping[str, str] | None = None, files: Se
         raise OSError(str(error)) from None
     if ended.returncode != 0:
         last = (ended.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise OSError(f"{command[0]} ended with status {ended.returncode}: {last}")
+        raise OSError(f"{command[0]} exited with status {ended.returncode}: {last}")
     return ended.stdout
 
 

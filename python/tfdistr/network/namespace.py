@@ -1,4 +1,4 @@
-"""A network namespace for the processes of a job, with a loopback interface that nobody else reaches.
+"""A network namespace for the processes of a job, with a private loopback interface.
 
     python namespace.py make                    (prints "made", and keeps the namespace until its input ends)
     python namespace.py enter USER_NAMESPACE NETWORK_NAMESPACE PROGRAM ARGUMENT...

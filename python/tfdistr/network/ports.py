@@ -46,15 +46,15 @@ def free_ports(count: int) -> list[int]:
             ports.append(port)
     if len(ports) < count:
         raise ClusterStartError(
-            f"{count} workers need {count} free ports on this machine.",
+            f"Cannot find {count} free ports for {count} workers on this machine.",
             received=f"{len(ports)} free ports of {len(candidates)}",
-            fix="Start fewer workers, or end programs that listen on many ports.",
+            fix="Start fewer workers, or stop programs that listen on many ports.",
         )
     return ports
 
 
 def is_free(port: int) -> bool:
-    """Whether no process listens on a port, on any interface of this machine."""
+    """Return whether no process listens on a port, on any interface of this machine."""
     try:
         _bind(port).close()
     except OSError:

@@ -57,12 +57,12 @@ class WorkerSteps:
         self._last["global_step"] = result["params"]["global_step"]
 
     def params(self, job: Job, cluster: LocalCluster) -> dict[str, Any]:
-        """The options of the updates, the number of updates, and the number of parameter servers."""
+        """Return the options of the updates, the number of updates, and the number of parameter servers."""
         steps = int(self._last["global_step"])
         return {**vars(ServerOptions(**job.options)), "global_step": steps, "ps": cluster.ps}
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row of a process; for a worker also how often its gradient was applied, and was dropped."""
+        """Return the row of a process; for a worker, with its numbers of applied and dropped gradients."""
         job, _, index = row["task"].partition(" ")
         names = ("local_steps", "dropped") if job == "worker" else ()
         return {**row, **{name: int(self._last[name][int(index)]) for name in names}}

@@ -169,7 +169,7 @@ class _Chief:
         self._reported = 0.0
 
     def manager(self, folder: CheckpointFolder, preemption: Preemption) -> CheckpointManager:
-        """What keeps the checkpoints of this training, in ``folder``."""
+        """Return the checkpoint manager of this training, for ``folder``."""
         every, steps = self._job.recovery.every, self._data.steps
         assert every is not None
         assert steps is not None

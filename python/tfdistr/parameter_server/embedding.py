@@ -82,7 +82,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self.parts.append(weight)
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """The rows with these indices."""
+        """Return the rows with these indices."""
         indices = tf.convert_to_tensor(inputs)
         if indices.dtype not in (tf.int32, tf.int64):
             indices = tf.cast(indices, tf.int32)
@@ -94,11 +94,11 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """The shape of the rows."""
+        """Return the shape of the rows."""
         return (*input_shape, self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments."""
         own = {name: getattr(self, name) for name in ("input_dim", "output_dim", "min_shard_bytes",
                                                       "max_shards", "mask_zero")}  # fmt: skip
         own["embeddings_initializer"] = keras.initializers.serialize(self.embeddings_initializer)
@@ -107,7 +107,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
 
 def _for_part(initializer: Any, part: int) -> Any:
-    """The initializer of a part: with one seed, all parts would begin with the same rows."""
+    """Return the initializer of a part: with one seed, all parts would begin with the same rows."""
     if part == 0 or not isinstance(initializer, keras.initializers.Initializer):
         return initializer
     config = initializer.get_config()

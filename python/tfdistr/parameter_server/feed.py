@@ -39,7 +39,7 @@ _HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
 
 
 def look_at(job: Job, kind: int) -> WorkerData:
-    """The data of the job as the chief sees it, with a known number of steps."""
+    """Return the data of the job as the chief sees it, with a known number of steps."""
     source, steps = _source(job, kind)
     # For several workers, ``make_data`` counts the examples if that is necessary.
     return make_data(source, job.context(training=kind == TRAINING, num_workers=2), steps, name=_NAMES[kind])
@@ -149,7 +149,7 @@ class _Feed:
         self._lock = threading.Lock()
 
     def batch(self, kind: int, step: int, shares: int, share: int) -> tuple[int, int, list[Any]]:
-        """The number of rows of a share, the number of rows of its batch, and the arrays of the share."""
+        """Return the numbers of rows of a share and of its batch, and the arrays of the share."""
         with self._lock:
             rows, data = self._readers[kind].batch(step, shares, share)
         parts = [_array(part) for part in tf.nest.flatten(data, expand_composites=True)]

@@ -177,6 +177,6 @@ def _offset(state: keras.Variable, offset: tf.Tensor) -> tf.Tensor:
 
 
 def _of_present(value: Any, rows: tf.Tensor) -> tf.Tensor:
-    """The counts of a metric, without the row that stands for an empty share."""
+    """Return the counts of a metric, without the row that stands for an empty share."""
     value = tf.convert_to_tensor(value)
     return tf.where(rows > 0, value, tf.zeros_like(value))

@@ -37,7 +37,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]
         self.not_computed = 0
 
     def numbers(self) -> dict[str, Any]:
-        """The fields of the event "worker_steps"."""
+        """Return the fields of the event "worker_steps"."""
         return {
             "global_step": self.global_step,
             "local_steps": list(self.local_steps),
@@ -261,7 +261,7 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _mean(values: list[tf.Tensor], weights: list[tf.Tensor]) -> tf.Tensor:
-    """The weighted mean of the values of the shares; for whole numbers, such as counters, the first value."""
+    """Return the weighted mean of the shares' values; for integers, such as counters, the first value."""
     if not values[0].dtype.is_floating:
         return values[0]
     return tf.add_n([v * tf.cast(w, v.dtype) for v, w in zip(values, weights, strict=True)])

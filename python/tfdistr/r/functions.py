@@ -64,7 +64,7 @@ class RFunction(FunctionOfFile):
             raise
 
     def load(self) -> Callable[..., Any]:
-        """The function as R has it. R sources the file, if it has not done so before."""
+        """Return the function as R has it. R sources the file, if it has not done so before."""
         if self.digest not in _sourced:
             self.check_file()
         function = r_of_this_process().function(self.file, self.name, self.role, self.digest)
@@ -134,7 +134,7 @@ def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
 
 
 def for_data(part: Any) -> Any:
-    """An R function as one that gives data; other parts of a job unchanged."""
+    """Return an R function as one that gives data; other parts of a job unchanged."""
     return replace(part, role="data") if isinstance(part, RFunction) else part
 
 
@@ -147,12 +147,12 @@ def for_layers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def r_worker_command() -> tuple[str, ...]:
-    """The program of an R worker; the run directory and the index of the worker follow."""
+    """Return the program of an R worker; the run directory and the index of the worker follow."""
     return (rscript(), *_FLAGS, "-e", "tfdistr:::worker_main()")
 
 
 def rscript() -> str:
-    """The program that runs R scripts.
+    """Return the program that runs R scripts.
 
     Raises:
         ArgumentError: There is no R.
@@ -170,7 +170,7 @@ def rscript() -> str:
 
 @functools.lru_cache(maxsize=64)
 def _described(program: str, file: str, name: str, digest: str) -> dict[str, str]:
-    """What R says of a function of a file, by keys; the hash of the file is for the cache.
+    """Return R's description of a function of a file, by keys; the hash of the file is for the cache.
 
     Raises:
         ArgumentError: R does not work, or does not have the R package of this version.
@@ -232,7 +232,7 @@ class RSide:
     embedded: bool = False
 
     def note(self, error: BaseException) -> str | None:
-        """What a Python user should read beside an error of R; None where others show it."""
+        """Return the note for a Python user beside an R error; None where others show it."""
         found = self.error(error) if self.embedded else None
         return found and f"R error of class {found[0]}\n{found[1]}"
 
@@ -247,7 +247,7 @@ def use_r(function: Any, seed: Any, error: Any, home: str, libraries: Any) -> No
 
 
 def r_of_this_process() -> RSide:
-    """The R of this process. It is started if there is none.
+    """Return the R of this process. It is started if there is none.
 
     Raises:
         ArgumentError: There is none, and it cannot be started.

@@ -86,7 +86,7 @@ def _record_in_r(record: logging.LogRecord) -> bool:
 
 
 def _collection(text: str, at: int) -> tuple[str, int] | None:
-    """A list, tuple or dictionary that begins at ``at``, as R writes it, and where it ends."""
+    """Return a list, tuple or dictionary that begins at ``at``, as R writes it, and where it ends."""
     if text[at : at + 1] not in _CLOSING:
         return None
     end = _end(text, at)
@@ -106,7 +106,7 @@ class _WithNA(ast.NodeTransformer):
 
 
 def _end(text: str, at: int) -> int:
-    """The position after the bracket that closes the one at ``at``."""
+    """Return the position after the bracket that closes the one at ``at``."""
     open_brackets: list[str] = []
     position = at
     while position < len(text):
@@ -125,7 +125,7 @@ def _end(text: str, at: int) -> int:
 
 
 def _value(value: Any) -> str:
-    """A value as R writes it."""
+    """Return a value as R writes it."""
     if value is None or isinstance(value, bool):
         return _CONSTANTS[str(value)]
     if value is _NA:

@@ -1,4 +1,4 @@
-"""The cluster that TF_CONFIG describes: reading it, checking it, writing it.
+"""The cluster that TF_CONFIG describes, and the functions that read, check and write it.
 
 ``TF_CONFIG`` is an environment variable of TensorFlow. It holds a JSON object
 with the addresses of every task of the cluster, by job, and with the task of
@@ -124,7 +124,7 @@ class ClusterConfig:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task saves and logs for all tasks: it is the chief, or else worker 0."""
+        """Return whether this task saves and logs for all tasks: it is the chief, or else worker 0."""
         return self.task == Task("chief" if "chief" in self.jobs else "worker", 0)
 
     @property
@@ -138,16 +138,16 @@ class ClusterConfig:
         return self.jobs[self.task.type][self.task.index] if self.task.type in self.jobs else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give TF_CONFIG as a dictionary, in the form that TensorFlow reads."""
+        """Return TF_CONFIG as a dictionary, in the form that TensorFlow reads."""
         cluster = {job: list(addresses) for job, addresses in self.jobs.items()}
         return {"cluster": cluster, "task": {"type": self.task.type, "index": self.task.index}, **self.extra}
 
     def to_json(self) -> str:
-        """Give TF_CONFIG as JSON text in ASCII, in the form that TensorFlow reads."""
+        """Return TF_CONFIG as JSON text in ASCII, in the form that TensorFlow reads."""
         return json.dumps(self.to_dict())
 
     def to_env(self) -> dict[str, str]:
-        """Give the environment variable TF_CONFIG for other processes.
+        """Return the environment variable TF_CONFIG for other processes.
 
         Returns:
             ``{"TF_CONFIG": <JSON>}``.
@@ -155,7 +155,7 @@ class ClusterConfig:
         return {"TF_CONFIG": self.to_json()}
 
     def lines(self, language: str = "bash") -> list[str]:
-        """Give the lines that set TF_CONFIG in a session.
+        """Return the lines that set TF_CONFIG in a session.
 
         Paste them into the session of this task, before any other code runs there.
 
@@ -216,11 +216,11 @@ class ClusterPlan:
         return self.tasks[index]
 
     def to_json(self) -> str:
-        """Give a JSON array with the TF_CONFIG of every task."""
+        """Return a JSON array with the TF_CONFIG of every task."""
         return json.dumps([config.to_dict() for config in self.tasks])
 
     def environments(self) -> list[dict[str, str]]:
-        """Give the environment variable TF_CONFIG for other processes.
+        """Return the environment variable TF_CONFIG for other processes.
 
         Returns:
             ``{"TF_CONFIG": <JSON>}`` for every task.
@@ -228,7 +228,7 @@ class ClusterPlan:
         return [config.to_env() for config in self.tasks]
 
     def lines(self, language: str = "bash") -> list[str]:
-        """Give the lines that set TF_CONFIG in a session.
+        """Return the lines that set TF_CONFIG in a session.
 
         Paste the lines of each task into its session. There is an empty line between tasks.
 

@@ -1,8 +1,8 @@
-"""The heartbeats of a process to its peers, which a process beside it sends.
+"""The heartbeats of a process to its peers. A helper process sends them.
 
-The kernel keeps the connections of a process that is stopped. A Python thread cannot send the heartbeats: an
-R or C function may keep Python's lock for long. So a small process does. It sends none while its parent is
-stopped, and ends with it.
+The kernel keeps the connections of a stopped process. A Python thread cannot send the heartbeats: an
+R or C function may hold Python's lock for long. So a small process sends them. It sends none while its
+parent is stopped, and it exits with its parent.
 
     python heartbeat.py PARENT_PID SECONDS SOCKET...    (until its standard input ends)
 """
@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-#: What a heartbeat is: an empty line.
+#: A heartbeat is an empty line.
 BEAT = b"\n"
 
 
@@ -50,7 +50,7 @@ def main(parent: int, seconds: float, numbers: Iterable[int]) -> None:
         if _is_stopped(parent):
             continue
         for connection in connections:
-            with contextlib.suppress(OSError):  # the peer is gone, or has not read the last ones
+            with contextlib.suppress(OSError):  # the peer has exited, or has not read the last ones
                 connection.send(BEAT)
 
 

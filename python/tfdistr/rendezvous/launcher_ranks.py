@@ -1,4 +1,4 @@
-"""The ranks, and the number of ranks, that launchers tell the processes that they start.
+"""The rank and the number of ranks that a launcher passes to its processes.
 
 This file is also run by its path and uses the standard library only, as rank_guard.py does.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-#: The variable of a task of Slurm. It is a rank of MPI only if there is a variable of MPI, too.
+#: The variable of a Slurm task. The task is an MPI rank only if there is an MPI variable as well.
 SLURM_RANK = "SLURM_PROCID"
 #: The environment variables of MPICH, Open MPI, PMIx and Slurm: the rank, the number of ranks, and the
 #: number of ranks on its host, if there is one. The variable of a Slurm step comes before the job's.
@@ -24,14 +24,14 @@ _SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and sal
 
 
 def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int, int] | None:
-    """Find what the launcher says of a process.
+    """Find the rank that the launcher gave a process.
 
     Args:
         environ: The environment of the process; by default of this one.
 
     Returns:
         The variable of its rank, the rank, the number of ranks, and the number of ranks on its host. A number
-        that the launcher does not say is 0. None if no launcher has started the process.
+        that the launcher does not give is 0. None if no launcher started the process.
     """
     for rank, sizes, local in LAUNCHERS:
         if environ.get(rank, "").isdigit() and (rank != SLURM_RANK or _is_slurm_task(environ)):
@@ -40,7 +40,7 @@ def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int,
 
 
 def ranks(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of ranks that the launcher of a process says; 1 if there was no launcher."""
+    """Return the number of ranks from the launcher of a process; 1 if there was no launcher."""
     for rank, sizes, _ in LAUNCHERS:
         if any(environ.get(name) for name in sizes) and (rank != SLURM_RANK or _is_slurm_task(environ)):
             return _number(environ, sizes) or 1

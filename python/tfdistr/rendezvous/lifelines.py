@@ -2,14 +2,14 @@
 
 If a connection ends without a goodbye, a process is lost.
 
-TensorFlow tells at once only the workers that exchange data with the lost process directly. The other
+TensorFlow notifies at once only the workers that exchange data with the lost process directly. The other
 workers wait for its heartbeat. But the kernel closes the connections of a killed process at once. Here each
-worker keeps one connection to the leader, and the leader tells the other workers. A process that is stopped
-keeps its connections, and so does one whose network is cut: only heartbeats find it. TensorFlow's servers
-send them; with MPI on several hosts, a process beside each worker does (see ``Heartbeat``).
+worker keeps one connection to the leader, and the leader notifies the other workers. A stopped process
+keeps its connections, and so does one whose network is cut: only heartbeats detect it. TensorFlow's servers
+send heartbeats; with MPI on several hosts, a process beside each worker does (see ``Heartbeat``).
 
-A worker that fails by an error tells it here as well. Else a slow worker, which hears of the failure after
-the end of the leader, would blame the leader: the messages of TensorFlow end with the process of the leader.
+A worker that fails with an error reports it here as well. Otherwise a slow worker would hear of the failure
+after the leader has exited, and would blame the leader: TensorFlow's messages end with the leader's process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tfdistr.utils.log_tail import LineReader
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
 _KEEPALIVE = 30
-# Heartbeats in the time after which a process counts as lost.
+# Heartbeats per timeout after which a process counts as lost.
 _BEATS = 5
 _READ = 1 << 16
 # The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
@@ -65,7 +65,7 @@ class Lifelines:
 
     @property
     def connections(self) -> Mapping[str, socket.socket]:
-        """The sockets by the names of their tasks, for what is said before ``watch()``."""
+        """The sockets by the names of their tasks, for messages before ``watch()``."""
         return self._connections
 
     def watch(
@@ -81,8 +81,8 @@ class Lifelines:
             on_failure: Is called with the message.
             of_loss: Returns the message about a lost task, from its name.
             of_silence: Returns the message about a task without heartbeats, from its name.
-            heartbeat_timeout: Seconds without a heartbeat after which a task is lost; None if others look
-                for this.
+            heartbeat_timeout: Seconds without a heartbeat after which a task is lost; None if others
+                detect this.
         """
         self._watched, self._patience = True, heartbeat_timeout
         if heartbeat_timeout is not None:
@@ -93,7 +93,7 @@ class Lifelines:
         threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
 
     def tell(self, message: str) -> None:
-        """Tell the others of a failure that this process knows."""
+        """Report a failure to the other processes."""
         if not self._over:
             with self._closing:
                 self._send_failure(message)
@@ -105,7 +105,7 @@ class Lifelines:
         return self._failure
 
     def say_goodbye(self) -> None:
-        """Tell the others that a later end of this process is not a loss."""
+        """Tell the others that this process may exit without being lost."""
         if self._over:
             return
         self._over = True
@@ -161,7 +161,7 @@ class Lifelines:
             for name, connection in self._connections.items():
                 selector.register(connection, selectors.EVENT_READ, name)
             while selector.get_map() and not self._over:
-                # This thread may have waited for Python's lock. What has come meanwhile is read first.
+                # This thread may have waited for Python's lock: first read what arrived meanwhile.
                 now = time.monotonic()
                 for key, _ in selector.select(self._patience and self._patience / _BEATS):
                     message, goes_on = self._hear(key.data, of_loss, of_silence)
@@ -188,7 +188,7 @@ class Lifelines:
             read = self._connections[name].recv(_READ)
         except BlockingIOError:
             return "", True
-        except ConnectionError:  # for example, its machine has started again
+        except ConnectionError:  # for example, its machine has restarted
             return of_loss(name), False
         except OSError:  # a cut network does not mean that the process is lost, if there are heartbeats
             return (of_silence(name), False) if self._patience is not None else ("", False)
@@ -204,7 +204,7 @@ class Lifelines:
 
 
 def _give_up_after(connection: socket.socket, seconds: float) -> None:
-    """Have the kernel end a connection whose other machine has not answered for so long."""
+    """Make the kernel close a connection whose peer machine has not answered for so long."""
     options = {
         "TCP_KEEPIDLE": max(1, int(seconds / 3)), "TCP_KEEPINTVL": max(1, int(seconds / 6)), "TCP_KEEPCNT": 4,
         "TCP_USER_TIMEOUT": int(1000 * seconds),
@@ -215,12 +215,12 @@ def _give_up_after(connection: socket.socket, seconds: float) -> None:
 
 
 def _send(connection: socket.socket, text: str) -> None:
-    with contextlib.suppress(OSError):  # a process that cannot receive it is gone itself
+    with contextlib.suppress(OSError):  # a process that cannot receive it has exited
         connection.send(f"{text}\n".encode())
 
 
 def _close_in_child() -> None:
-    # Otherwise a forked process would keep the connections open after the end of its parent.
+    # Otherwise a fork would keep the connections open after its parent has exited.
     for lifelines in list(_all):
         lifelines._close_sockets()  # a thread that does not exist here may hold the lock
 

@@ -1,9 +1,11 @@
-"""The rendezvous: before TensorFlow starts its servers, it checks that all workers are there and agree.
+"""The rendezvous: before TensorFlow starts its servers, it checks that all workers have joined and agree.
 
-TensorFlow waits for a missing worker, and does not notice that two workers have other addresses or versions.
-Here each worker listens on the port of its address, which shows that the port is free. The first worker, the
-leader, receives a message from each other worker. The workers continue when all have come and agree. The
-first process that finds an obstacle tells all workers that have come, so that they raise the same error.
+TensorFlow waits for a missing worker, and does not notice that two workers have different addresses or
+versions. Here each worker listens on the port of its address, which shows that the port is free. The first
+worker, the leader, receives a message from each other worker. The workers continue when all have joined and
+agree. The first process that finds an obstacle tells all workers that have joined, so that they raise the
+same error.
+
 After the rendezvous, the connections to the leader stay open: see ``tfdistr.rendezvous.lifelines``.
 """
 
@@ -53,25 +55,25 @@ from tfdistr.utils.warn import NOTE
 
 #: Seconds after which a waiting worker names the workers that are missing.
 WAITING_NOTE = 30.0
-#: Seconds in which a worker that cannot start still tells workers that come later.
+#: Seconds in which a worker that cannot start still tells workers that join later.
 TELLING = 10.0
 #: Seconds in which a process that cannot join looks for a worker to tell: workers import TensorFlow first.
 SEEKING = 30.0
 _RETRY = 0.2
-_LOOK = 0.02
-_NEWS = 1.0  # seconds between two lines of the leader with the tasks for which it waits
-_FIRST = 10.0  # seconds that a process which has connected has to say something
-_LINES, _BYTES = 64, 4 * LONGEST  # of one connection; a worker says one or two lines
+_POLL_INTERVAL = 0.02
+_NEWS = 1.0  # seconds between the leader's lines with the tasks for which it waits
+_FIRST = 10.0  # seconds in which a connected process must send its first line
+_LINES, _BYTES = 64, 4 * LONGEST  # of one connection; a worker sends one or two lines
 _MORE = 256  # connections beside those of the tasks
 _SHOWN = 8  # missing tasks in a message
-# The errors from messages of a foreign process, or from a worker that is gone.
+# The errors from messages of a foreign process, or from a lost worker.
 _NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
 
 log = logging.getLogger("tfdistr")
 
 
 def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> Lifelines:
-    """Wait until all workers of the cluster are there, and check that they agree.
+    """Wait until all workers of the cluster have joined, and check that they agree.
 
     Args:
         tasks: The address of each task, by its name ("worker 1"). The leader comes first.
@@ -88,7 +90,7 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
         JobMismatchError: The workers differ.
     """
     meeting = _Meeting(tasks, own, fields, timeout)
-    # Not a daemon: while the error is shown, the thread still tells peers that come later.
+    # Not a daemon: while the error is shown, the thread still tells peers that join later.
     thread = threading.Thread(target=meeting.run, name="tfdistr-preflight")
     thread.start()
     try:
@@ -106,9 +108,9 @@ def cluster_to_join() -> ClusterConfig | None:
     """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes.
 
     Raises:
-        ClusterConfigError: What Slurm, Kubernetes or TF_CONFIG says is not valid. This process tells the
-            workers in TF_CONFIG, because they may wait for this process. A script ends with the error, so
-            there it is raised only when one of the workers knows it, or when ``SEEKING`` seconds have passed.
+        ClusterConfigError: The variables of Slurm, Kubernetes or TF_CONFIG are not valid. This process tells
+            the workers in TF_CONFIG, because they may wait for it. A script exits with the error, so there it
+            is raised only when one of the workers knows it, or after ``SEEKING`` seconds.
     """
     try:
         config = cluster_from_env()
@@ -151,7 +153,7 @@ def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> threading.Thread:
         tasks: The address of each task, by its name. Tasks whose hosts do not resolve are left out.
 
     Returns:
-        The thread that does it. It runs on while the interpreter ends.
+        The thread that does it. It keeps running while the interpreter exits.
     """
     end = replace(MeetingEnd.of(error), kind=ClusterStartError.kind)
     received = f"{end.received}, in" if error.received is not None else "in"
@@ -192,12 +194,12 @@ class _Meeting:
         addresses = {f"address of {name}": address for name, address in self._tasks.items()}
         self._hello: dict[str, Any] = {"task": own, "id": self._id, "fields": {**addresses, **fields}}
         self._failure: BaseException | None = None
-        self._reporter: str | None = None  # of the end, if another process has decided it
+        self._reporter: str | None = None  # the process that decided, if it was another one
         self._cancelled = False
         # Only in the leader: the registered workers and their connections.
         self._hellos: dict[str, Any] = {own: self._hello} if own == self._leader else {}
         self._writers: dict[str, asyncio.StreamWriter] = {}
-        self._strangers: list[asyncio.StreamWriter] = []  # processes without a place in this cluster
+        self._strangers: list[asyncio.StreamWriter] = []  # processes that have no task in this cluster
         self._open = 0  # connections of others to this worker
         self._proofs = Proofs()
         self._refused = False  # by a process at the address of the leader, with another token
@@ -270,7 +272,7 @@ class _Meeting:
             if self._decided.done():  # a peer was quicker
                 end, heard = self._decided.result()
         if end and not heard and self._to_leader:
-            # Before the connection closes: otherwise the leader would think that this worker is gone.
+            # Before the connection closes: otherwise the leader would consider this worker lost.
             send(self._to_leader, {"end": asdict(end)})
         for task in work:
             task.cancel()
@@ -280,7 +282,7 @@ class _Meeting:
     async def _finish(
         self, end: MeetingEnd | None, server: asyncio.Server | None, *, heard: bool = False, linger: bool
     ) -> None:
-        """Tell the peers an end that they do not know, and let the caller continue."""
+        """Tell the peers a result that they do not know, and let the caller continue."""
         told = {self._own}
         if end and (not heard or self._own == self._leader):  # another worker may not know all addresses
             for writer in (*self._writers.values(), *self._strangers):
@@ -289,7 +291,7 @@ class _Meeting:
                     await writer.drain()
             told |= set(self._writers)
             await tell(self._without(told), end, told)
-        # Only now: a peer that does not find this worker any more already knows the reason.
+        # Only now: a peer that no longer reaches this worker already knows the reason.
         if server:
             server.close()
         for writer in (*self._writers.values(), *self._strangers):
@@ -391,7 +393,7 @@ class _Meeting:
     async def _lead(self) -> None:
         said = 0.0
         while self._missing():
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
             if time.monotonic() - said > _NEWS:
                 said = time.monotonic()
                 waits = [n for n in self._tasks if n in self._unresolved or n not in self._hellos]
@@ -418,7 +420,7 @@ class _Meeting:
         """Register with the leader. Repeat it until the rendezvous is over."""
         while True:
             while self._unresolved:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL_INTERVAL)
             with contextlib.suppress(*_NOT_ONE_OF_US):  # too early; the reason is reported at the end
                 greeting, reader, writer = await greeting_of(self._tasks[self._leader])
                 try:
@@ -544,9 +546,9 @@ class _Meeting:
     def _duplicate(self, name: str, first: str, second: str) -> MeetingEnd:
         return MeetingEnd(
             ClusterStartError.kind,
-            "Each task of the cluster must be one process.",
+            "Two processes have the same task of the cluster.",
             f"{self._title(name)} twice: {printable(first)}, and {printable(second)}",
-            "Give each process its own task in TF_CONFIG, and end those of an earlier run.",
+            "Give each process its own task in TF_CONFIG, and stop those of an earlier run.",
         )
 
     def _title(self, name: str) -> str:

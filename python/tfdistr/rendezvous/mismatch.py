@@ -13,7 +13,7 @@ _SHOWN = 5
 def mismatch(
     described: Sequence[Mapping[str, str | None]], names: Sequence[str] | None = None
 ) -> JobMismatchError | None:
-    """Make the error that names the fields in which the workers differ; None if they are equal.
+    """Return the error that names the fields in which the workers differ; None if they are equal.
 
     Args:
         described: The fields of each worker, by their names. The value None is equal to any value.

@@ -18,14 +18,14 @@ _REPORTED = re.compile(re.escape(PEER_MARK) + r" worker (\d+): (.*)", re.DOTALL)
 # Tasks that TensorFlow could not reach, or that stopped their heartbeats.
 _TASK = r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)"
 _SILENT = re.compile(rf"stopped sending heartbeats\):\n{_TASK}|Task {_TASK} heartbeat timeout")
-# The error of a worker whose own heartbeats do not arrive: the leader is gone, or the network is cut.
+# The error of a worker whose own heartbeats do not arrive: the leader has exited, or the network is cut.
 _UNHEARD = "RPC: /tensorflow.CoordinationService/Heartbeat"
-# TensorFlow calls a lost connection so if a function around the exchange gives the error.
+# TensorFlow's text for a lost connection if a function around the exchange raises the error.
 _REPLACED = "originally returned UnavailableError, and was replaced by InternalError"
 # The ways to lose a worker, and a hint for the user.
-_SILENT_NOW = "does not answer any more: it was killed or stopped, or its machine or network has failed."
-_ENDED = "has ended without saying why: it was killed, or it crashed."
-_LOOK = "Look at its log, and at that of its machine (dmesg says whether memory was the reason)."
+_UNREACHABLE = "is unreachable: it was killed or stopped, or its machine or network failed."
+_EXITED = "exited without an error message: it was killed, or it crashed."
+_SEE_LOGS = "See its log, and the log of its machine (dmesg shows whether memory was the reason)."
 _LONGEST = 10_000  # characters of an error's text for the peers
 UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
@@ -39,17 +39,17 @@ def report(worker: int, error: BaseException) -> str:
 
 
 def report_end(worker: int, address: str) -> str:
-    """Return the message to the peers of worker ``worker`` when its process has ended without a message."""
-    return f"{PEER_MARK} worker {worker}: {address} {_ENDED}"
+    """Return the message to the peers of worker ``worker`` when its process has exited without a message."""
+    return f"{PEER_MARK} worker {worker}: {address} {_EXITED}"
 
 
 def report_silence(worker: int, address: str) -> str:
     """Return the message to the peers of worker ``worker`` when its process sends no heartbeats."""
-    return f"{PEER_MARK} worker {worker}: {address} {_SILENT_NOW}"
+    return f"{PEER_MARK} worker {worker}: {address} {_UNREACHABLE}"
 
 
 def is_peer_failure(error: BaseException) -> bool:
-    """Return whether the error only says that another worker is gone or failed."""
+    """Return whether the error only says that another worker was lost or failed."""
     try:
         import tensorflow as tf
     except ImportError:  # the error itself, most likely
@@ -84,14 +84,14 @@ def reported_failure(
                 f"Worker {worker} failed: {message}",
                 worker=worker,
                 host=host,
-                fix=_LOOK if message.endswith((_SILENT_NOW, _ENDED)) else None,
+                fix=_SEE_LOGS if message.endswith((_UNREACHABLE, _EXITED)) else None,
             )
         chain = chain.__cause__ or chain.__context__
     return None
 
 
 def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedError | None:
-    """Return the failure of the worker that is gone; None if the error does not name it.
+    """Return the failure of the lost worker; None if the error does not name it.
 
     Args:
         error: The error that TensorFlow raised.
@@ -105,10 +105,10 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
         if name in names:
             address = tasks[name]
             return WorkerFailedError(
-                f"Worker {names.index(name)} failed: {address} {_SILENT_NOW}",
+                f"Worker {names.index(name)} failed: {address} {_UNREACHABLE}",
                 worker=names.index(name),
                 host=address.rpartition(":")[0],
-                fix=_LOOK,
+                fix=_SEE_LOGS,
             )
         chain = chain.__cause__ or chain.__context__
     return None
@@ -145,11 +145,11 @@ def attribute_failure(
         worker: The index of this worker.
         tasks: The addresses of the workers, as for ``lost_worker()``.
         find_lost: Returns the failure of another lost process if the error is about one, else None.
-        heard: Returns the message about the first failure if it has come apart from the error, else None.
+        heard: Returns the message about the first failure if it has arrived, else None.
     """
     failure = reported = reported_failure(error, tasks)
     if failure is None and is_peer_failure(error):
-        # The error may be about a worker that has ended because of the first failure.
+        # The error may be about a worker that exited because of the first failure.
         message = heard()
         if message is not None:
             error = RuntimeError(message)
@@ -161,7 +161,7 @@ def attribute_failure(
 
 
 def peer_message(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:
-    """Return the message of worker ``worker``, which ends with ``error``: some peers notice a loss later.
+    """Return the message of worker ``worker``, which fails with ``error``: some peers notice a loss later.
 
     Args:
         error: The error in this worker.

@@ -1,4 +1,4 @@
-"""The cluster of an Indexed Job of Kubernetes: a script in its pods joins without TF_CONFIG.
+"""The cluster of an Indexed Kubernetes Job: a script in its pods joins without TF_CONFIG.
 
 The manifests of ``tfdistr kubernetes`` set the variables below. Kubernetes adds JOB_COMPLETION_INDEX, the
 index of the pod. The names of the pods have the form of HOSTS. The headless Service makes them known.
@@ -13,13 +13,13 @@ from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
 from tfdistr.schemas.schema_errors import show
 
-#: The names of the workers, with ``{index}`` in the place of the index.
+#: The names of the workers, with ``{index}`` for the index.
 HOSTS = "TFDISTR_KUBERNETES_HOSTS"
 #: The number of workers.
 WORKERS = "TFDISTR_KUBERNETES_WORKERS"
 #: The port on which each worker listens, in its own pod.
 PORT = "TFDISTR_KUBERNETES_PORT"
-#: The folder of checkpoints of a ``distributed_fit()`` that names none.
+#: The checkpoint folder of a ``distributed_fit()`` that names none.
 RUN_DIR = "TFDISTR_KUBERNETES_RUN_DIR"
 INDEX = "JOB_COMPLETION_INDEX"
 _PLACE = "{index}"
@@ -45,7 +45,7 @@ def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | N
 
 
 def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
-    """Derive the cluster of a Job of Kubernetes from the environment of one of its pods.
+    """Derive the cluster of a Kubernetes Job from the environment of one of its pods.
 
     Args:
         environ: The environment; by default the environment of this process.
@@ -80,7 +80,7 @@ def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> Clu
 
 
 def run_dir_of_pod(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the folder of checkpoints that the manifests name; None if they name none."""
+    """Return the checkpoint folder that the manifests name; None if they name none."""
     return environ.get(RUN_DIR) or None
 
 

@@ -1,4 +1,4 @@
-"""The protocol of workers before they start: lines of JSON over the ports of their addresses.
+"""The protocol of workers before they start: JSON lines over the ports of their addresses.
 
 Each connection begins with a greeting, a line from the side that listens. It has the task, the process, the
 tasks for which this task waits, the time, a number for the proofs of this connection, and whether the process
@@ -28,8 +28,8 @@ from tfdistr.rendezvous.token import Proofs
 
 #: Maximum length of a line in bytes.
 LONGEST = 1 << 20
-_ANSWER = 2.0  # seconds that a peer has to answer
-_LOOKUP = 10.0  # seconds that the lookup of a name has
+_ANSWER = 2.0  # seconds in which a peer must answer
+_LOOKUP = 10.0  # seconds for the lookup of a name
 _PAUSE = 0.02  # seconds until the next try to get one of the threads
 _TEXT = 4000  # characters of a text that a peer has sent
 _ID = 200  # characters of the name of a process, or of a task
@@ -38,12 +38,12 @@ _threads = threading.BoundedSemaphore(32)
 _AT_ONCE = 64  # connections to other tasks
 T = TypeVar("T")
 #: The hint if another process has the port of a task.
-PORT_IN_USE = "Another process has this task's port: end it, or give the task another address."
+PORT_IN_USE = "Stop the process that uses this task's port, or give the task another address."
 
 
 @dataclass(frozen=True)
 class MeetingEnd:
-    """The reason why the workers cannot start, in a form that can be sent."""
+    """The reason why the workers cannot start, in a serializable form."""
 
     kind: str
     message: str
@@ -116,12 +116,12 @@ def absence(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "where nobody listens"
     if isinstance(error, TimeoutError):
-        return "which does not answer"
+        return "which is unreachable"
     return f"which cannot be reached ({error.strerror or error})"
 
 
 def no_port(error: OSError) -> tuple[str, str]:
-    """Describe why this process cannot listen on its port, and return the hint for the user, too."""
+    """Return why this process cannot listen on its port, and the fix for the user."""
     if error.errno == errno.EADDRINUSE:
         return "another process listens on its port", PORT_IN_USE
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -130,23 +130,23 @@ def no_port(error: OSError) -> tuple[str, str]:
 
 
 def says_port_in_use(text: str) -> bool:
-    """Return whether TensorFlow's error at the start of its server says that another process has the port."""
+    """Return whether TensorFlow's error at the start of its server means that the port is in use."""
     return "in use" in text or "Could not start gRPC server" in text
 
 
 def no_port_error(task: str, found: str, fix: str) -> ClusterStartError:
-    """Make the error of a task that cannot listen on its port."""
+    """Return the error of a task that cannot listen on its port."""
     return ClusterStartError(
-        "Each task must be able to listen on the port of its address.",
+        "Cannot listen on the port of the task's address.",
         received=f"{task}: {found}",
         fix=fix,
     )
 
 
 def absence_error(worker: str, found: str, limit: float) -> ClusterStartError:
-    """Make the error of a worker that has waited too long for its peers."""
+    """Return the error of a worker that has waited too long for its peers."""
     return ClusterStartError(
-        f"The workers of the cluster must find each other within {limit:g} s.",
+        f"Not all workers of the cluster joined within {limit:g} s.",
         received=f"{worker}: {found}",
         fix="Start every worker of the cluster, with the same TF_CONFIG cluster and its own task, where the "
         "others can reach its address.",
@@ -175,20 +175,20 @@ async def lookup(host: str, port: int) -> list[Any]:
         if not found.done():
             found.set_result(result)
 
-    def look() -> None:
+    def look_up() -> None:
         try:
             result: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # UnicodeError: a label is too long
             result = error if isinstance(error, OSError) else socket.gaierror(socket.EAI_NONAME, str(error))
         finally:
             _threads.release()
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(give, result)
 
     async with asyncio.timeout(_LOOKUP):
         while not _threads.acquire(blocking=False):
             await asyncio.sleep(_PAUSE)
-        threading.Thread(target=look, daemon=True).start()
+        threading.Thread(target=look_up, daemon=True).start()
         result = await found
     if isinstance(result, OSError):
         raise result
@@ -249,7 +249,7 @@ def is_list_of_names(value: Any) -> bool:
 
 
 async def tell(tasks: Mapping[str, str], end: MeetingEnd, told: set[str], *, pass_on: bool = False) -> None:
-    """Send ``end`` to the tasks that are there, and add their names to ``told``.
+    """Send ``end`` to the reachable tasks, and add their names to ``told``.
 
     Args:
         tasks: The address of each task, by its name.
@@ -293,7 +293,7 @@ async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:
         tasks: The addresses of all tasks.
 
     Raises:
-        OSError: The port cannot be had.
+        OSError: The port is not available.
     """
     host, port = split_address(own)
     local = await _all_on_loopback({host, *(split_address(address)[0] for address in tasks)})
@@ -321,10 +321,10 @@ async def _on_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int, family: int | None = None) -> socket.socket:
-    """Open a socket at a port, as soon as the processes that listened there have ended.
+    """Open a socket at a port, as soon as the processes that listened there have exited.
 
     Raises:
-        OSError: The port cannot be had.
+        OSError: The port is not available.
     """
     kind = family if family is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(kind, socket.SOCK_STREAM)

@@ -1,9 +1,8 @@
-"""The cluster of a step of Slurm: ``srun python train.py`` joins without TF_CONFIG.
+"""The cluster of a Slurm step: ``srun python train.py`` joins without TF_CONFIG.
 
-Slurm tells each task where it is by environment variables (``man srun``, "OUTPUT ENVIRONMENT VARIABLES"). The
-workers are numbered in the order of the nodes, and on a node by SLURM_LOCALID. The rank of Slurm
-(SLURM_PROCID) has another order if ``--distribution`` is not "block": then the variables do not say on which
-node another rank is.
+Slurm sets environment variables in each task (``man srun``, "OUTPUT ENVIRONMENT VARIABLES"). The workers are
+numbered in the order of the nodes, and on a node by SLURM_LOCALID. The Slurm rank (SLURM_PROCID) has another
+order if ``--distribution`` is not "block": then the variables do not show on which node another rank is.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _ADDRESS = re.compile(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", re.MULTILINE)
 def is_slurm_task(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a process is one of several tasks of a Slurm step, each of them a worker.
 
-    A task may also be a rank of MPI (``srun --mpi=pmi2``). It is no worker if ``mpiexec`` runs in the task:
-    its ranks are others.
+    A task may also be an MPI rank (``srun --mpi=pmi2``). It is no worker if ``mpiexec`` runs in the task,
+    because ``mpiexec`` starts ranks of its own.
     """
     told = launcher_of(environ)
     slurm = launcher_of({name: value for name, value in environ.items() if name.startswith("SLURM_")})
@@ -47,7 +46,7 @@ def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | 
     """Return the index of this worker and the number of workers; None in a process that is no task.
 
     Raises:
-        ClusterConfigError: The variables of Slurm do not fit together.
+        ClusterConfigError: The Slurm variables do not fit together.
     """
     if not is_slurm_task(environ):
         return None
@@ -74,7 +73,7 @@ def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterC
         whose step has one task.
 
     Raises:
-        ClusterConfigError: The variables of Slurm are missing, or do not fit together.
+        ClusterConfigError: The Slurm variables are missing, or do not fit together.
 
     Example:
         >>> slurm_cluster_from_env({}) is None
@@ -103,7 +102,7 @@ def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterC
 
 
 def expand_hostlist(text: str) -> list[str]:
-    """Return the names in a list of hosts as Slurm writes it, in its order.
+    """Return the names in a Slurm host list, in its order.
 
     Args:
         text: The list, such as "n[1-2,07],login".
@@ -144,7 +143,7 @@ def _expand_range(piece: str, text: str) -> list[str]:
 
 def _no_hostlist(text: str) -> ClusterConfigError:
     return ClusterConfigError(
-        "A list of Slurm's nodes must be written as Slurm writes it.",
+        "A node list must have the form that Slurm uses.",
         received=show(text),
         fix='Write it like "n[1-3],login".',
     )
@@ -168,7 +167,7 @@ def expand_counts(text: str) -> list[int]:
         match = _COUNT.fullmatch(part.strip())
         if match is None:
             raise ClusterConfigError(
-                "The tasks of Slurm's nodes must be numbers, one for each node.",
+                "The task counts of Slurm nodes must be numbers, one for each node.",
                 received=show(text),
                 fix='Write them like "2(x3),1".',
             )
@@ -178,7 +177,7 @@ def expand_counts(text: str) -> list[int]:
 
 @lru_cache(maxsize=8)
 def node_addresses(nodes: str) -> dict[str, str]:
-    """Ask Slurm for the addresses of nodes, by their names; empty where ``scontrol`` does not answer.
+    """Return the addresses of nodes by their names, from Slurm; empty if ``scontrol`` does not answer.
 
     Args:
         nodes: A list of nodes, as Slurm writes it.
@@ -199,7 +198,7 @@ def addresses_in(text: str) -> dict[str, str]:
 
 
 def _first_port(environ: Mapping[str, str], count: int) -> int:
-    """The port of worker 0, on which all tasks of the step agree."""
+    """Return the port of worker 0, on which all tasks of the step agree."""
     asked = environ.get(PORT)
     if asked is not None:
         if not asked.isdecimal() or not 0 < int(asked) <= 65_536 - count:
@@ -211,7 +210,7 @@ def _first_port(environ: Mapping[str, str], count: int) -> int:
         return int(asked)
     job, step = _number(environ, "SLURM_JOB_ID"), _number(environ, "SLURM_STEP_ID")
     restarts = environ.get("SLURM_RESTART_COUNT", "0")
-    # Steps that run at the same time on a node must not meet: neighbours are far apart.
+    # Steps that run at the same time on a node must not share ports: neighbours are far apart.
     number = job * 1_009 + step * 131 + (int(restarts) if restarts.isdecimal() else 0) * 17
     return _PORTS.start + number % max(1, len(_PORTS) - count)
 

@@ -1,4 +1,4 @@
-"""TF_CONFIG as a raw document: reading the JSON, the schema, addresses.
+"""TF_CONFIG as a raw document: its JSON, its schema and its addresses.
 
 The meaning of a valid document is in `tfdistr.rendezvous.config`. For any other document, the functions
 here raise a `ClusterConfigError` that names the field, its value, and the fix.
@@ -42,7 +42,7 @@ def load_json(text: object) -> Any:
         raise _too_deep() from None
     except ValueError as error:  # JSONDecodeError, and numbers with more digits than Python reads
         raise ClusterConfigError(
-            f"TF_CONFIG must be JSON, which this is not: {error}.",
+            f"TF_CONFIG must be valid JSON: {error}.",
             received=show(text),
             fix="Build it with tf_config(...).to_json(). In a shell, put it in single quotes: "
             "export TF_CONFIG='...'.",
@@ -114,7 +114,7 @@ def check_schema(document: object) -> None:
 
 
 def _explain(found: ValidationError) -> ClusterConfigError:
-    """Make the error; for some mistakes it says more than the schema."""
+    """Return the error; for some mistakes it says more than the schema."""
     path = tuple(found.absolute_path)
     schema: Any = found.schema
     instance: Any = found.instance
@@ -126,7 +126,7 @@ def _explain(found: ValidationError) -> ClusterConfigError:
             fix=f"{chief}Rename the job, or remove it.",
         )
     if found.validator == "pattern" and path[0] == "cluster":
-        split_address(instance, field_name(path, _TITLE))  # says which part of the address is wrong
+        split_address(instance, field_name(path, _TITLE))  # its error names the wrong part of the address
     error = refusal(found, _TITLE, ClusterConfigError, with_document=False)
     if isinstance(instance, dict) and len(path) == 2 and path[0] == "cluster":
         error = ClusterConfigError(

@@ -1,8 +1,8 @@
 """The token of a job: only processes that know it take part in its rendezvous.
 
-Where tfdistr starts the workers, the launcher makes a token, which travels to them with their environment.
-Processes that a user starts by hand have what the user has set. The token itself is never sent: both sides
-of a connection prove that they know it, with numbers that are used once.
+If tfdistr starts the workers, the launcher makes a token and passes it to them in their environment. In
+processes that a user starts by hand, the user may set it. The token itself is never sent: both sides of a
+connection prove that they know it, with numbers that are used once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def with_token(environments: Sequence[Mapping[str, str]]) -> list[dict[str, str]
 
 
 def other_token() -> ClusterStartError:
-    """Make the error for a process that has another token than the first worker, or none."""
+    """Return the error for a process that has another token than the first worker, or none."""
     return ClusterStartError(
         f"All workers of a cluster must have the same {TOKEN}.",
         received="a process that does not know the token of the first worker",
@@ -41,7 +41,7 @@ def other_token() -> ClusterStartError:
 
 
 class Proofs:
-    """Proves to others that this process knows the token, and checks what others prove.
+    """The proofs that this process and its peers know the token.
 
     Args:
         token: The token; by default that of this process. If it is empty, nothing is proved or checked.

@@ -28,7 +28,7 @@ OUTPUTS = 10
 
 
 def difference(expected: _Array | None, received: _Array | None) -> float:
-    """The largest absolute difference, over the size of the values where that is above 1.
+    """Return the largest absolute difference, over the size of the values where that is above 1.
 
     Values that are NaN or infinite must be so on both sides. It is infinite for arrays of different shapes.
     """
@@ -61,17 +61,17 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """How far the arrays are apart; see ``difference()``."""
+        """Return how far the arrays are apart; see ``difference()``."""
         return difference(self.first, self.second)
 
     @property
     def differs(self) -> bool:
-        """Whether the arrays are too far apart."""
+        """Return whether the arrays are too far apart."""
         return self.difference > self.allowed
 
     @property
     def same_shape(self) -> bool:
-        """Whether both fits have the array, with the same shape."""
+        """Return whether both fits have the array, with the same shape."""
         return self.first is not None and self.second is not None and self.first.shape == self.second.shape
 
     def __str__(self) -> str:
@@ -110,11 +110,11 @@ class Difference:
 
     @property
     def differing(self) -> list[Pair]:
-        """What is too far apart."""
+        """Return the pairs that are too far apart."""
         return [pair for pair in self.pairs if pair.differs]
 
     def __str__(self) -> str:
-        """The part of the message that is known by comparing."""
+        """Return the part of the message that is known by comparing."""
         first, second = self.workers
         worst, *_ = differing = self.differing
         outputs = f", and the outputs by {OUTPUTS * self.tolerance:g}" if self.tolerance else ""
@@ -155,12 +155,12 @@ def find_difference(
 
 
 def count_workers(number: int) -> str:
-    """The number of workers as a text."""
+    """Return the number of workers as a text."""
     return f"{number} worker{'s' * (number != 1)}"
 
 
 def _pairs(first: FitResult, second: FitResult, output: Any, other: Any, tolerance: float) -> Iterator[Pair]:
-    """All that is compared of two fits."""
+    """Yield all pairs that are compared of two fits."""
     model, one, two = first.model, first.trained.state(), second.trained.state()
     names = [f'the weight "{weight.path}"' for weight in model.weights]
     yield from _listed("weight", names, "weight", one.weights, two.weights, tolerance)
@@ -185,7 +185,7 @@ def _listed(
 
 
 def _arrays(tree: Any) -> list[Any]:
-    """The arrays of a structure of outputs."""
+    """Return the arrays of a structure of outputs."""
     if isinstance(tree, Mapping):
         return [array for key in sorted(tree) for array in _arrays(tree[key])]
     if isinstance(tree, list | tuple):
@@ -194,7 +194,7 @@ def _arrays(tree: Any) -> list[Any]:
 
 
 def _parting(first: FitResult, second: FitResult, tolerance: float) -> str:
-    """The first epoch whose history differs, with the metric and its values."""
+    """Return the first epoch whose history differs, with the metric and its values."""
     values: dict[tuple[int, str], list[float]] = {}
     for fit in (first, second):
         epochs = fit.epochs()

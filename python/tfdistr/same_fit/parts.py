@@ -71,7 +71,7 @@ def find_parts(model: keras.Model, inputs: Any) -> Parts:
 
 
 def can_be_silent(layer: keras.Layer) -> bool:
-    """Whether a layer has a mode for inference."""
+    """Return whether a layer has a mode for inference."""
     return "training" in inspect.signature(layer.call).parameters
 
 

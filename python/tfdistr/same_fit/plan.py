@@ -67,12 +67,12 @@ class Plan:
         )
 
     def arguments_of(self, experiment: Experiment) -> dict[str, Any]:
-        """The arguments of the training of one step for an experiment."""
+        """Return the arguments of the training of one step for an experiment."""
         kept = {name: value for name, value in self.arguments.items() if name not in _LONG}
         return kept | self.changed_by(experiment)
 
     def changed_by(self, experiment: Experiment) -> dict[str, Any]:
-        """The arguments that an experiment changes or adds."""
+        """Return the arguments that an experiment changes or adds."""
         epoch = check_int("initial_epoch", self.arguments.get("initial_epoch", 0), minimum=0) + 1
         # No validation is in this epoch.
         changed = {"epochs": epoch, "steps_per_epoch": 1, "validation_freq": [epoch + 1]}

@@ -28,7 +28,7 @@ class Probe:
         self._without = tuple(without)
 
     def __call__(self) -> keras.Model:
-        """The model."""
+        """Return the model."""
         return probed(self._model(), self._without)
 
 
@@ -105,7 +105,7 @@ def _divide_loss(model: keras.Model) -> None:
 
 
 def _rows(values: Any) -> Any:
-    """The number of rows of the first tensor, as float32."""
+    """Return the number of rows of the first tensor, as float32."""
     import tensorflow as tf
 
     first = next(part for part in tf.nest.flatten(values) if hasattr(part, "shape"))

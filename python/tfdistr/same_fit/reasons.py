@@ -60,7 +60,7 @@ _DRAWS = "Pass virtual_workers={most}: the numbers then do not depend on the num
 
 
 def drawing(layers: Sequence[str]) -> Reason:
-    """Layers draw random numbers."""
+    """Return the reason that layers draw random numbers."""
     return Reason(
         f"{_layers(layers, 'draws', 'draw')} random numbers for the rows of each worker, so that they depend "
         "on the number of workers.",
@@ -69,7 +69,7 @@ def drawing(layers: Sequence[str]) -> Reason:
 
 
 def tensorflow(operations: Sequence[str]) -> Reason:
-    """Operations draw with TensorFlow's global seed."""
+    """Return the reason that operations draw with TensorFlow's global seed."""
     one = len(operations) == 1
     return Reason(
         f"the operation{'s' * (not one)} {', '.join(operations)} draw{'s' * one} with TensorFlow's global "
@@ -80,7 +80,7 @@ def tensorflow(operations: Sequence[str]) -> Reason:
 
 
 def normalizing(layers: Sequence[str]) -> Reason:
-    """Layers normalize with the rows of one worker."""
+    """Return the reason that layers normalize with the rows of one worker."""
     return Reason(
         f"{_layers(layers, 'normalizes', 'normalize')} with the rows of one worker only.",
         "Use BatchNormalization(synchronized=True), or pass virtual_workers={most}.",
@@ -88,7 +88,7 @@ def normalizing(layers: Sequence[str]) -> Reason:
 
 
 def added(layers: Sequence[str]) -> Reason:
-    """Layers add losses that are sums."""
+    """Return the reason that layers add losses that are sums."""
     return Reason(
         f"{_layers(layers, 'adds', 'add')} a loss that is a sum over the rows. The losses of the workers are "
         "weighted as means over their rows.",
@@ -97,7 +97,7 @@ def added(layers: Sequence[str]) -> Reason:
 
 
 def summed() -> Reason:
-    """The loss of the model is a sum."""
+    """Return the reason that the loss of the model is a sum."""
     return Reason(
         "the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.",
         "Return the mean over the rows, or one loss for each row; or use a loss of Keras with "

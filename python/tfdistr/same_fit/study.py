@@ -83,14 +83,14 @@ class Study:
         self._sure = False
 
     def message(self) -> str:
-        """What differs, what is known about it, the reason and the fix."""
+        """Return the message: the difference, the observations, the reason and the fix."""
         lines = [str(self._found), *(f"Known: {known}" for known in self._known)]
         lines += [f"{'Reason' if self._sure else 'Likely reason'}: {reason.text}" for reason in self._reasons]
         fixes = dict.fromkeys(reason.fix.format(most=self._most) for reason in self._reasons)
         return "\n".join([*lines, *(f"Fix: {fix}" for fix in fixes)])
 
     def experiments(self) -> Iterator[Experiment]:
-        """The experiments, each after what the one before has shown; the caller makes them.
+        """Return the experiments, each after what the one before has shown; the caller makes them.
 
         After the last one, ``message()`` has the reason.
         """
@@ -120,7 +120,7 @@ class Study:
             yield from self._without_parts(one, two)
 
     def _without_experiments(self) -> list[Reason]:
-        """The reasons, if they show in what differs."""
+        """Return the reasons, if they show in what differs."""
         differing = self._found.differing
         model = [pair for pair in self._found.pairs if pair.group in ("weight", "optimizer")]
         if any(not pair.same_shape for pair in model):
@@ -179,7 +179,7 @@ class Study:
     def _same(
         self, without: tuple[str, ...], because: list[Reason], virtual_workers: int | None = None
     ) -> Generator[Experiment, None, bool]:
-        """Whether the gradients are the same without some parts. If so, the reasons are known."""
+        """Return whether the gradients are the same without some parts. If so, the reasons are known."""
         first, second = self._found.workers
         one = yield from _made(Experiment(first, without, virtual_workers))
         two = yield from _made(Experiment(second, without, virtual_workers))
@@ -214,7 +214,7 @@ class Study:
 
 
 def distance(one: Gradients, two: Gradients) -> float:
-    """The largest difference of gradients, relative to the largest value of all of them."""
+    """Return the largest difference of gradients, relative to the largest value of all of them."""
     largest = max((np.abs(part).max(initial=0.0) for part in one), default=0.0)
     apart = max((np.abs(a - b).max(initial=0.0) for a, b in zip(one, two, strict=True)), default=0.0)
     if apart == 0:
@@ -223,6 +223,6 @@ def distance(one: Gradients, two: Gradients) -> float:
 
 
 def _made(experiment: Experiment) -> Generator[Experiment, None, Gradients | None]:
-    """The gradients of an experiment, after the caller has made it."""
+    """Return the gradients of an experiment, after the caller has made it."""
     yield experiment
     return experiment.gradients

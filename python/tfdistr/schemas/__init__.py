@@ -27,7 +27,7 @@ _ARGUMENTS = "arguments"
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a document.
+    """Return the JSON Schema (draft 2020-12) of a document.
 
     Args:
         name: The name of the document, one of ``NAMES``.
@@ -63,13 +63,13 @@ def _file(name: str) -> dict[str, Any]:
 
 @cache
 def schema_id(name: str) -> str:
-    """The ``$id`` of a schema, with its version; documents carry it as the member "schema"."""
+    """Return the ``$id`` of a schema, with its version; documents carry it as the member "schema"."""
     return str(load_schema(name)["$id"])
 
 
 @cache
 def validator(name: str) -> Draft202012Validator:
-    """The validator of a document."""
+    """Return the validator of a document."""
     from jsonschema import Draft202012Validator  # the import takes a tenth of a second
 
     return Draft202012Validator(load_schema(name))
@@ -118,7 +118,7 @@ def normalise(name: str, document: Any) -> Any:
 
 
 def read(name: str, document: Any) -> Any:
-    """The normal form of a document, which is valid.
+    """Return the normal form of a document, which is valid.
 
     Args:
         name: The name of the document, one of ``NAMES``.
@@ -145,7 +145,7 @@ def _parsed(name: str, text: str | bytes) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:  # also bytes that are not text
         raise ArgumentError(
-            f"`{load_schema(name)['title']}` must be JSON, which this is not: {error}.",
+            f"`{load_schema(name)['title']}` must be valid JSON: {error}.",
             received=show(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text),
             fix="Write the whole document again.",
         ) from error

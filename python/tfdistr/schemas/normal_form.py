@@ -51,7 +51,7 @@ def normal_form(validator: Draft202012Validator, value: Any, schema: Any = None)
 
 
 def _part(validator: Draft202012Validator, reference: str) -> Any:
-    """The part of a schema that "#/$defs/name" refers to."""
+    """Return the part of a schema that "#/$defs/name" refers to."""
     part: Any = validator.schema
     for step in reference.removeprefix("#/").split("/"):
         part = part[step]
@@ -78,7 +78,7 @@ def _converted(value: Any, types: list[str]) -> Any:
 
 
 def _number(text: str, *, whole: bool) -> Any:
-    """The number that a text says; the text itself if it says none."""
+    """Return the number that a text says; the text itself if it says none."""
     if _WHOLE.match(text):
         return int(text)
     return text if whole or not _NUMBER.match(text) else _float(text)
@@ -107,7 +107,7 @@ def _members(validator: Draft202012Validator, members: dict[str, Any], schema: A
 
 
 def _left_out(value: Any, types: Any) -> bool:
-    """Whether the value of an optional member says that it is not there, as rows of a data frame do."""
+    """Return whether an optional member's value means that it is missing, as in rows of a data frame."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return value in (None, {}, "NA") and bool(types) and not {"null", "array", "object"} & set(types)

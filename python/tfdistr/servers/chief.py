@@ -17,7 +17,7 @@ from tfdistr.servers.server_task import SERVERS, STOP, THREADS, answers, check_s
 from tfdistr.tf_internals.remote_calls import call, forget_servers, keep_for_ever
 from tfdistr.utils import at_exit
 
-_LOOK = 0.1  # seconds
+_POLL_INTERVAL = 0.1  # seconds
 _DISMISSAL = 5.0  # seconds that servers may take to answer the dismissal
 
 
@@ -58,7 +58,7 @@ def join_servers(
 def parameter_server_strategy(
     start_timeout: float = 300.0,
 ) -> tf.distribute.experimental.ParameterServerStrategy:
-    """The strategy of the chief that TF_CONFIG describes, for a custom training loop.
+    """Return the strategy of the chief that TF_CONFIG describes, for a custom training loop.
 
     Args:
         start_timeout: Seconds that the servers may take to start.
@@ -128,11 +128,11 @@ def _dismiss(task: Task, address: str, until: float) -> None:
             return
         if time.monotonic() > until or not answers(address):
             return
-        time.sleep(_LOOK)
+        time.sleep(_POLL_INTERVAL)
 
 
 def servers_of(config: ClusterConfig) -> list[Task]:
-    """The workers and the parameter servers of a cluster."""
+    """Return the workers and the parameter servers of a cluster."""
     return [Task(job, index) for job in SERVERS for index in range(len(config.jobs.get(job, ())))]
 
 
@@ -157,4 +157,4 @@ def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
                 f"tfdistr server --type {first.type} --index {first.index} --cluster cluster.json.",
             )
         if addresses:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)

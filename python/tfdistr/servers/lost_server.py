@@ -13,7 +13,7 @@ _TITLES = {"ps": "parameter server ps", "worker": "worker"}
 
 
 def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") -> WorkerFailedError | None:
-    """The error that names the server which is gone, if ``error`` is about one.
+    """Return the error that names the server which is gone, if ``error`` is about one.
 
     Args:
         error: The error that the chief has caught.

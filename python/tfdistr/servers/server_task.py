@@ -25,7 +25,7 @@ STOP = "tfdistr/stop"
 #: one thread, as on a machine with one core, the servers would wait for ever.
 THREADS = 16
 #: Seconds between two checks for the chief, and before it came: it may be there for a moment only.
-_LOOK, _LOOK_FIRST = 1.0, 0.1
+_POLL_INTERVAL, _FIRST_POLL_INTERVAL = 1.0, 0.1
 #: Seconds that the answer to the chief's last call needs to go out.
 _LAST_ANSWER = 0.5
 
@@ -83,7 +83,7 @@ def serve(
     _start(config, told, offer_more)
     log.info("%s serves at %s", config.task, config.address)
     on_ready()
-    while not told.wait(_LOOK if patience.came else _LOOK_FIRST):
+    while not told.wait(_POLL_INTERVAL if patience.came else _FIRST_POLL_INTERVAL):
         patience.look()
     time.sleep(_LAST_ANSWER)
 
@@ -136,7 +136,7 @@ def _start(
 
 
 def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
-    """The error for TensorFlow's error at the start of a server."""
+    """Return the error for TensorFlow's error at the start of a server."""
     task, first = f"{config.task} ({config.address})", (said.splitlines() or [said])[0]
     if says_port_in_use(said):
         return no_port_error(task, first, PORT_IN_USE)
@@ -186,7 +186,7 @@ class Patience:
 
 
 def answers(address: str, timeout: float = 1.0) -> bool:
-    """Whether a process listens at an address "host:port"."""
+    """Return whether a process listens at an address "host:port"."""
     host, port = split_address(address)
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout):
         return True

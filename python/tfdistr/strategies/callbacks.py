@@ -74,7 +74,7 @@ def chief_only(callback: Callback) -> Callback:
 
 
 def runs_on_chief_only(callback: Any) -> bool:
-    """Whether a callback runs on the chief alone: it writes, or it is marked."""
+    """Return whether a callback runs on the chief alone: it writes, or it is marked."""
     return _writes(callback) or getattr(callback, _MARK, False) is True
 
 
@@ -83,14 +83,14 @@ def _writes(callback: Any) -> bool:
 
 
 def decides_by_batch(callback: Callback) -> bool:
-    """Whether a callback may stop training after any batch."""
+    """Return whether a callback may stop training after any batch."""
     if _writes(callback) or isinstance(callback, keras.callbacks.History | keras.callbacks.ProgbarLogger):
         return False
     return getattr(callback, "decides", True) and any(_overrides(callback, name) for name in _OF_BATCHES)
 
 
 def wants_batches(callback: Callback, kind: str) -> bool:
-    """Whether a callback needs a call for every batch of "train" or "test"."""
+    """Return whether a callback needs a call for every batch of "train" or "test"."""
     if isinstance(callback, _ChiefOnly):
         return wants_batches(callback.callback, kind)
     if type(callback) in _SAVERS and callback.save_freq == "epoch":
@@ -111,7 +111,7 @@ def keep_quiet(callbacks: Any) -> None:
 
 
 def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
-    """What the peers must know about the callbacks of this worker."""
+    """Return what the peers must know about the callbacks of this worker."""
     return {
         "chief_only": [type(c).__name__ for c in callbacks.callbacks if runs_on_chief_only(c)],
         "by_batch": any(map(decides_by_batch, callbacks.callbacks)),

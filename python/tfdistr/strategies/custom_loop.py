@@ -57,7 +57,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
 
 
 def _current_strategy() -> tf.distribute.Strategy:
-    """The strategy whose scope the call is in. Without a scope, one worker gets TensorFlow's default."""
+    """Return the strategy of the current scope. Without a scope, one worker gets TensorFlow's default."""
     import tensorflow as tf
 
     known = rank_of_process()

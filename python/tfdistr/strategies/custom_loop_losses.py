@@ -119,7 +119,7 @@ def regularization_loss(losses: Any) -> tf.Tensor:
 
 
 def _replicas(function: str) -> int:
-    """Number of replicas whose gradients are summed."""
+    """Return the number of replicas whose gradients are summed."""
     if tf.distribute.in_cross_replica_context():
         raise ArgumentError(
             f"{function}() must be called in the function that strategy.run() runs on the replicas.",
@@ -151,7 +151,7 @@ def _tensor(value: Any, name: str) -> tf.Tensor:
 
 
 def _weights(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
-    """The weights, with a dimension of 1 for each dimension of ``losses`` that they lack."""
+    """Return the weights, with a dimension of 1 for each dimension of ``losses`` that they lack."""
     weights = tf.cast(_tensor(sample_weight, "sample_weight"), losses.dtype)
     rank = weights.shape.rank
     if rank == 0 or (rank is not None and not losses.shape[:rank].is_compatible_with(weights.shape)):

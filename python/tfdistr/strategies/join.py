@@ -107,13 +107,13 @@ def _check_unused() -> None:
 
 
 def training_jobs(resolver: Any) -> dict[str, int]:
-    """The jobs whose tasks train, with the number of tasks of each."""
+    """Return the jobs whose tasks train, with the number of tasks of each."""
     jobs = resolver.cluster_spec().as_dict()
     return {job: len(jobs[job]) for job in ("chief", "worker") if job in jobs}
 
 
 def addresses(resolver: Any) -> dict[str, str]:
-    """The addresses of the tasks that train, in the order of the workers, by names such as "worker 0"."""
+    """Return the addresses of the tasks that train, in worker order, by names such as "worker 0"."""
     spec, jobs = resolver.cluster_spec(), training_jobs(resolver)
     return {f"{job} {i}": spec.task_address(job, i) for job in jobs for i in range(jobs[job])}
 

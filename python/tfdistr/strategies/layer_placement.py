@@ -35,7 +35,7 @@ class LayerPlace:
     device: str | None
 
     def find(self, devices: Sequence[str], here: str) -> str:
-        """The full name of the device among ``devices``; names of this process begin with ``here``.
+        """Return the full name of the device among ``devices``; names of this process begin with ``here``.
 
         Raises:
             ArgumentError: The device does not exist.
@@ -68,7 +68,7 @@ def parse_place(name: Any) -> LayerPlace:
 
 
 def count_workers(config: ClusterConfig) -> int:
-    """The number of workers of a cluster with a chief.
+    """Return the number of workers of a cluster with a chief.
 
     Raises:
         ClusterConfigError: The cluster is not of this form, or this process is not the chief.

@@ -262,7 +262,7 @@ class _Replicas(tf_internals.MirroredExtended):
             self._shares = []
 
     def predicting(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """A function for the replicas that calls ``fn``, a step of Keras's ``predict``."""
+        """Return a function for the replicas that calls ``fn``, a step of Keras's ``predict``."""
 
         def in_replica(*args: Any, **kwargs: Any) -> Any:
             step = ReplicaStep(NoPeers(), None, _replica(), self._count)
@@ -280,7 +280,7 @@ class _Replicas(tf_internals.MirroredExtended):
             yield at_least_one(batch, share.rows) if share.present is not None else batch
 
     def given(self, value: Any, replica: int) -> Any:
-        """``value``, but zero in a step for which the replica has no examples."""
+        """Return ``value``, but zero in a step for which the replica has no examples."""
         present = self._shares[replica].present if self._shares else None
         return scale(value, present) if present is not None and value.dtype.is_floating else value
 
@@ -304,7 +304,7 @@ def _without_cluster() -> Iterator[None]:
 
 
 def _replica() -> int:
-    """The number of the replica that runs on this thread."""
+    """Return the number of the replica that runs on this thread."""
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
@@ -318,7 +318,7 @@ def _check_cross_device_ops(given: Any) -> None:
 
 
 def local_devices(argument: str, names: Any) -> list[str]:
-    """The checked names of devices of this process, in the form "/device:CPU:0".
+    """Return the checked names of devices of this process, in the form "/device:CPU:0".
 
     Args:
         argument: The name of the argument, for the error.
@@ -342,7 +342,7 @@ def local_devices(argument: str, names: Any) -> list[str]:
 
 
 def _plain_name(name: Any) -> str | None:
-    """A device's name in the form "CPU:0"; None if it is not that of a device of this process."""
+    """Return a device's name in the form "CPU:0"; None if it is not that of a device of this process."""
     try:
         device = tf.DeviceSpec.from_string(name)
     except (ValueError, AttributeError, TypeError):  # TensorFlow cannot read it, or it is not a text

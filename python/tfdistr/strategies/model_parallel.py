@@ -147,7 +147,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
         return self._config
 
     def _places(self, model: keras.Model) -> dict[keras.Layer, str]:
-        """The device of each layer that has one; layers inside others come after these."""
+        """Return the device of each layer that has one; layers inside others come after these."""
         outer, everywhere = (
             [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
             for layers in (model.layers, tf_internals.all_layers(model))

@@ -194,7 +194,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     @property
     def communication(self) -> str:
-        """What carries the gradients: "mpi", "ring" or "nccl"; "none" for one worker, which has no peers.
+        """Return the backend of the gradients: "mpi", "ring" or "nccl"; "none" for one worker.
 
         If TensorFlow chooses, it is the ring, also between GPUs: TensorFlow takes NCCL only on request.
         """
@@ -241,7 +241,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker writes checkpoints and logs."""
+        """Return whether this worker writes checkpoints and logs."""
         return bool(self.extended.is_chief)
 
     @property
@@ -362,7 +362,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 def _mpi_collectives(
     exchange: Exchange, start_timeout: float, heartbeat_timeout: float
 ) -> Collectives | None:
-    """The collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
+    """Return the collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
     from tfdistr.collectives.mpi.world import world
 
     comm = world(start_timeout)

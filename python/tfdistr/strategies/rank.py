@@ -96,7 +96,7 @@ def num_workers() -> int:
 
 
 def rank_of_process() -> Rank:
-    """The place of this process, from the first source that knows it.
+    """Return the place of this process, from the first source that knows it.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -122,7 +122,7 @@ def _in_scope() -> Any:
 
 
 def _of_strategy(strategy: Any, by: str) -> Rank | None:
-    """The place that a strategy of tfdistr knows; None for TensorFlow's own strategies."""
+    """Return the place that a strategy of tfdistr knows; None for TensorFlow's own strategies."""
     if getattr(strategy, "is_chief", None) is None:
         return None
     return Rank(int(strategy.worker_index), int(strategy.num_workers), bool(strategy.is_chief), by)

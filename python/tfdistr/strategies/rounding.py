@@ -34,7 +34,7 @@ def compare_machines(collectives: Collectives) -> None:
 
 
 def describe_kernels() -> str:
-    """The digest of the computation in this process, and the name of the processor."""
+    """Return the digest of the computation in this process, and the name of the processor."""
     return f"{digest()} {processor()}"
 
 
@@ -53,7 +53,7 @@ def digest() -> str:
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

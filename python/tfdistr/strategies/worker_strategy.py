@@ -67,7 +67,7 @@ class WorkerStrategy(Peer, Protocol):
     def variables_are_remote(self) -> bool: ...
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The context in which a model is made."""
+        """Return the context in which a model is made."""
 
     def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Prepare the model and its batches for the first step."""
@@ -111,7 +111,7 @@ class SingleWorker(OneProcessStrategy):
     """Takes the place of a strategy in a process that trains alone."""
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The context in which a model is made: an empty one."""
+        """Return the context in which a model is made: an empty one."""
         return contextlib.nullcontext()
 
     def prepare(self, model: keras.Model, data: WorkerData) -> None:

@@ -95,7 +95,7 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
-    """The path of the file with the events of worker `index`."""
+    """Return the path of the file with the events of worker `index`."""
     return Path(run_dir) / "workers" / str(index) / "events.jsonl"
 
 
@@ -109,7 +109,7 @@ def cut(text: str) -> str:
 
 
 def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """The line of an event, with the clocks of this host."""
+    """Return the line of an event, with the clocks of this host."""
     clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
     event = {"event": kind, "time": time.time(), "clock": clock, **fields}
     return json.dumps(event, allow_nan=False).encode() + b"\n"

@@ -49,42 +49,42 @@ class Failure:
 
     @classmethod
     def reported(cls, event: Mapping[str, Any], order: int, exit_code: int | None) -> Failure:
-        """The failure that a worker reported."""
+        """Return the failure that a worker reported."""
         cause = Cause.PEER if event.get("peer") else Cause.OWN
         return cls(event["worker"], order, cause, event, exit_code)
 
     @classmethod
     def exited(cls, worker: int, order: int, exit_code: int) -> Failure:
-        """The failure of a worker that ended without a report."""
+        """Return the failure of a worker that ended without a report."""
         cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
         return cls(worker, order, cause, exit_code=exit_code)
 
     @classmethod
     def paused(cls, worker: int, order: int) -> Failure:
-        """The failure of a worker that a signal has stopped (SIGSTOP), so that its peers lost it."""
+        """Return the failure of a worker that a signal has stopped (SIGSTOP), so that its peers lost it."""
         return cls(worker, order, Cause.OWN)
 
     @classmethod
     def silent(cls, worker: int, order: int, seconds: float) -> Failure:
-        """The failure of a worker that sends no heartbeat."""
+        """Return the failure of a worker that sends no heartbeat."""
         return cls(worker, order, Cause.OWN, silence=seconds)
 
     @property
     def port_in_use(self) -> bool:
-        """Whether another process took the port of the worker before the worker listened there."""
+        """Return whether another process took the port of the worker before the worker listened there."""
         event = self.event or {}
         return PORT_IN_USE in str(event.get("message", ""))
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:
-    """The failure from which the others followed: the first to be known of the likeliest kind."""
+    """Return the failure from which the others followed: the first to be known of the likeliest kind."""
     return min(failures, key=lambda failure: (failure.cause, failure.order))
 
 
 def worker_failed_error(
     failure: Failure, process: Worker, *, title: str, done: bool, attempts: int = 1
 ) -> WorkerFailedError:
-    """The error for a failed worker, with its traceback, or else the end of its output.
+    """Return the error for a failed worker, with its traceback, or else the end of its output.
 
     Args:
         failure: The failure.
@@ -136,7 +136,7 @@ def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str
 
 
 def what_ended(exit_code: int | None) -> str:
-    """The text for the end of a process that reported no error."""
+    """Return the text for the end of a process that reported no error."""
     return _unexplained(exit_code, done=False)[0]
 
 

@@ -20,7 +20,7 @@ from tfdistr.errors import (
     JobStoppedError,
     TfdistrError,
     WorkerFailedError,
-    how_to_go_on,
+    how_to_resume,
 )
 from tfdistr.supervision.events import EventReader, events_path
 from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
@@ -210,7 +210,7 @@ class _Attempt:
             self._fail(Failure.reported(event, self._order, self._processes[worker].exit_code))
         elif kind in ("done", "stopped"):
             if kind == "stopped":
-                self.stopped = JobStoppedError(event["message"], fix=how_to_go_on(self._run_dir))
+                self.stopped = JobStoppedError(event["message"], fix=how_to_resume(self._run_dir))
             self._done.add(worker)
             self._changed = self._changed if self._failures else time.monotonic()
         if kind != "started":
@@ -249,13 +249,13 @@ class _Attempt:
         self._processes[index] = self._start_again(index, self._run_dir)
 
     def _is_dismissed(self, index: int) -> bool:
-        """Whether a server has no work left, so that its exit status does not matter."""
+        """Return whether a server has no work left, so that its exit status does not matter."""
         leaders = {leader for leader, role in enumerate(self._roles) if role.leads}
         # The launcher may see the end of a leader after the end of a server that has reacted to it.
         return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
 
     def _leader_left(self) -> bool:
-        """Whether a process that leads has ended well."""
+        """Return whether a process that leads has ended well."""
         well = STOPPED_STATUS if self.stopped else 0
         return any(
             role.leads and index in self._done and self._processes[index].exit_code == well
@@ -294,7 +294,7 @@ class _Attempt:
         return False
 
     def _longest_silent(self) -> Worker | None:
-        """The process with the longest silence, if one has missed heartbeats."""
+        """Return the process with the longest silence, if one has missed heartbeats."""
         process = max(self._processes, key=lambda process: process.silent_for)
         return process if process.silent_for > 2 * HEARTBEAT else None
 
@@ -334,7 +334,7 @@ class _Attempt:
                 self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
 
     def statuses(self) -> list[WorkerStatus]:
-        """The status of each worker."""
+        """Return the status of each worker."""
         return [
             WorkerStatus(
                 index=process.index,
@@ -354,7 +354,7 @@ class _Attempt:
         return "done" if index in self._done or self._leader_left() else "stopped"
 
     def error(self, root: Failure, attempts: int) -> Exception:
-        """The error for the root cause."""
+        """Return the error for the root cause."""
         process = self._processes[root.worker]
         if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
             if isinstance(launch_error, WorkerFailedError):
@@ -372,7 +372,7 @@ class _Attempt:
 
 
 def _without(error: TfdistrError, absent: Sequence[Worker], workers: Sequence[Worker]) -> TfdistrError:
-    """The error, which names the first absent worker if only some of the workers are absent."""
+    """Return the error, which names the first absent worker if only some of the workers are absent."""
     known = getattr(error, "host", None) is not None
     if isinstance(error, ClusterStartError) and not known and 0 < len(absent) < len(workers):
         error.worker, error.host = absent[0].index, absent[0].host

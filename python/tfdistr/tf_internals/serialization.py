@@ -13,7 +13,7 @@ from tfdistr.tf_internals.keras_step import overridden
 
 
 def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
-    """The description of a model, and the objects and functions that have a name in it.
+    """Return the description of a model, and the objects and functions that have a name in it.
 
     The description has names only, and for a function not even its module. Keras looks for these names in
     the process that loads the model. (``serialization_lib._get_class_or_fn_config`` sees each object.)
@@ -34,7 +34,7 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
-    """The arguments that Keras's ``compile()`` received. ``get_compile_config()`` only describes them."""
+    """Return the arguments of Keras's ``compile()``. ``get_compile_config()`` only describes them."""
     return dict(model._compile_config.config) if hasattr(model, "_compile_config") else {}
 
 

@@ -58,7 +58,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         super().add_update(update)
 
     def get_current_value(self, variable: Any) -> Any:
-        """The value of a variable for this share."""
+        """Return the value of a variable for this share."""
         if id(variable) in self.awaited:
             self._on_use(variable)
         known = super().get_current_value(variable)
@@ -69,7 +69,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         return self._begun[id(variable)]
 
     def begun(self, variable: Any) -> Any:
-        """The value with which the share began; None if it did not read the variable."""
+        """Return the value with which the share began; None if it did not read the variable."""
         return self._begun.get(id(variable))
 
     def _first_value(self, variable: Any) -> Any:
@@ -85,7 +85,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
 
 
 def is_seed(variable: Any) -> bool:
-    """Whether a Keras variable is the state of a generator of random numbers."""
+    """Return whether a Keras variable is the state of a generator of random numbers."""
     return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
 
 

@@ -116,7 +116,7 @@ class MultiWorkerExtended(_Tells, _MetricsOnRead, _multi_worker.CollectiveAllRed
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker is the chief."""
+        """Return whether this worker is the chief."""
         return bool(self._is_chief)
 
     @property
@@ -125,7 +125,7 @@ class MultiWorkerExtended(_Tells, _MetricsOnRead, _multi_worker.CollectiveAllRed
         return self._container_strategy()
 
     def replica_context(self) -> tf.distribute.ReplicaContext:
-        """The context of this worker's first replica."""
+        """Return the context of this worker's first replica."""
         return tf.distribute.ReplicaContext(
             self.strategy, replica_id_in_sync_group=self._get_replica_id_in_sync_group(0)
         )

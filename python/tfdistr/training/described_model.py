@@ -35,7 +35,7 @@ _MAKERS = ("get", "serialize", "deserialize")
 
 
 def describe_model(model: keras.Model) -> str | None:
-    """The description of a model, without values, for `made_again`.
+    """Return the description of a model, without values, for `made_again`.
 
     None if the description is not enough: the model has a part that is not of Keras, or a layer with a table.
     """
@@ -50,7 +50,7 @@ def describe_model(model: keras.Model) -> str | None:
 
 
 def made_again(description: str) -> keras.Model:
-    """A compiled model with a description of `describe_model`; its values are new.
+    """Return a compiled model with a description of `describe_model`; its values are new.
 
     Raises:
         ArgumentError: The description is damaged, or names something that is not part of a model.

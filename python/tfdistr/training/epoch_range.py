@@ -21,7 +21,7 @@ class EpochRange:
     validation_freq: int | tuple[int, ...] = 1
 
     def validates(self, epoch: int) -> bool:
-        """Whether there is a validation after an epoch."""
+        """Return whether there is a validation after an epoch."""
         if isinstance(self.validation_freq, int):
             return (epoch + 1) % self.validation_freq == 0
         return epoch + 1 in self.validation_freq

@@ -90,5 +90,5 @@ def run_epochs(
 
 
 def last_logs(model: keras.Model) -> dict[str, Any]:
-    """The logs of the last epoch that the model's history has."""
+    """Return the logs of the last epoch that the model's history has."""
     return {name: values[-1] for name, values in model.history.history.items() if values}

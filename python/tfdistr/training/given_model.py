@@ -64,7 +64,7 @@ class GivenModel:
             self()  # the error of a copy that differs is raised here, not in each worker
 
     def __call__(self) -> keras.Model:
-        """A copy of the model as it was given."""
+        """Return a copy of the model as it was given."""
         import keras
 
         from tfdistr.training.own_compile import own_compile_saved
@@ -110,24 +110,24 @@ def _quiet(warning: str) -> Iterator[None]:
 
 
 def given(model: Any) -> Any:
-    """``GivenModel`` for a Keras model; other values stay unchanged."""
+    """Return ``GivenModel`` for a Keras model; other values stay unchanged."""
     keras = sys.modules.get("keras")  # it has been imported where there is a model
     return GivenModel(model) if keras is not None and isinstance(model, keras.Model) else model
 
 
 def as_model_factory(model: Any) -> Any:
-    """A function that makes copies of a Keras model, which itself stays as it is; other values unchanged."""
+    """Return a function that copies a Keras model, which itself does not change; other values unchanged."""
     made = given(model)
     return copy.copy(made) if isinstance(made, GivenModel) else made  # a copy has no original
 
 
 def callers_model(model: Any) -> keras.Model | None:
-    """The model that the caller has given for a job, in the caller's process; None if it was a function."""
+    """Return the model that the caller passed for a job, in the caller's process; None for a function."""
     return model.original if isinstance(model, GivenModel) else None
 
 
 def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
-    """The description of a model, and the objects in it that have a name.
+    """Return the description of a model, and the objects in it that have a name.
 
     Raises:
         ArgumentError: Keras cannot describe a part, or it has a lambda.
@@ -150,7 +150,7 @@ def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
-    """The user's classes and functions in a model, by the names by which Keras looks for them.
+    """Return the user's classes and functions in a model, by the names by which Keras looks for them.
 
     Raises:
         ArgumentError: One of them cannot be sent to other processes.
@@ -179,7 +179,7 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
 
 
 def cannot_serialize(what: str, fix: str | None = None) -> ArgumentError:
-    """The error for a part of a model; ``fix`` is what helps besides passing a function."""
+    """Return the error for a part of a model; ``fix`` is what helps besides passing a function."""
     usual = "Use functions with a name, and classes with `get_config()`, that hold nothing of this process"
     return ArgumentError(
         "Cannot serialize `model` for the workers.",

@@ -76,7 +76,7 @@ def _check_callbacks(callbacks: Any) -> Any:
 
 
 def not_a_callback(received: Any) -> ArgumentError:
-    """The error if a list of callbacks has something else in it."""
+    """Return the error if a list of callbacks has something else in it."""
     fix = "Pass a list of keras.callbacks.Callback objects."
     if isinstance(received, type):
         fix = f"Pass callbacks=[{received.__name__}()], for example."
@@ -113,7 +113,7 @@ def _check_validation_freq(value: Any) -> int | tuple[int, ...]:
 
 
 def _check_seed(seed: Any) -> int:
-    """The seed of the user, or a random one."""
+    """Return the seed of the user, or a random one."""
     if seed is None:
         return random.SystemRandom().randrange(2**31)
     return check_int("seed", seed, minimum=0, maximum=_LARGEST_SEED)
@@ -244,7 +244,7 @@ class Job:
         index: int = 0,
         virtual_workers: tuple[range, int] | None = None,
     ) -> WorkerContext:
-        """The context in which a worker reads the data.
+        """Return the context in which a worker reads the data.
 
         Args:
             training: Whether the context is for the training, or for the validation.

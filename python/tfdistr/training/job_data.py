@@ -34,7 +34,7 @@ class Reader:
         self._memory = HostMemory.join(peers.exchange) if peers else HostMemory()
 
     def training_data(self, start: int = 0, *, of_known_size: bool = False) -> WorkerData:
-        """The training data from step ``start`` on, counted over all epochs; see ``make_data``."""
+        """Return the training data from step ``start`` on, counted over all epochs; see ``make_data``."""
         context = self._job.context(training=True, **self._place)
         return make_data(
             self._job.source, context, self._job.steps_per_epoch, start, memory=self._memory,

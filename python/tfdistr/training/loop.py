@@ -28,7 +28,7 @@ from tfdistr.training.watchdog import progress
 
 
 def runs_own_loop(model: keras.Model) -> bool:
-    """Whether ``fit`` can train a model: its author did not change Keras's loop, and it has one replica."""
+    """Return whether ``fit`` can train a model: it has Keras's own loop, and one replica."""
     extended = extended_of(model)
     one = extended.one_replica if extended else model.distribute_strategy.num_replicas_in_sync == 1
     return one and not tf_internals.changes_of_keras_loop(model)

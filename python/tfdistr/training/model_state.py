@@ -34,7 +34,7 @@ class OptimizerValues(NamedTuple):
 
 
 def values_of(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
-    """The weights of a model, and the state of its optimizer and of the others that it holds."""
+    """Return the weights of a model, and the state of its optimizer and of the others that it holds."""
     weights = [_storable(value) for value in model.get_weights()]
     own = _state_of(model, model.optimizer) if model.optimizer is not None else OptimizerValues([], None)
     return weights, own, [_state_of(model, optimizer) for optimizer in _others(model)]
@@ -119,7 +119,7 @@ def _storable(value: Any) -> np.ndarray[Any, Any]:
 
 
 def map_inputs(inputs: Any, make: Callable[[list[int], str], Any]) -> Any:
-    """The structure of ``Training.inputs``, with ``make(shape, type)`` in the place of each array."""
+    """Return the structure of ``Training.inputs``, with ``make(shape, type)`` in the place of each array."""
     if isinstance(inputs, dict):
         return {name: map_inputs(part, make) for name, part in inputs.items()}
     if len(inputs) == 2 and isinstance(inputs[1], str):
@@ -152,7 +152,7 @@ class ModelState:
 
     @classmethod
     def of(cls, model: keras.Model, inputs: Any) -> ModelState:
-        """The values that a model has now."""
+        """Return the values that a model has now."""
         weights, own, others = values_of(model)
         return cls(weights, own.values, inputs, own.trained, others)
 

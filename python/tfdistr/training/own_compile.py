@@ -45,7 +45,7 @@ def own_compile_saved() -> Iterator[None]:
 
 
 def assumed_defaults(config: Config) -> list[str]:
-    """The arguments of ``compile()`` that a saved model does not keep, so that they have their defaults."""
+    """Return the arguments of ``compile()`` that a saved model loses, so that they have their defaults."""
     return list((config.get("compile_config") or {}).get("defaults", ()))
 
 
@@ -56,7 +56,7 @@ def _has_own_compile(kind: type[keras.Model]) -> bool:
 
 
 def _get_compile_config(model: keras.Model) -> Config:
-    """``keras.Model.get_compile_config``, which also describes the arguments that a subclass adds."""
+    """Return ``keras.Model.get_compile_config``, which also describes the arguments that a subclass adds."""
     kind = type(model)
     given = tf_internals.compile_arguments(model)
     own_config = kind.get_compile_config is not keras.Model.get_compile_config
@@ -90,7 +90,7 @@ def _get_compile_config(model: keras.Model) -> Config:
 
 
 def _value_of(model: keras.Model, name: str, given: Config) -> Any:
-    """The argument ``name`` of ``compile()``; ``given`` itself if it is among Keras's arguments."""
+    """Return the argument ``name`` of ``compile()``; ``given`` itself if it is among Keras's arguments."""
     held = vars(model).get(name, _MISSING)
     if name in given:
         held = getattr(held, "inner_optimizer", held)  # Keras puts one into a LossScaleOptimizer
@@ -113,7 +113,7 @@ def _serialized(kind: type, name: str, value: Any) -> Any:
 
 
 def _compile_from_config(model: keras.Model, config: Config) -> None:
-    """``keras.Model.compile_from_config``, for what ``_get_compile_config`` has described."""
+    """Compile like ``keras.Model.compile_from_config``, from a result of ``_get_compile_config``."""
     if not _has_own_compile(type(model)):
         super(keras.Model, model).compile_from_config(config)
         return
@@ -179,7 +179,7 @@ def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
 
 
 def _described(value: Any) -> str | None:
-    """A value as text, without its name, to which Keras adds a number; None for what cannot be compared."""
+    """Return a value as text, without its name, to which Keras adds a number; None if not comparable."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, FunctionType):

@@ -62,7 +62,7 @@ def write_predictions(
 
 
 def predictions(model: keras.Model, batches: Iterator[Any]) -> Iterator[Any]:
-    """The outputs of a model for each batch."""
+    """Return the outputs of a model for each batch."""
     model.make_predict_function()
     # XLA cannot take targets that are text, and Keras's step does not read targets.
     whole = type(model).predict_step is not keras.Model.predict_step

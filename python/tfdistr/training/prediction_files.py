@@ -59,7 +59,7 @@ class Writer:
 
 
 def files_of(folder: Path) -> list[list[Path]]:
-    """The files that the workers wrote, for each output, in the order of the data."""
+    """Return the files that the workers wrote, for each output, in the order of the data."""
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*.npy")):
         found.setdefault(path.name.partition("-")[0], []).append(path)
@@ -71,7 +71,7 @@ def files_of(folder: Path) -> list[list[Path]]:
 
 
 def in_structure(folder: Path, leaves: list[Any]) -> Any:
-    """The leaves in the structure of the outputs."""
+    """Return the leaves in the structure of the outputs."""
     return _filled(json.loads(min(folder.glob("structure-*.json")).read_text()), leaves)
 
 
@@ -114,7 +114,7 @@ def _column(pyarrow: Any, array: np.ndarray[Any, Any]) -> Any:
 
 
 def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
-    """The name of the column of each leaf: its path in the structure."""
+    """Return the name of the column of each leaf: its path in the structure."""
     if isinstance(structure, int):
         return {structure: ".".join(path) or "predictions"}
     parts = structure if isinstance(structure, dict) else {str(at): part for at, part in enumerate(structure)}

@@ -54,7 +54,7 @@ class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _numbers(logs: Any) -> dict[str, float]:
-    """The metrics as numbers. A metric with several values, such as F1Score, becomes ``f1_score[0]`` etc."""
+    """Return the metrics as numbers. A metric with several values becomes ``f1_score[0]`` and so on."""
     numbers: dict[str, float] = {}
     for name, value in flat_logs(logs or {}).items():
         values = np.asarray(value, float)
@@ -74,7 +74,7 @@ def history_of(history: dict[str, list[Any]]) -> dict[str, list[float]]:
 
 
 def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
-    """Number of examples of an epoch, over all workers; None if it is not known."""
+    """Return the number of examples of an epoch, over all workers; None if it is not known."""
     if data.steps is None or job.batch_size is None:
         return None
     if data.arrays is not None:

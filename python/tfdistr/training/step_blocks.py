@@ -180,6 +180,6 @@ class Steps:
 
 
 def extended_of(model: keras.Model) -> OneReplica | None:
-    """The object that runs the replica of a model, if it is tfdistr's."""
+    """Return the object that runs the replica of a model, if it is tfdistr's."""
     extended = model.distribute_strategy.extended
     return extended if isinstance(extended, OneReplica) else None

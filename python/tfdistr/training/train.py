@@ -110,7 +110,7 @@ def _training_data(
 
 
 def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnEvent) -> bool:
-    """Whether a job has checkpoints.
+    """Return whether a job has checkpoints.
 
     Raises:
         ArgumentError: The user asked for checkpoints, and the model cannot have them.

@@ -51,7 +51,7 @@ def input_spec(data: WorkerData) -> Any:
 def copy_here(
     job: Job, model: keras.Model, data: WorkerData, callbacks: Sequence[keras.callbacks.Callback]
 ) -> keras.Model:
-    """A copy of the trained model, with its variables in this process; the remote variables will be gone.
+    """Copy the trained model, with its variables, to this process before the remote variables are lost.
 
     Args:
         job: The job.
@@ -70,5 +70,5 @@ def copy_here(
 
 
 def _state(model: keras.Model) -> list[keras.Variable]:
-    """All variables but the metrics: the weights, the random numbers, and the optimizer state."""
+    """Return all variables except the metrics: weights, random numbers and optimizer state."""
     return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]

@@ -11,7 +11,7 @@ from tfdistr.utils.describe import describe
 
 
 def build_model(job: Job) -> keras.Model:
-    """The job's model, compiled, with the state that the job gives it.
+    """Return the job's model, compiled, with the state that the job gives it.
 
     Raises:
         ArgumentError: The function returned something else.
@@ -33,7 +33,7 @@ def build_model(job: Job) -> keras.Model:
 
 
 def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
-    """The job's callbacks.
+    """Return the job's callbacks.
 
     Raises:
         ArgumentError: One of them is no callback, or is a ``BackupAndRestore`` that saves within epochs.

@@ -81,7 +81,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.optimizer.learning_rate = self.target
 
     def learning_rate(self, epoch: int, step: int) -> float:
-        """The learning rate of a step of the warm-up; both are counted from 0."""
+        """Return the learning rate of a step of the warm-up; both are counted from 0."""
         done = (epoch + (step / self._steps if self._steps else 0)) / self.epochs
         return self.initial + (self.target - self.initial) * done
 
@@ -114,7 +114,7 @@ def scale_learning_rate(
 
 
 def read_learning_rate(optimizer: keras.optimizers.Optimizer, *, rule: str, fix: str) -> float:
-    """The learning rate of an optimizer, if it is a number that can be set."""
+    """Return the learning rate of an optimizer, if it is a number that can be set."""
     rate = optimizer.learning_rate
     if not isinstance(rate, keras.Variable):  # the value of a schedule or a function
         raise ArgumentError(rule, received="an optimizer with a learning-rate schedule", fix=fix)

@@ -34,7 +34,7 @@ REACTION = 10.0
 _TO_SEE = 0.2
 #: Seconds after which faulthandler acts if the thread cannot run.
 LAST_RESORT = 20.0
-_LOOK = 0.25
+_POLL_INTERVAL = 0.25
 # Seconds for the peers to report the failure, after they were told.
 _TO_HEAR = 1.0
 # Frames that a message shows: the innermost ones.
@@ -78,7 +78,7 @@ class Watchdog:
     def progress(self) -> None:
         """Note that a step was made."""
         self._last = time.monotonic()
-        if self._last - self._armed > _LOOK:  # not for each step: it starts a thread
+        if self._last - self._armed > _POLL_INTERVAL:  # not for each step: it starts a thread
             self._rearm()
 
     def __enter__(self) -> Watchdog:
@@ -112,7 +112,7 @@ class Watchdog:
         assert self._timeout is not None
         seen: float | None = None
         behind: list[int] = []
-        while not self._ended.wait(min(_LOOK, self._timeout / 4)):
+        while not self._ended.wait(min(_POLL_INTERVAL, self._timeout / 4)):
             if seen not in (None, self._last):
                 seen = None
                 self._moved_on()
@@ -135,7 +135,7 @@ class Watchdog:
         return self._worker.worker_index
 
     def _behind(self) -> list[int]:
-        """The workers for which all others wait."""
+        """Return the workers for which all others wait."""
         collectives = self._worker.collectives
         return [self._index] if collectives is None else list(collectives.behind())
 

@@ -77,7 +77,7 @@ def _and_free(path: str | os.PathLike[str]) -> str:
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int | None:
-    """The free bytes of the disk on which a file is or should be; None if nobody knows."""
+    """Return the free bytes of the disk on which a file is or should be; None if nobody knows."""
     for place in (Path(path), *Path(path).parents):
         with contextlib.suppress(OSError):
             return shutil.disk_usage(place).free

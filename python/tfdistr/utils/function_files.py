@@ -122,12 +122,12 @@ def python_function(file: str | os.PathLike[str], name: str) -> PythonFunction:
 
 
 def digest_of(file: str | os.PathLike[str]) -> str:
-    """A hash of a file; OSError if it cannot be read."""
+    """Return a hash of a file; OSError if it cannot be read."""
     return _digest(Path(file).read_bytes())
 
 
 def path_of(file: Any, kind: str, call: str) -> Path:
-    """The absolute path of a file that the user has named.
+    """Return the absolute path of a file that the user has named.
 
     Raises:
         ArgumentError: It is no path, or there is no such file.
@@ -154,7 +154,7 @@ def check_name(name: Any, call: str) -> None:
 
 
 def not_a_function(name: str, found: str) -> ArgumentError:
-    """The error for a name that is no function of the file."""
+    """Return the error for a name that is no function of the file."""
     return ArgumentError(
         "`name` must be the name of a function that the file makes.",
         received=f"{name!r}, where {found}",
@@ -163,7 +163,7 @@ def not_a_function(name: str, found: str) -> ArgumentError:
 
 
 def names_of(functions: list[str]) -> str:
-    """The functions that a file makes, in words."""
+    """Return the functions that a file makes, in words."""
     return f"makes the functions {', '.join(map(repr, functions))}" if functions else "makes no function"
 
 
@@ -176,7 +176,7 @@ def _digest(content: bytes) -> str:
 
 
 def _module(function: PythonFunction) -> ModuleType:
-    """The module of a file: imported once in each process, under a name that no other module has."""
+    """Return the module of a file: imported once in each process, under a name that no other module has."""
     place = hashlib.sha256(f"{function.file} {function.digest}".encode()).hexdigest()[:8]
     name = f"{Path(function.file).stem}_{place}"
     if name in sys.modules:
@@ -201,7 +201,7 @@ def _module(function: PythonFunction) -> ModuleType:
 
 
 def _made(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """The names that the file assigns outside of functions, with their code; "*" for an import of all."""
+    """Yield the names that the file assigns outside of functions, with their code; "*" for a star import."""
     for node in ast.iter_child_nodes(parsed):
         if isinstance(node, _FUNCTIONS):
             yield node.name, node
@@ -221,13 +221,13 @@ def _is_assigned(part: ast.AST) -> TypeGuard[ast.Name]:
 
 
 def _makes_unnamed(parsed: ast.AST) -> bool:
-    """Whether the file may make variables that it does not name."""
+    """Return whether the file may make variables that it does not name."""
     calls = (node.func for node in ast.walk(parsed) if isinstance(node, ast.Call))
     return any(isinstance(called, ast.Name) and called.id in _UNNAMED for called in calls)
 
 
 def _required(node: ast.AST | None) -> tuple[str, ...]:
-    """The arguments of a function that have no default value."""
+    """Return the arguments of a function that have no default value."""
     if not isinstance(node, ast.FunctionDef | ast.Lambda):
         return ()
     if isinstance(node, ast.FunctionDef) and node.decorator_list:

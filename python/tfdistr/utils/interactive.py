@@ -35,6 +35,6 @@ def is_session() -> bool:
 
 
 def _in_ipython() -> bool:
-    """Whether IPython runs this process; scripts may import it, too."""
+    """Return whether IPython runs this process; scripts may import it, too."""
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_ipython is not None and get_ipython() is not None

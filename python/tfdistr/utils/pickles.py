@@ -113,7 +113,7 @@ def _of_rows(rows: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarr
 
 
 def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
-    """The bytes of a buffer, row by row, without a copy of the whole."""
+    """Return the bytes of a buffer, row by row, without a copy of the whole."""
     stand_in = memoryview(buffer).obj
     if not isinstance(stand_in, _ByRows):
         yield buffer.raw()
@@ -125,7 +125,7 @@ def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
 
 
 def _refused(value: Any) -> str:
-    """The first object of a list that cannot be pickled, in words. R sends a list of objects."""
+    """Return the first object of a list that cannot be pickled, in words. R sends a list of objects."""
     import cloudpickle
 
     for item in value if isinstance(value, list) else ():

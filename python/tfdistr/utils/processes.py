@@ -79,7 +79,7 @@ def process_state(pid: int) -> str | None:
 
 
 def usable_cores() -> list[int]:
-    """The cores on which this process may run."""
+    """Return the cores on which this process may run."""
     try:
         return sorted(os.sched_getaffinity(0))
     except AttributeError:  # macOS

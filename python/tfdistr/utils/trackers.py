@@ -20,7 +20,7 @@ _LIBRARIES = ("mlflow", "tensorboard", "wandb")
 
 
 def of_tracker(callback: Any) -> bool:
-    """Whether a callback's class, or a class from which it inherits, is one of a tracker's library."""
+    """Return whether a callback's class, or a class from which it inherits, is one of a tracker's library."""
     return any(kind.__module__.partition(".")[0] in _LIBRARIES for kind in type(callback).__mro__)
 
 

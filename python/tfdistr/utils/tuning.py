@@ -39,7 +39,7 @@ class _Memory:
 
 
 def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that tune a new process.
+    """Return the environment variables that tune a new process.
 
     Args:
         given: The variables that the process has in any case. They take precedence.

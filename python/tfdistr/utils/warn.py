@@ -39,7 +39,7 @@ def warn(message: str, category: str | None = None, *, worker: int | None = None
 
 
 def _level_of_user() -> int:
-    """How many calls after ``warn()`` the code of the user is."""
+    """Return the stack level of the user's code, counted from ``warn()``."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_OF_USER:
         frame, level = frame.f_back, level + 1

@@ -45,7 +45,7 @@ class LocalServers(Cluster):
 
     @property
     def follow(self) -> bool:
-        """Whether to show the output of the processes."""
+        """Return whether to show the output of the processes."""
         return self._cluster.follow
 
     @property

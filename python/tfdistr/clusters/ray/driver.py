@@ -35,7 +35,7 @@ MARK = "tfdistr-ray "
 """The beginning of the lines that the launcher reads."""
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 _Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["LineReader"]
-_LOOK = 0.2  # seconds between two looks at the input while Ray is waited for
+_POLL_INTERVAL = 0.2  # seconds between two looks at the input while Ray is waited for
 _WAIT = 0.5  # seconds that an actor waits for news of its worker; a signal waits as long
 _GRACE = 10.0  # seconds that Ray has to end; then this process ends without it
 _PATIENCE = 2.0  # seconds of waiting that are not worth a message
@@ -56,7 +56,7 @@ class RefusedError(Exception):
 
 
 def room(nodes: Sequence[Mapping[str, float]], need: Mapping[str, float], strategy: str) -> float:
-    """How many workers fit on nodes with these resources."""
+    """Return the number of workers that fit on nodes with these resources."""
     wanted = {name: amount for name, amount in need.items() if amount > 0}
     each = [
         min((math.floor(node.get(name, 0.0) / amount + 1e-9) for name, amount in wanted.items()),
@@ -84,7 +84,7 @@ class Input:
         os._exit(1)  # Ray does not end; without its driver it ends the actors
 
     def all(self) -> list[dict[str, Any]]:
-        """The lines since the last call.
+        """Return the lines since the last call.
 
         Raises:
             EndedError: The launcher wants everything to end.
@@ -98,10 +98,10 @@ class Input:
         return found
 
     def next(self) -> dict[str, Any]:
-        """The next line, which is waited for."""
+        """Return the next line, which is waited for."""
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._lines.get(timeout=_LOOK)
+                return self._lines.get(timeout=_POLL_INTERVAL)
             if self.ended:
                 raise EndedError
 
@@ -110,7 +110,7 @@ class WorkerActor:
     """The actor of a worker. Its guard (ssh_guard.py) ends the worker when the actor is gone."""
 
     def look(self, log: str, core: str) -> dict[str, Any]:
-        """What this node has: its name, and whether it sees the run directory and tfdistr."""
+        """Return the name of this node, and whether it sees the run directory and tfdistr."""
         import importlib.util
 
         import ray
@@ -229,12 +229,12 @@ class Driver:
         self._group = placement_group(bundles, strategy=self._spec["strategy"])
         self._own_group = True
         began, timeout, told, scarce = time.monotonic(), self._spec["timeout"], False, 0
-        while not self._group.wait(_LOOK):
+        while not self._group.wait(_POLL_INTERVAL):
             self._said.all()
             waited = time.monotonic() - began
             # A lost node may still be counted at the first look.
             scarce = scarce + 1 if self._room() < self._spec["workers"] else 0
-            if timeout is None and scarce * _LOOK >= 1.0:
+            if timeout is None and scarce * _POLL_INTERVAL >= 1.0:
                 raise RefusedError("too_small", **self._resources())
             if timeout is not None and waited > timeout:
                 raise RefusedError("no_place", waited=timeout, **self._resources())
@@ -252,7 +252,7 @@ class Driver:
         return room(resources, self._spec["resources"], self._spec["strategy"])
 
     def _resources(self) -> dict[str, Any]:
-        """What the nodes have, and what is free, of the resources that the workers need."""
+        """Return the total and the free amounts of the resources that the workers need."""
         import ray
 
         names = list(self._spec["resources"])
@@ -297,13 +297,13 @@ class Driver:
                 facts[index]["port"] = port
 
     def _all(self, references: list[Any]) -> list[Any]:
-        """The values of references, which are waited for."""
+        """Return the values of references, which are waited for."""
         import ray
 
         until = time.monotonic() + self._spec["start_timeout"]
         left = references
         while left:
-            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOK)
+            _, left = ray.wait(left, num_returns=len(left), timeout=_POLL_INTERVAL)
             self._said.all()
             if left and time.monotonic() > until:
                 raise RefusedError("slow", count=len(left), waited=self._spec["start_timeout"])
@@ -328,9 +328,9 @@ class Driver:
             for word in self._said.all():
                 signals[word["rank"]].append(word["signal"])
             if not asked:
-                time.sleep(_LOOK / 2)
+                time.sleep(_POLL_INTERVAL / 2)
                 continue
-            ready, _ = ray.wait(list(asked), num_returns=1, timeout=_LOOK)
+            ready, _ = ray.wait(list(asked), num_returns=1, timeout=_POLL_INTERVAL)
             for reference in ready:
                 index = asked.pop(reference)
                 try:
@@ -370,7 +370,7 @@ class Driver:
 
 
 def _answers(node: Mapping[str, Any]) -> bool:
-    """Whether Ray answers on a node; Ray itself looks a few times before it counts a node as lost."""
+    """Return whether Ray answers on a node; Ray itself looks a few times before it counts a node as lost."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _NODE).close()
     except OSError:
@@ -379,7 +379,7 @@ def _answers(node: Mapping[str, Any]) -> bool:
 
 
 def _short_folder() -> str:
-    """A new temporary folder. Ray needs 70 of the 107 characters that the path of a socket may have."""
+    """Create a temporary folder. Ray needs 70 of the 107 characters that a socket path may have."""
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= 24 else "/tmp")
 
@@ -389,7 +389,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """What Ray says of a lost actor, without the lines that only have numbers of it."""
+    """Return Ray's message about a lost actor, without the lines that only identify it."""
     plain = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "\n".join(line for line in plain if not line.startswith(("class_name:", "actor_id:", "pid:",
                                                                     "namespace:", "ip:")))  # fmt: skip

@@ -118,7 +118,7 @@ class RayJob(RemoteJob):
             said = quoted(last_lines(self._log, _LINES))
             self.fail(
                 WorkerFailedError(
-                    f"The workers were lost with their connection to Ray, which ended with status {status}."
+                    f"The workers were lost with their connection to Ray, which exited with status {status}."
                     f"\n\nIts last lines:\n{said}",
                     worker=None,
                     host="unknown",
@@ -152,7 +152,7 @@ class RayJob(RemoteJob):
 
 
 def _without_actor(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what Ray tells an actor: the caller may be one."""
+    """Return the environment without what Ray tells an actor: the caller may be one."""
     own = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_ADDRESS", "RAY_CLIENT_MODE")
     return {name: value for name, value in env.items() if name not in own}
 
@@ -192,7 +192,7 @@ _REFUSALS = {
 
 
 def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStartError:
-    """The error for a job that the driver has refused."""
+    """Return the error for a job that the driver has refused."""
     scarce = "nodes" in message
     values = {**spec, **message, "had": _had(message, spec) if scarce else ""}
     rule, received, fix = (text.format_map(values) for text in _REFUSALS[message["refused"]])
@@ -203,7 +203,7 @@ def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStart
 
 
 def _had(message: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    """What the workers need, and what the nodes have."""
+    """Describe what the workers need, and what the nodes have."""
     need = _amounts(spec["resources"])
     nodes = "; ".join(
         f"{node['host']} with {_amounts({n: a for n, a in node.items() if n != 'host'})}"
@@ -221,7 +221,7 @@ def _amounts(amounts: Mapping[str, float]) -> str:
 
 
 def lost_actor_error(worker: RemoteWorker, message: Mapping[str, Any], workers: int) -> WorkerFailedError:
-    """The error for a worker whose actor or node is lost."""
+    """Return the error for a worker whose actor or node is lost."""
     node = f"node {message['node']}"
     what = f"with {node} of Ray" if message["lost"] == "node" else f"with its actor of Ray on {node}"
     said = "\n".join(f"  {line}" for line in message["why"].splitlines()[:_LINES])

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-_LOOK = 0.2  # seconds
+_POLL_INTERVAL = 0.2  # seconds
 _TRIES = 30  # the controller may be busy
 _PAUSE = 10.0  # seconds
 
@@ -20,7 +20,7 @@ _PAUSE = 10.0  # seconds
 def main(parent: int, job: str) -> None:
     """Wait until ``parent``, which has started this process, is gone; then cancel ``job``."""
     while os.getppid() == parent:
-        time.sleep(_LOOK)
+        time.sleep(_POLL_INTERVAL)
     for _ in range(_TRIES):
         if subprocess.run(["scancel", job], stdin=subprocess.DEVNULL, check=False).returncode == 0:
             return

@@ -157,5 +157,5 @@ _OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
 
 
 def names(hosts: Sequence[str]) -> str:
-    """The hosts, each once, as text."""
+    """Return the hosts, each once, as text."""
     return ", ".join(dict.fromkeys(hosts))

@@ -114,10 +114,10 @@ def lost_error(
     what: str, lines: Sequence[str], ranks: Sequence[RemoteWorker], lost: Sequence[RemoteWorker],
     fix: str | None = None,
 ) -> ClusterStartError | WorkerFailedError:  # fmt: skip
-    """The error for ranks that were lost.
+    """Return the error for ranks that were lost.
 
     Args:
-        what: What has ended, and how: "srun ended with status 1".
+        what: What has ended, and how: "srun exited with status 1".
         lines: The lines that srun has printed.
         ranks: All ranks.
         lost: The ranks that had not ended.
@@ -166,7 +166,7 @@ def _telling(lines: Sequence[str]) -> list[str]:
 def srun_line(
     counts: Sequence[int], *, cores: int | None, mpi: str, exclude: Sequence[str] = (), local: bool = True
 ) -> list[str]:
-    """The command by which srun starts the ranks; the program of a rank follows.
+    """Return the command by which srun starts the ranks; the program of a rank follows.
 
     Args:
         counts: The number of workers on each node.
@@ -189,8 +189,8 @@ def srun_line(
 
 
 def how_ended(status: int) -> str:
-    """How a program ended, as a shell writes its status."""
+    """Describe how a program ended, from its status in a shell."""
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
         return f"on {socket.gethostname()} was killed by {signal.Signals(number).name}"
-    return f"ended with status {status}"
+    return f"exited with status {status}"

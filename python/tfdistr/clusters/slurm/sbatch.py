@@ -17,7 +17,7 @@ from tfdistr.errors import ClusterStartError
 from tfdistr.utils.interrupts import uninterrupted
 
 # Seconds between two questions to Slurm's controller: at first and at the end, and during a long job.
-_LOOK, _LONGEST_LOOK = 1.0, 15.0
+_POLL_INTERVAL, _LONGEST_POLL_INTERVAL = 1.0, 15.0
 _TO_END = 10.0  # seconds that a job has to end after its ranks
 _GONE = 20.0  # seconds that a cancelled job has to end: a node that is lost never says that it has
 # Seconds that the last lines of a job may need to reach this machine.
@@ -45,7 +45,7 @@ class BatchRequest:
     queue_timeout: float | None
 
     def script(self, line: Sequence[str]) -> str:
-        """The script of the job, which runs the command ``line``."""
+        """Return the script of the job, which runs the command ``line``."""
         options = "\n".join(
             f"#SBATCH --{name}" + ("" if value is True else f"={shlex.quote(str(value))}")
             for name, value in self.options.items()
@@ -105,10 +105,10 @@ class BatchJob(Ranks):
             self._check_queue()
 
     def _pause(self) -> float:
-        """Seconds between two questions to Slurm's controller, which has other users, too."""
+        """Return the poll interval for Slurm's controller, which has other users."""
         if self._asked or len(self.running) < len(self.workers):
-            return _LOOK
-        return min(_LONGEST_LOOK, max(_LOOK, (time.monotonic() - self._submitted) / 20))
+            return _POLL_INTERVAL
+        return min(_LONGEST_POLL_INTERVAL, max(_POLL_INTERVAL, (time.monotonic() - self._submitted) / 20))
 
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""

@@ -32,7 +32,7 @@ _CHUNK = 1 << 16
 
 
 def lines(silence: list[float]) -> Iterator[str | None]:
-    """The lines of standard input; None if there was no input for ``silence[0]`` seconds."""
+    """Return the lines of standard input; None if there was no input for ``silence[0]`` seconds."""
     reader = _Lines()
     while True:
         if not select.select([0], [], [], silence[0])[0]:
@@ -61,7 +61,7 @@ def obey(group: int, said: Iterator[str | None]) -> None:
 
 
 def kept_to_loopback(env: dict[str, str], core: str) -> tuple[dict[str, str], str | None]:
-    """The variables with which TensorFlow's server listens on the loopback interface only, if possible.
+    """Make TensorFlow's server listen on the loopback interface only, if possible, and return its variables.
 
     This process must live as long as the worker. Where it is not possible, the result has the reason.
     """

@@ -76,7 +76,7 @@ def findings(
 def refuse(
     answers: Sequence[Answer], here: Mapping[str, str | None], *, run_dir: str, workers_per_host: int
 ) -> TfdistrError | None:
-    """The error for hosts on which workers cannot train together; None if they can.
+    """Return the error for hosts on which workers cannot train together; None if they can.
 
     Args:
         answers: The answers of the hosts.
@@ -149,7 +149,7 @@ def _gib(memory: int | None) -> str:
 
 
 def _by_value(values: Mapping[str, str]) -> str:
-    """Each value with the hosts that have it, in the order of the hosts."""
+    """List each value with the hosts that have it, in the order of the hosts."""
     places: dict[str, list[str]] = {}
     for place, value in values.items():
         places.setdefault(value, []).append(place)

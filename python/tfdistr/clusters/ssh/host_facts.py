@@ -24,7 +24,7 @@ _R_TIMEOUT = 60  # seconds
 
 
 def facts(request: dict[str, Any]) -> dict[str, Any]:
-    """The facts about this host.
+    """Return the facts about this host.
 
     Args:
         request: "path": folders with Python packages. "core": the folder of tfdistr on the machine that asks.
@@ -48,7 +48,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions(r: dict[str, Any] | None) -> dict[str, str | None]:
-    """The versions that must be the same on all hosts; None for what is not installed.
+    """Return the versions that must be the same on all hosts; None for what is not installed.
 
     Args:
         r: "command" and "env" of an R program that prints versions; None if the workers do not use R.
@@ -63,7 +63,7 @@ def versions(r: dict[str, Any] | None) -> dict[str, str | None]:
 
 
 def _core() -> tuple[str | None, str | None]:
-    """The version and the folder of tfdistr; None if it is not there."""
+    """Return the version and the folder of tfdistr; None if it is not there."""
     with contextlib.suppress(OSError, ValueError, ImportError):
         found = importlib.util.find_spec("tfdistr")
         if found is not None and found.origin:
@@ -110,7 +110,7 @@ def _ports(count: int) -> list[int]:
 
 
 def _busy(ports: list[int]) -> list[int]:
-    """The ports that are not free."""
+    """Return the ports that are not free."""
     if not ports:
         return []
     from tfdistr.network.ports import is_free
@@ -119,7 +119,7 @@ def _busy(ports: list[int]) -> list[int]:
 
 
 def _memory() -> int | None:
-    """The bytes of memory that programs can still take; None if the system does not tell."""
+    """Return the bytes of memory that programs can still take; None if the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as file:
         for line in file:
             if line.startswith("MemAvailable:"):

@@ -52,7 +52,7 @@ class Answer:
 
 
 def ssh_command(ssh: Sequence[str], host: str, command: Sequence[str], *options: str) -> list[str]:
-    """The command that runs a program on a host.
+    """Return the command that runs a program on a host.
 
     Args:
         ssh: The program that reaches the host, and its options; by default ``ssh``. Its options come first,
@@ -115,7 +115,7 @@ def ask(
 
 
 def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """The R program that prints the versions that R workers need, for `ask`.
+    """Return the R program that prints the versions that R workers need, for `ask`.
 
     Args:
         rscript: Rscript and its options.
@@ -184,7 +184,7 @@ class _Look:
 
 @contextlib.contextmanager
 def marker_in(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """A file in a folder, as long as the block runs; the value is its path.
+    """Make a file in a folder for the time of the block; the value is its path.
 
     A host that has another folder of the same name does not see the file.
 

@@ -40,7 +40,7 @@ class Tunnels:
         return cls(ports[:workers], ports[workers:], workers_per_host)
 
     def options(self, index: int) -> list[str]:
-        """The options of the ssh of a worker. The ssh of the first worker of a host has the ways back."""
+        """Return the ssh options of a worker. The first worker of a host has those of the ways back."""
         # A shared connection would keep the tunnels after the end of the job.
         options = ["-oControlMaster=no", "-oControlPath=none", "-oExitOnForwardFailure=yes",
                    f"-L{HOST}:{self.doors[index]}:{HOST}:{self.ports[index]}"]  # fmt: skip

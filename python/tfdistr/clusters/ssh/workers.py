@@ -117,8 +117,9 @@ class Ssh(RemoteJob):
         self._output.close()
 
     def _lost(self, status: int) -> TfdistrError:
-        """The error if ssh has ended before the guard has reported the end of the worker."""
-        how = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        """Return the error if ssh has ended before the guard has reported the end of the worker."""
+        killed = status < 0
+        how = f"was killed by {signal.Signals(-status).name}" if killed else f"exited with status {status}"
         worker, said = self.worker, quoted(last_lines(self.worker.log, _LINES))
         if not worker.pid:
             return ClusterStartError(

@@ -33,7 +33,7 @@ _LARGE = 1 << 18
 # MPI send messages.
 _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
 # Seconds between two looks for the message of a failed rank, and between two checks for stopped ranks.
-_LISTEN, _LOOK = 0.05, 1.0
+_LISTEN, _POLL_INTERVAL = 0.05, 1.0
 _NO_LIMIT = float("inf")
 # MPI has no sums of these types.
 _HALF = (tf.float16, tf.bfloat16)
@@ -308,7 +308,7 @@ class MpiCollectives(Collectives):
                     raise tf.errors.AbortedError(None, None, self._heard)
                 if self._lifelines is None and self._failures.Iprobe():
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
-                if now - self._looked > _LOOK:
+                if now - self._looked > _POLL_INTERVAL:
                     self._looked = now
                     self._look_for_stopped(now)
                 if now > end:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_LOOK = 1.0
+_POLL_INTERVAL = 1.0
 # A process that does not know which worker is missing waits: another may know and report first.
 _POLITE = 2.0
 
@@ -109,7 +109,7 @@ def main(parent: int, timeout: float) -> None:
     rank = _WaitingRank(parent, names["mapped_names"])
     _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
     while not rank.ended:
-        rank.listen(_LOOK)
+        rank.listen(_POLL_INTERVAL)
     names["remove_names_of_job"](rank.job)
     for path in rank.mapped:
         path.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _watch(waits: _WaitingRank, parent: int, timeout: float, told: tuple[str, in
     name, rank, size, local = told
     until = time.monotonic() + timeout
     before: set[int] = set()
-    while waits.listen(_LOOK):
+    while waits.listen(_POLL_INTERVAL):
         here, came = _ranks_here(parent, name, rank)
         # Needs two looks: a rank may have ended because all ranks have started.
         ended = set(range(size)) - here if local == size and here else set()

@@ -22,7 +22,7 @@ class PeerLines:
         self._connection = connection
 
     def fileno(self) -> int:
-        """The number of the socket, for ``select``."""
+        """Return the number of the socket, for ``select``."""
         return self._connection.fileno()
 
     def read(self) -> str | None:

@@ -21,7 +21,7 @@ from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
 
-_LOOK = 0.01
+_POLL_INTERVAL = 0.01
 # Ranks with network namespaces of their own cannot see each other here: they continue, and meet in MPI_Init.
 _LONGEST = 20.0
 
@@ -45,7 +45,7 @@ def meet() -> None:
     until = time.monotonic() + _LONGEST
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as look:
         while missing and time.monotonic() < until:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
             for peer in sorted(missing):
                 with contextlib.suppress(OSError):  # it has not come, or may not be looked for
                     look.connect(_name(job, peer))
@@ -180,7 +180,7 @@ class MpiLibrary:
         self._calls.MPI_Finalize()
 
     def world(self) -> Any:
-        """The communicator of all ranks, whose errors are exceptions."""
+        """Return the communicator of all ranks, whose errors are exceptions."""
         for comm in (self._mpi.COMM_WORLD, self._mpi.COMM_SELF):
             comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         return self._mpi.COMM_WORLD

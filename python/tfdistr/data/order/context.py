@@ -65,7 +65,7 @@ class WorkerContext:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the worker with index 0."""
+        """Return whether this is the worker with index 0."""
         return self.index == 0
 
     @property

@@ -199,7 +199,7 @@ def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tens
 
 
 def _is_all(shares: int, own: Own) -> bool:
-    """Whether a worker has all shares."""
+    """Return whether a worker has all shares."""
     return shares == (len(own) if isinstance(own, range) else 1)
 
 

@@ -38,7 +38,7 @@ class GivenDataset:
         self.reshuffles = tf_internals.reshuffles(dataset)
 
     def __call__(self) -> tf.data.Dataset:
-        """The dataset."""
+        """Return the dataset."""
         return self._dataset
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class GivenBatches:
             count_batches(batches, name)
 
     def __call__(self) -> Any:
-        """The object."""
+        """Return the object."""
         return self._batches
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,13 +113,13 @@ class Pull:
 
 
 def is_py_dataset(value: Any) -> bool:
-    """Whether a value is a ``keras.utils.PyDataset``."""
+    """Return whether a value is a ``keras.utils.PyDataset``."""
     keras = sys.modules.get("keras")  # it has been imported where there is one
     return keras is not None and isinstance(value, keras.utils.PyDataset)
 
 
 def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
-    """The number of batches of a ``PyDataset``.
+    """Return the number of batches of a ``PyDataset``.
 
     Raises:
         ArgumentError: It has none.
@@ -143,7 +143,7 @@ def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
 
 
 def pass_of(batches: keras.utils.PyDataset, order: np.ndarray[Any, Any]) -> Iterator[Any]:
-    """The batches of one pass over a ``PyDataset``, which prepares some of them ahead in its workers."""
+    """Yield the batches of one pass over a ``PyDataset``, whose workers prefetch some of them."""
     if batches.workers <= 1:
         for number in order:
             yield batches[int(number)]

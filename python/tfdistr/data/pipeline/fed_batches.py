@@ -73,7 +73,7 @@ class FedBatches:
             self._current = self._pass()
 
     def count(self) -> int:
-        """The number of batches of a pass, which this reads."""
+        """Return the number of batches of a pass, which this reads."""
         return len(self._looked_at) + sum(1 for _ in self._current)
 
     def _pass(self) -> Iterator[Any]:
@@ -95,7 +95,7 @@ class FedBatches:
 def fed_batches(
     call: Callable[[], Any], made: Any, context: WorkerContext, steps: int | None, name: str
 ) -> tuple[FedBatches, int | None]:
-    """The batches of an object of Python, and the number of them in an epoch; None if it is not known.
+    """Return the batches of an object of Python, and the number of them in an epoch; None if it is not known.
 
     Args:
         call: Makes the object.
@@ -167,7 +167,7 @@ def _numpy(value: Any) -> Any:
 
 
 def _spec(*arrays: np.ndarray[Any, Any]) -> tf.TensorSpec:
-    """The type of arrays, of which the first side and those that differ are not known."""
+    """Return the type of arrays, of which the first side and those that differ are not known."""
     shapes = [array.shape[1:] for array in arrays]
     sides = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
     return tf.TensorSpec([None, *sides], tf.as_dtype(batch_type(arrays[0])))

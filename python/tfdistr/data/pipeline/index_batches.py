@@ -72,7 +72,7 @@ class Batches:
 
     @property
     def never_empty(self) -> bool:
-        """Whether every share has rows of every batch."""
+        """Return whether every share has rows of every batch."""
         last = self._order.batches - 1
         return min(self.rows(0), self.rows(last)) >= self._shares
 
@@ -158,7 +158,7 @@ def of_lookup(found: Lookup) -> Indexed:
 
 
 def batch_type(array: Array) -> Any:
-    """The type of an array in a batch: Keras's type for numbers with a fraction."""
+    """Return the type of an array in a batch: Keras's type for numbers with a fraction."""
     if np.issubdtype(array.dtype, np.floating):
         return np.dtype(keras.config.floatx())  # as Keras does with arrays
     return np.dtype(object) if array.dtype.kind in "USO" else array.dtype

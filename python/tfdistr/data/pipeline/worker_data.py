@@ -84,7 +84,7 @@ class WorkerData:
 
     @property
     def fed(self) -> bool:
-        """Whether Python or R code gives the batches."""
+        """Return whether Python or R code gives the batches."""
         return isinstance(self.made, FedBatches)
 
     @property

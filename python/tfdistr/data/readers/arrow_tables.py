@@ -77,13 +77,13 @@ def from_address(address: str, name: str) -> Any:
 
 
 def is_table(value: Any) -> bool:
-    """Whether a value is a ``pyarrow.Table``."""
+    """Return whether a value is a ``pyarrow.Table``."""
     pyarrow = sys.modules.get("pyarrow")  # it has been imported where there is a table
     return pyarrow is not None and isinstance(value, pyarrow.Table)
 
 
 def is_column(value: Any) -> bool:
-    """Whether a value is a ``pyarrow.ChunkedArray``."""
+    """Return whether a value is a ``pyarrow.ChunkedArray``."""
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(value, pyarrow.ChunkedArray)
 

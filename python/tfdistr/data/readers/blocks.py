@@ -26,7 +26,7 @@ class Leaf:
 
     @property
     def is_text(self) -> bool:
-        """Whether the values are text, of no fixed size."""
+        """Return whether the values are text, of no fixed size."""
         return self.kind.hasobject
 
 
@@ -45,7 +45,7 @@ class Blocks(ABC):
 
     @property
     def identity(self) -> str:
-        """What tells this data from other data, beside the names and sizes of the files."""
+        """Return what identifies this data, beside the names and sizes of the files."""
         return ""
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class Blocks(ABC):
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def first(self, block: int) -> int:
-        """The number of the first example of a block."""
+        """Return the number of the first example of a block."""
         return int(self.ends[block - 1]) if block else 0
 
     @abstractmethod

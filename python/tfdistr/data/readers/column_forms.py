@@ -33,12 +33,12 @@ class ColumnForm:
 
     @property
     def is_number(self) -> bool:
-        """Whether each value is one number."""
+        """Return whether each value is one number."""
         return self.kind.kind in "biuf" and not self.sizes
 
     @property
     def is_text(self) -> bool:
-        """Whether the values are text."""
+        """Return whether the values are text."""
         return self.kind.hasobject and not self.is_image
 
     @property
@@ -86,7 +86,7 @@ def form_of(column: Any, where: str) -> ColumnForm:
 
 
 def type_of_values(kind: Any) -> Any:
-    """The type of the values of a column: of its categories, or what an extension of Arrow stores."""
+    """Return the type of the values of a column: of its categories, or what an extension of Arrow stores."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -95,7 +95,7 @@ def type_of_values(kind: Any) -> Any:
 
 
 def values_of(column: Any) -> Any:
-    """The values of a column: one array, without categories and extensions of Arrow."""
+    """Return the values of a column: one array, without categories and extensions of Arrow."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
@@ -186,7 +186,7 @@ def uneven_lists(received: str) -> ArgumentError:
 
 
 def _lengths(column: Any) -> Any:
-    """The sizes of lists; None if the type has one size."""
+    """Return the sizes of lists; None if the type has one size."""
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(column.type):
@@ -207,14 +207,14 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_view(kind: Any) -> bool:
-    """Whether values are text or bytes in the form that polars has."""
+    """Return whether values are text or bytes in the form that polars has."""
     import pyarrow as pa
 
     return kind in (pa.string_view(), pa.binary_view())
 
 
 def _is_image(kind: Any) -> bool:
-    """Whether the values are images as Hugging Face's datasets have them."""
+    """Return whether the values are images as Hugging Face's datasets have them."""
     import pyarrow as pa
 
     if not pa.types.is_struct(kind) or not {one.name for one in kind} <= {"bytes", "path"}:

@@ -161,11 +161,11 @@ class FileColumns:
         ]
 
     def missing_is_error(self, name: str) -> bool:
-        """Whether nothing stands for a missing value of a column."""
+        """Return whether nothing stands for a missing value of a column."""
         return self._filling(name) is None
 
     def missing(self, name: str, where: Where) -> ArgumentError:
-        """The error that a value of a column is missing in the row ``where``."""
+        """Return the error that a value of a column is missing in the row ``where``."""
         return ArgumentError(
             "A column must have a value in each row.",
             received=f"no value of column {name!r} in row {where.row} of {where.path}",
@@ -357,7 +357,7 @@ def _check_there(name: str, schema: Any, path: str) -> None:
 
 
 def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of values in a batch: Keras's type for numbers with a fraction, as for arrays."""
+    """Return the type of values in a batch: Keras's type for numbers with a fraction, as for arrays."""
     if kind.kind != "f":
         return kind
     import keras

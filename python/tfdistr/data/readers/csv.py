@@ -104,7 +104,7 @@ def scan(files: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widened(pyarrow: Any, column: Any, kind: str | None) -> str | None:
-    """The type of a column of text that also has the values of ``column``; None if all are missing."""
+    """Return the type of a column of text that also has the values of ``column``; None if all are missing."""
     if column.null_count == len(column):
         return kind
     _, _, compute = _import()

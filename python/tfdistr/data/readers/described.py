@@ -68,7 +68,7 @@ class FileDataset(Dataset):
 
     @property
     def identity(self) -> str:
-        """What the same data is on all machines and in both languages."""
+        """Return the identity of the data, which is the same on all machines and in both languages."""
         names = [os.path.basename(path) for path in self.files]
         parts = [
             names,
@@ -228,7 +228,7 @@ def _names(argument: str, names: Any) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as both languages have it: a whole number of R is a double."""
+    """Return a value as both languages have it: a whole number of R is a double."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, tuple | list):

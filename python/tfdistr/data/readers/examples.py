@@ -131,7 +131,7 @@ def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
 
 
 def _feature(name: str, value: Any) -> dict[str, Any]:
-    """The plain form of a ``tf.io.FixedLenFeature``, of a dictionary, or of the name of a type."""
+    """Return the plain form of a ``tf.io.FixedLenFeature``, of a dictionary, or of the name of a type."""
     if hasattr(value, "dtype") and hasattr(value, "default_value") and hasattr(value, "shape"):
         value = {"shape": list(value.shape), "dtype": value.dtype, "default": value.default_value}
     given = {"dtype": value} if not isinstance(value, Mapping) else dict(value)

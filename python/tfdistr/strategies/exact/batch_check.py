@@ -92,7 +92,7 @@ def check_batch(
 
 
 def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -> str | None:
-    """The warning about the parts with these names; None if all is well."""
+    """Return the warning about the parts with these names; None if all is well."""
     rows = tf.cast(tf.minimum(_ROWS, count_examples(batch) // 2), tf.int64)
     if rows == 0:
         return None
@@ -196,7 +196,7 @@ class _GradientProbe:
         self._rows: dict[int, np.ndarray[Any, Any]] = {}
 
     def gradients(self, batch: Any) -> Gradients:
-        """The gradients that the step gives to its optimizers."""
+        """Return the gradients that the step gives to its optimizers."""
         found: Gradients = []
         rows = tf.cast(count_examples(batch), tf.float64)
 
@@ -222,7 +222,7 @@ class _GradientProbe:
         return found
 
     def _dense(self, gradient: Any, number: int) -> np.ndarray[Any, Any]:
-        """A gradient as an array of at least 32 bits; of an embedding, the rows of the first batch."""
+        """Return a gradient as an array of at least 32 bits; of an embedding, the rows of the first batch."""
         dtype = gradient.dtype if gradient.dtype == tf.float64 else tf.float32
         if not isinstance(gradient, tf.IndexedSlices):
             return np.array(tf.cast(gradient, dtype))

@@ -58,7 +58,7 @@ class ReplicaStep:
                 raise
 
     def enclose(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """A function for the replica that calls ``fn`` within the step."""
+        """Return a function for the replica that calls ``fn`` within the step."""
 
         def enclosed(*args: Any, **kwargs: Any) -> Any:
             with self.entered():
@@ -67,7 +67,7 @@ class ReplicaStep:
         return enclosed
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        """``tf.distribute.ReplicaContext.all_reduce``, whose gradient weighs the replicas by their rows.
+        """Call ``tf.distribute.ReplicaContext.all_reduce``; its gradient weights replicas by their rows.
 
         The gradient of a sum over replicas is the sum of the replicas' gradients. If a step weighs its
         gradients after they are taken, the sum needs the weights, and the replica's own weight is taken out
@@ -99,7 +99,7 @@ class ReplicaStep:
         return tf.nest.pack_sequence_as(value, reduced(*parts))
 
     def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:
-        """``tf.distribute.ReplicaContext.all_gather``, without the row of zeros of an empty replica."""
+        """Call ``tf.distribute.ReplicaContext.all_gather``, without the row of zeros of an empty replica."""
         return tf.nest.map_structure(lambda part: self.gather(part, int(axis)), value)
 
     def gather(self, value: Any, axis: int = 0) -> tf.Tensor:
@@ -127,7 +127,7 @@ class ReplicaStep:
 
 
 def current_step() -> ReplicaStep | None:
-    """The step of the replica that runs on this thread; None outside of such a step."""
+    """Return the step of the replica that runs on this thread; None outside of such a step."""
     context = tf.distribute.get_replica_context()
     return getattr(context, _ATTRIBUTE, None)
 
@@ -153,7 +153,7 @@ class NoPeers:
     loss_is_weighted = True
 
     def weight(self) -> tf.Tensor:
-        """The part of the examples that the replica has: all of them."""
+        """Return the part of the examples that the replica has: all of them."""
         return tf.ones([], tf.float64)
 
     def all_reduce(self, op: Any, tensors: Sequence[Any], dtype: Any = None) -> list[Any]:
@@ -162,7 +162,7 @@ class NoPeers:
 
 
 def scale(value: Any, factor: tf.Tensor) -> Any:
-    """``value * factor``; it is 0 if the factor is 0, even if the value is NaN."""
+    """Return ``value * factor``; it is 0 if the factor is 0, even if the value is NaN."""
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
     return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))

@@ -19,7 +19,7 @@ from tfdistr.strategies.exact.replica import OneReplica
 def exact_step(
     extended: OneReplica, collectives: Collectives, model: keras.Model, data: Any
 ) -> Iterator[tuple[Any, ReplicaStep]]:
-    """One step on a local batch, which may be shorter than the batches of the peers, or empty.
+    """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
 
     Args:
         extended: Runs the replica.
@@ -59,7 +59,7 @@ def exact_step(
 
 
 def replica_of(extended: OneReplica, collectives: Collectives, data: Any) -> ReplicaStep:
-    """The step of this worker's replica on a local batch of a prediction, which may be empty."""
+    """Return the step of this worker's replica on a local batch of a prediction, which may be empty."""
     mean = MeanOverExamples(extended, collectives, count_examples(data))
     return ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
 
@@ -155,7 +155,7 @@ class MeanOverExamples:
         return self._total
 
     def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
-        """The factor that turns a loss over this worker's rows into its share of the global loss.
+        """Return the factor that turns a loss over this worker's rows into its share of the global loss.
 
         Args:
             divisor: The number by which the loss over these rows was divided; None for a sum.
@@ -225,7 +225,7 @@ def current_graph() -> Any:
 
 
 def at_least_one(data: Any, examples: tf.Tensor) -> Any:
-    """``data``, or one row of zeros if it has no rows: some kernels (convolutions) fail on no rows."""
+    """Return ``data``, or one row of zeros if it has no rows: some kernels (convolutions) fail on no rows."""
 
     def pad(value: Any) -> Any:
         if isinstance(value, tf.RaggedTensor):
@@ -245,7 +245,7 @@ def at_least_one(data: Any, examples: tf.Tensor) -> Any:
 
 
 def count_examples(data: Any) -> tf.Tensor:
-    """Number of rows of a batch, a scalar of type int32."""
+    """Return the number of rows of a batch, a scalar of type int32."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.int32)

@@ -98,7 +98,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
 
     @property
     def one_replica(self) -> bool:
-        """Whether this worker has one device."""
+        """Return whether this worker has one device."""
         return len(self.worker_devices) == 1
 
     @property
@@ -107,7 +107,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return self.virtual.place if self.virtual else (self.num_workers, self.worker_index)
 
     def is_common(self, value: Any) -> bool:
-        """Whether a value is a variable that all workers have alike: with virtual workers, all variables."""
+        """Return whether a variable is the same on all workers: with virtual workers, every variable is."""
         return self.virtual is not None and isinstance(value, tf.Variable)
 
     def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -204,7 +204,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
 
     def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
-        """The values of Keras variables, such as metrics, over all workers. All workers must call it.
+        """Return the values of Keras variables, such as metrics, over all workers. All workers must call it.
 
         Returns:
             What `StepContext.sums` takes.

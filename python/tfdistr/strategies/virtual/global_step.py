@@ -145,7 +145,7 @@ class _Results:
 
 
 def _part(value: tf.Tensor, aggregation: str, weight: tf.Tensor, is_last: tf.Tensor) -> tf.Tensor:
-    """What a share adds to the sum that becomes the value of a variable, or of a log."""
+    """Return a share's part of the sum that becomes the value of a variable or a log."""
     if value.dtype == tf.bool:
         value = tf.cast(value, tf.int32)
     elif value.dtype.is_integer and value.dtype not in (tf.int32, tf.int64):
@@ -196,7 +196,7 @@ class _TracedStep:
         return self._finish(step, [sums, gathered, bad])
 
     def _count_rows(self, data: Any) -> tf.Tensor:
-        """The number of rows of the global batch, int64."""
+        """Return the number of rows of the global batch, int64."""
         if self._extended.step.known_rows is not None:
             return tf.cast(self._extended.step.known_rows, tf.int64)
         own = tf.cast(count_examples(data), tf.int64)
@@ -312,7 +312,7 @@ class _TracedStep:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """The context in which variables change, as in the step of one replica."""
+        """Enter the context in which variables change, as in the step of one replica."""
         extended = self._extended
         with (
             extended.within(reported_replicas=1),
@@ -338,7 +338,7 @@ class _TracedStep:
 
 
 def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> Any:
-    """The gradient of the whole batch, in the form of that of a share."""
+    """Return the gradient of the whole batch, in the form of that of a share."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
@@ -353,7 +353,7 @@ def _like(log: Any, total: Iterator[tf.Tensor]) -> Any:
 
 
 def _spec(value: Any) -> Any:
-    """The form of a value with any number of rows."""
+    """Return the form of a value with any number of rows."""
     if value is None:
         return None
     if isinstance(value, tf.Tensor):

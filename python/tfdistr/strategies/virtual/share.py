@@ -42,7 +42,7 @@ class Update:
 
 
 def sent_gradients(updates: Sequence[Update], dtype: tf.DType | None) -> tuple[list[Any], list[Any]]:
-    """The gradients of updates as they travel: tensors that are summed, and tensors that are concatenated.
+    """Return the gradients of updates as they are sent: tensors to sum, and tensors to concatenate.
 
     The latter are the values and the indices of the gradients of embeddings.
 
@@ -170,7 +170,7 @@ class Share:
         self.step.updates = []
 
     def without_stand_in(self, value: Any) -> Any:
-        """A value, but zero if the share has no rows, where a row of zeros takes their place."""
+        """Return a value, but zero if the share has no rows, where a row of zeros takes their place."""
         if value is None or self.present is None or not value.dtype.is_floating:
             return value
         return scale(value, self.present)
@@ -287,7 +287,7 @@ def _check_sums(scope: Any, step: ShareStep) -> None:
 
 
 def _adds(value: tf.Tensor, begun: tf.Tensor) -> bool:
-    """Whether a tensor is a tensor from the beginning plus something."""
+    """Return whether a tensor is a tensor from the beginning plus something."""
     if value is begun:
         return True
     operation = value.op
@@ -338,12 +338,12 @@ def check_operations(graph: tf.Graph) -> None:
 
 
 def random_operations(graph: tf.Graph) -> list[tuple[str, str]]:
-    """The operations of a graph whose random numbers no seed of Keras decides, each with its name."""
+    """Return the operations of a graph whose random numbers no seed of Keras decides, each with its name."""
     return [(node.op, node.name) for node in _nodes(graph) if node.op in _RANDOM]
 
 
 def _nodes(graph: tf.Graph) -> Iterator[Any]:
-    """The operations of a graph and of the functions that it calls."""
+    """Return the operations of a graph and of the functions that it calls."""
     definition = graph.as_graph_def()
     yield from definition.node
     for function in definition.library.function:

@@ -43,7 +43,7 @@ class Stages:
             self._functions.append(apart(function.prune(feeds, fetches), feeds))
 
     def begin(self, inputs: Sequence[tf.Tensor]) -> dict[Any, tf.Tensor]:
-        """The known tensors of a virtual worker before its first stage."""
+        """Return the known tensors of a virtual worker before its first stage."""
         return {key.ref(): value for key, value in zip(self._inputs, inputs, strict=True)}
 
     def run(self, number: int, known: dict[Any, tf.Tensor]) -> None:
@@ -52,7 +52,7 @@ class Stages:
         known.update({t.ref(): value for t, value in zip(self._fetches[number], found, strict=True)})
 
     def results(self, known: dict[Any, tf.Tensor]) -> list[tf.Tensor]:
-        """The results, after the last stage."""
+        """Return the results, after the last stage."""
         return [known[tensor.ref()] for tensor in self._results]
 
 
@@ -89,7 +89,7 @@ class _Cut:
                     self._passed[stage] |= {output.ref() for output in tensor.op.outputs}
 
     def stage(self, number: int, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The inputs and the outputs of a stage."""
+        """Return the inputs and the outputs of a stage."""
         feeds = [ref for ref, stage in self._given.items() if stage <= number]
         feeds += self._sorted(self._passed[number])
         needed = {tensor.ref(): None for tensor in results}
@@ -106,7 +106,7 @@ class _Cut:
 
 
 def _reached(tensors: Sequence[tf.Tensor], ends: set[Any]) -> set[str]:
-    """The names of the operations of those tensors among ``ends`` that others are computed from."""
+    """Return the names of the operations of those tensors among ``ends`` that others are computed from."""
     reached, seen, left = set[str](), set[str](), list(tensors)
     while left:
         tensor = left.pop()

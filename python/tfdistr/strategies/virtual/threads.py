@@ -41,6 +41,6 @@ def use_one_thread() -> None:
 
 
 def _threads() -> int:
-    """The number of threads that an operation has, where TensorFlow runs already."""
+    """Return the number of threads that an operation has, where TensorFlow runs already."""
     given = os.environ.get("TF_NUM_INTRAOP_THREADS")
     return tf.config.threading.get_intra_op_parallelism_threads() or int(given or len(usable_cores()))
