@@ -91,7 +91,7 @@ def test_what_is_wrong_with_addresses(of_cluster):
         rows = of_cluster([taken, nobody, "no-such-host.invalid:2222"])
         own = rows[f"own port, {taken}"]
         assert (own.status, own.found) == ("FAIL", "another process listens on its port")
-        assert own.fix.startswith("Another process has this task's port: end it")
+        assert own.fix.startswith("Stop the process that uses this task's port")
         found = rows[f"worker 1, {nobody}"]
         assert (found.status, found.found) == ("ok", "the machine is there; nobody listens yet")
         found = rows["worker 2, no-such-host.invalid:2222"]

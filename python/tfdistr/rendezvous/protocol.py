@@ -116,7 +116,7 @@ def absence(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "where nobody listens"
     if isinstance(error, TimeoutError):
-        return "which is unreachable"
+        return "which does not answer"
     return f"which cannot be reached ({error.strerror or error})"
 
 

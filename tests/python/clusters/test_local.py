@@ -126,9 +126,9 @@ def test_a_port_in_use_on_any_interface_is_passed_over(host: str, monkeypatch: p
         with pytest.raises(ClusterStartError) as caught:
             free_ports(2)
     assert str(caught.value).splitlines() == [
-        "2 workers need 2 free ports on this machine.",
+        "Cannot find 2 free ports for 2 workers on this machine.",
         "Received: 1 free ports of 2",
-        "Fix: Start fewer workers, or end programs that listen on many ports.",
+        "Fix: Start fewer workers, or stop programs that listen on many ports.",
     ]
 
 

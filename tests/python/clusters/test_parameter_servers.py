@@ -133,9 +133,9 @@ def test_what_a_server_says_that_cannot_start():
         "Fix: See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
     ]
     assert str(start_error("Could not start gRPC server", CONFIG)).splitlines() == [
-        "Each task must be able to listen on the port of its address.",
+        "Cannot listen on the port of the task's address.",
         "Received: ps 0 (b:2): Could not start gRPC server",
-        "Fix: Another process has this task's port: end it, or give the task another address.",
+        "Fix: Stop the process that uses this task's port, or give the task another address.",
     ]
 
 

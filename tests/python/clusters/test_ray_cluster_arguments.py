@@ -321,7 +321,7 @@ def test_the_guard_of_a_worker_says_why_other_machines_reach_it(
 def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     error = fail(monkeypatch, tmp_path, then="print('no head', file=sys.stderr); sys.exit(3)")
     assert str(error).splitlines() == [
-        "The workers were lost with their connection to Ray, which ended with status 3.",
+        "The workers were lost with their connection to Ray, which exited with status 3.",
         "",
         "Its last lines:",
         "  no head",

@@ -270,7 +270,7 @@ def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(1, "ended with status 1"), (137, "was killed by SIGKILL"), (-9, "SIGKILL")]
+    ("status", "said"), [(1, "exited with status 1"), (137, "was killed by SIGKILL"), (-9, "SIGKILL")]
 )
 def test_how_srun_ended(status: int, said: str) -> None:
     assert how_ended(status).endswith(said)
@@ -279,10 +279,10 @@ def test_how_srun_ended(status: int, said: str) -> None:
 def test_a_lost_node_is_named(tmp_path: Path) -> None:
     made = ranks(tmp_path, 11, 12)
     lines = ["srun: error: Node failure on n10", "srun: Job step aborted: Waiting up to 7 seconds"]
-    error = lost_error("srun ended with status 1", lines, made, made)
+    error = lost_error("srun exited with status 1", lines, made, made)
     assert isinstance(error, WorkerFailedError)
     assert str(error).splitlines() == [
-        "Workers 0 on n9, 1 on n10 were lost: srun ended with status 1, after the loss of node n10.", "",
+        "Workers 0 on n9, 1 on n10 were lost: srun exited with status 1, after the loss of node n10.", "",
         "Its last lines:", "  srun: error: Node failure on n10",
         "Fix: See whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
     ]  # fmt: skip
@@ -292,22 +292,23 @@ def test_a_lost_node_is_named(tmp_path: Path) -> None:
 def test_a_worker_whose_guard_was_killed_is_named(tmp_path: Path) -> None:
     made = ranks(tmp_path, 11, 12)
     lines = ["srun: error: n10: task 1: Killed", "srun: error: n9: task 0: Terminated"]
-    error = lost_error("srun ended with status 137", lines, made, made)
+    error = lost_error("srun exited with status 137", lines, made, made)
     assert str(error).splitlines()[0] == (
-        "Workers 0 on n9, 1 on n10 were lost: srun ended with status 137, after the end of worker 1 (Killed)."
+        "Workers 0 on n9, 1 on n10 were lost: srun exited with status 137, "
+        "after the end of worker 1 (Killed)."
     )
     assert (error.worker, error.host) == (1, "n10")
-    assert lost_error("srun ended with status 137", lines[:1], made, made[:1]).worker is None
+    assert lost_error("srun exited with status 137", lines[:1], made, made[:1]).worker is None
     assert lost_error("Slurm job 7 ended: TIMEOUT", lines, made, made).worker is None
 
 
 def test_workers_that_never_started_are_named(tmp_path: Path) -> None:
     made = ranks(tmp_path, 11, 0)
-    error = lost_error("srun ended with status 1", [], made, made)
+    error = lost_error("srun exited with status 1", [], made, made)
     assert isinstance(error, ClusterStartError)
     assert str(error).splitlines()[:3] == [
         "Slurm must start all 2 workers, and the job must not end before they do.",
-        "Received: srun ended with status 1 without workers 1. Its last lines:", "  (nothing)",
+        "Received: srun exited with status 1 without workers 1. Its last lines:", "  (nothing)",
     ]  # fmt: skip
 
 

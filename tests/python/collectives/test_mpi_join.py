@@ -102,7 +102,7 @@ def test_a_killed_worker_is_named(tmp_path, workers, what):
     for each in (first, *others):
         assert each.status == 1
         assert "WorkerFailedError: Worker 1 failed: 127.0.0.1:" in each.output
-        assert "has ended without saying why: it was killed, or it crashed." in each.output
+        assert "exited without an error message: it was killed, or it crashed." in each.output
         assert each.seconds < 60
 
 

@@ -255,4 +255,4 @@ def test_a_server_that_cannot_import(tmp_path: Path, caplog: pytest.LogCaptureFi
         log = (tmp_path / "run" / "logs" / "worker-0.log").read_text()
         assert "started cold, because of its fork server: it ended." in log
         local_cluster(1)  # looks at the servers
-    assert any("ended with status 1: ImportError: no keras today" in r.getMessage() for r in caplog.records)
+    assert any("exited with status 1: ImportError: no keras today" in r.getMessage() for r in caplog.records)

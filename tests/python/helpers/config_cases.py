@@ -39,7 +39,7 @@ def the_same(rule: str, fix: str, *cases: tuple[Any, str | None]) -> list[Case]:
     return [(config, rule, received, fix) for config, received in cases]
 
 
-NOT_JSON = "TF_CONFIG must be JSON, which this is not: "
+NOT_JSON = "TF_CONFIG must be valid JSON: "
 NOT_JSON_FIX = (
     "Build it with tf_config(...).to_json(). In a shell, put it in single quotes: export TF_CONFIG='...'."
 )

@@ -244,8 +244,8 @@ def test_where_nothing_helps_the_user_is_told_the_ports(tmp_path: Path) -> None:
     assert said.count("\n") == 1
     assert said.startswith(
         "As long as the job runs, whoever reaches this machine over a network can run code as you, through "
-        f"ports 2222, 2223: nothing keeps other machines out here, because {failing} ended with status 1: "
-        "fatal error: sys/socket.h: not found; a network namespace cannot be made: "
+        f"ports 2222, 2223: nothing keeps other machines out here, because {failing} exited with status 1: "
+        "fatal error: sys/socket.h: not found; cannot create a network namespace: "
     )
     assert said.endswith(
         " Install a C compiler (cc), or close ports 2222, 2223 in the firewall; if no other machine can "
@@ -259,7 +259,7 @@ def test_a_way_that_was_asked_for_is_taken_or_refused(tmp_path: Path) -> None:
     assert str(caught.value).splitlines() == [
         "The environment variable TFDISTR_LOOPBACK must be one of preload, namespace, none.",
         'Received: "yes"',
-        "Fix: Leave it out: the first of these that works here is taken.",
+        "Fix: Leave it out to use the first of these that works here.",
     ]
     asked = subprocess.run(
         [sys.executable, "-c", AROUND, "preload"], env=os.environ | {"PATH": str(tmp_path)},
@@ -268,9 +268,9 @@ def test_a_way_that_was_asked_for_is_taken_or_refused(tmp_path: Path) -> None:
     assert asked.returncode == 1
     assert asked.stderr.splitlines()[-3:] == [
         f"{ClusterStartError.__module__}.ClusterStartError: "
-        "TFDISTR_LOOPBACK=preload must be possible on this machine.",
+        "TFDISTR_LOOPBACK=preload does not work on this machine.",
         "Received: there is no C compiler",
-        "Fix: Leave TFDISTR_LOOPBACK out: the first way that works here is taken.",
+        "Fix: Leave TFDISTR_LOOPBACK out to use the first way that works here.",
     ]
     assert keep_to_loopback({LOOPBACK: "none"}).environment({"A": "1"}) == {"A": "1"}
 

@@ -196,8 +196,8 @@ def test_servers_do_not_wait_for_ever(processes):
         connection.close()
         said, _ = blocked.communicate(timeout=60)
     assert blocked.returncode == 1
-    assert re.search(r"Each task must be able to listen on the port of its address\.", said), said
-    assert "Another process has this task's port: end it, or give the task another address." in said
+    assert re.search(r"Cannot listen on the port of the task's address\.", said), said
+    assert "Stop the process that uses this task's port, or give the task another address." in said
     said, _ = abandoned.communicate(timeout=60)
     assert abandoned.returncode == 1
     assert "The chief must be there for as long as its servers are to be.\nReceived: no chief at" in said

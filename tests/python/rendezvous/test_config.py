@@ -286,7 +286,7 @@ def test_cluster_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"cluster": {"worker": ["a:1"]}}', '`TF_CONFIG` must have the member "task".'),
         ("null", "`TF_CONFIG` must be a JSON object with the members"),
         ('"{}"', "`TF_CONFIG` must be a JSON object with the members"),
-        ("{", "TF_CONFIG must be JSON, which this is not: Expecting property name"),
+        ("{", "TF_CONFIG must be valid JSON: Expecting property name"),
     ],
 )
 def test_half_a_cluster_in_the_environment_is_refused(text: str, message: str) -> None:

@@ -88,7 +88,7 @@ def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, wo
         seconds, _, error = second.partition(" s: ")
         assert float(seconds) < 3
         assert error.startswith(f"WorkerFailedError: Worker {workers - 1} failed: 127.0.0.1:")
-        assert " | Fix: Look at its log" in error
+        assert " | Fix: See its log" in error
 
 
 def test_a_worker_that_hears_late_blames_the_worker_that_failed():
@@ -121,9 +121,9 @@ def test_the_worker_that_is_gone_is_found_in_what_tensorflow_says(text, worker):
     lost = lost_worker(error, TASKS)
     address = list(TASKS.values())[worker]
     assert lost is not None
-    assert lost.message.startswith(f"Worker {worker} failed: {address} does not answer any more: it was")
+    assert lost.message.startswith(f"Worker {worker} failed: {address} is unreachable: it was")
     assert (lost.worker, lost.host) == (worker, address.partition(":")[0])
-    assert peer_message(error, 1, TASKS).startswith(f"tfdistr: failure of worker {worker}: {address} does")
+    assert peer_message(error, 1, TASKS).startswith(f"tfdistr: failure of worker {worker}: {address} is")
 
 
 def test_a_worker_whose_heartbeats_do_not_arrive_is_not_blamed():
@@ -145,7 +145,7 @@ def test_a_lost_connection_that_a_function_reports_is_of_a_peer():
 def test_the_message_about_the_first_failure_counts_more_than_an_error_about_the_leader():
     error = tf.errors.UnavailableError(None, None, "from remote target /job:chief/replica:0/task:0 while")
     summary = attribute_failure(error, 1, TASKS).summary
-    assert summary.startswith("Worker 0 failed: 10.0.0.1:1 does not answer")
+    assert summary.startswith("Worker 0 failed: 10.0.0.1:1 is unreachable")
     verdict = attribute_failure(error, 1, TASKS, heard=lambda: report(2, ValueError("a fault")))
     assert (verdict.known, verdict.news) == (True, report(2, ValueError("a fault")))
     assert verdict.failure is not None
@@ -169,7 +169,7 @@ def test_the_end_of_a_process_is_told_with_its_address():
     told = reported_failure(tf.errors.AbortedError(None, None, text), TASKS)
     assert told is not None
     assert str(told).splitlines() == [
-        "Worker 1 failed: 10.0.0.2:2 has ended without saying why: it was killed, or it crashed.",
-        "Fix: Look at its log, and at that of its machine (dmesg says whether memory was the reason).",
+        "Worker 1 failed: 10.0.0.2:2 exited without an error message: it was killed, or it crashed.",
+        "Fix: See its log, and the log of its machine (dmesg shows whether memory was the reason).",
     ]
     assert (told.worker, told.host) == (1, "10.0.0.2")

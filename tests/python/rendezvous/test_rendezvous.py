@@ -72,7 +72,7 @@ def test_those_that_are_missing_are_named_exactly_and_alike(there):
     tasks = addresses(3)
     for said in run(tasks, *there, timeout=3):
         rule, received, fix = said.splitlines()
-        assert rule == "ClusterStartError: The workers of the cluster must find each other within 3 s."
+        assert rule == "ClusterStartError: Not all workers of the cluster joined within 3 s."
         who, _, missing = received.partition(": waited for ")
         assert who in [f"Received: worker {i} ({tasks[f'worker {i}']})" for i in there]
         assert sorted(missing.split("; ")) == [
@@ -107,7 +107,7 @@ def test_a_leader_hears_why_a_worker_leaves_before_it_has_left():
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
-        with pytest.raises(ClusterStartError, match="must find each other within 1 s"):
+        with pytest.raises(ClusterStartError, match="joined within 1 s"):
             meet(tasks, "worker 1", {}, 1)
         thread.join(5)
     assert [next(iter(message)) for message in heard] == ["hello", "end"]
@@ -191,9 +191,9 @@ def test_a_port_that_is_in_use_ends_it_for_all_at_once():
         said = run(tasks, 0, 1, 2, timeout=60, of_0={"wait": 2})  # who comes later is told, too
     assert time.monotonic() - began < 10
     assert said == [
-        "ClusterStartError: Each task must be able to listen on the port of its address.\n"
+        "ClusterStartError: Cannot listen on the port of the task's address.\n"
         f"Received: worker 1 ({tasks['worker 1']}): another process listens on its port\n"
-        "Fix: Another process has this task's port: end it, or give the task another address."
+        "Fix: Stop the process that uses this task's port, or give the task another address."
     ] * 3
 
 
@@ -207,7 +207,7 @@ def test_a_port_that_is_not_for_this_user():
     ("error", "found", "fix"),
     [
         (errno.EADDRINUSE, "another process listens on its port",
-         "Another process has this task's port: end it, or give the task another address."),
+         "Stop the process that uses this task's port, or give the task another address."),
         (errno.EACCES, "Permission denied", "Give the task a port that this user may listen on."),
         (errno.EADDRNOTAVAIL, "Cannot assign requested address",
          "Give the task an address and a port that it can listen on."),
@@ -225,7 +225,7 @@ def test_why_a_port_cannot_be_had(monkeypatch, error, found, fix):
     with pytest.raises(ClusterStartError) as caught:
         meet(tasks, "worker 0", {}, 5)
     assert str(caught.value).splitlines() == [
-        "Each task must be able to listen on the port of its address.",
+        "Cannot listen on the port of the task's address.",
         f"Received: worker 0 ({tasks['worker 0']}): {found}",
         f"Fix: {fix}",
     ]
@@ -243,10 +243,10 @@ def test_two_processes_with_one_task_are_named(elsewhere):
         pids = [process.pid for process in processes]
     (text,) = said
     rule, received, fix = text.splitlines()
-    assert rule == "ClusterStartError: Each task of the cluster must be one process."
+    assert rule == "ClusterStartError: Two processes have the same task of the cluster."
     assert received.startswith("Received: worker 1 (127.0.0.1:")
     assert all(f"process {pid} on {socket.gethostname()}" in received for pid in pids[:2])
-    assert fix == "Fix: Give each process its own task in TF_CONFIG, and end those of an earlier run."
+    assert fix == "Fix: Give each process its own task in TF_CONFIG, and stop those of an earlier run."
 
 
 def test_a_wrong_address_that_nobody_needs_is_noticed():
@@ -317,7 +317,7 @@ def test_after_an_interrupt_the_port_is_free_in_the_same_session():
     threading.Timer(0.7, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt) as kept:
         meet(tasks, "worker 0", {}, 30)
-    with pytest.raises(ClusterStartError, match=r"must find each other within 1 s"):
+    with pytest.raises(ClusterStartError, match=r"joined within 1 s"):
         meet(tasks, "worker 0", {}, 1)
     assert kept.tb is not None  # as a session keeps the last one
 

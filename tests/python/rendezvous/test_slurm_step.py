@@ -228,7 +228,7 @@ def test_a_list_of_hosts_that_is_none(text: str) -> None:
     with pytest.raises(ClusterConfigError) as caught:
         expand_hostlist(text)
     assert str(caught.value).splitlines() == [
-        "A list of Slurm's nodes must be written as Slurm writes it.",
+        "A node list must have the form that Slurm uses.",
         f'Received: "{text}"',
         'Fix: Write it like "n[1-3],login".',
     ]
@@ -239,7 +239,7 @@ def test_counts_that_are_none(text: str) -> None:
     with pytest.raises(ClusterConfigError) as caught:
         expand_counts(text)
     assert str(caught.value).splitlines() == [
-        "The tasks of Slurm's nodes must be numbers, one for each node.",
+        "The task counts of Slurm nodes must be numbers, one for each node.",
         f'Received: "{text}"',
         'Fix: Write them like "2(x3),1".',
     ]

@@ -154,7 +154,7 @@ def test_refused(case: str) -> None:
 def test_text_that_is_not_json(text: str | bytes, reason: str, received: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         read("run", text)
-    assert caught.value.message == f"`run.json` must be JSON, which this is not: {reason}."
+    assert caught.value.message == f"`run.json` must be valid JSON: {reason}."
     assert caught.value.received == received
     assert caught.value.fix == "Write the whole document again."
 

@@ -15,7 +15,7 @@ def test_a_server_that_does_not_start():
         error = start_error(tf.errors.UnknownError(None, None, f"{text}\nmore"), resolver, 5.0)
         assert isinstance(error, ClusterStartError)
         assert str(error).splitlines() == [
-            "Each task must be able to listen on the port of its address.",
+            "Cannot listen on the port of the task's address.",
             f"Received: worker 1 (b:2): {text}",
-            "Fix: Another process has this task's port: end it, or give the task another address.",
+            "Fix: Stop the process that uses this task's port, or give the task another address.",
         ]

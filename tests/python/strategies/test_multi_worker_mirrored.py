@@ -191,7 +191,7 @@ def started() -> Iterator[dict[str, list[str]]]:
 def test_a_worker_that_is_missing_is_named(started, case, this, other):
     *addresses, output = started[case]
     rule, received, fix, after = output.splitlines()[-4:]  # TensorFlow may have looked for GPUs before
-    assert rule == "The workers of the cluster must find each other within 4 s."
+    assert rule == "Not all workers of the cluster joined within 4 s."
     assert received == (
         f"Received: worker {this} ({addresses[this]}): waited for worker {other} ({addresses[other]}), "
         "where nobody listens"
@@ -206,9 +206,9 @@ def test_a_worker_that_is_missing_is_named(started, case, this, other):
 def test_a_port_that_is_taken_is_named(started):
     _, address, output = started["port taken"]
     assert output.splitlines()[-4:-1] == [
-        "Each task must be able to listen on the port of its address.",
+        "Cannot listen on the port of the task's address.",
         f"Received: worker 1 ({address}): another process listens on its port",
-        "Fix: Another process has this task's port: end it, or give the task another address.",
+        "Fix: Stop the process that uses this task's port, or give the task another address.",
     ]
 
 
@@ -270,7 +270,7 @@ def test_other_errors_at_the_start_are_passed_on(monkeypatch):
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     error = start_error(RuntimeError("no such device\nand more"), resolver, 5.0)
     assert str(error).splitlines()[:2] == [
-        "The workers of the cluster must find each other within 5 s.",
+        "Not all workers of the cluster joined within 5 s.",
         "Received: worker 0 (b:2): no such device",
     ]
     missing = (

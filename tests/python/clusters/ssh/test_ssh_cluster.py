@@ -147,7 +147,7 @@ def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
     error = job.fail("wait", look=when_ready(2, lambda: job.net.end_all("b")))
     b = job.net.address("b")
     assert re.match(
-        rf"Worker 1 on {re.escape(b)} was lost: its ssh ended with status \d+ before the worker did\.\n\n"
+        rf"Worker 1 on {re.escape(b)} was lost: its ssh exited with status \d+ before the worker did\.\n\n"
         r"Its last output:\n  .*\n\nIts log: ", str(error), re.DOTALL,
     )  # fmt: skip
     assert str(error).endswith("whether the system, or somebody else, ended processes there.")
@@ -249,7 +249,7 @@ def test_a_host_that_makes_no_tunnels(job: Job) -> None:
     b = job.net.address("b")
     assert error.message == "ssh must start each worker on its host."
     assert error.received.splitlines() == [
-        f"ssh ended with status 255 without worker 0 on {b}. Its last lines:",
+        f"ssh exited with status 255 without worker 0 on {b}. Its last lines:",
         "  Error: remote port forwarding failed for listen port 40000",
     ]
     assert error.fix == (
