@@ -65,7 +65,7 @@ class RemoteWorker:
         self.heard = time.monotonic()
         self.host = str(message.get("host", self.host))
         self.pid = message.get("pid", self.pid)
-        self.is_stopped = message.get("halted", self.is_stopped)
+        self.is_stopped = message.get("stopped", self.is_stopped)
         self.reported = 1 if "failed" in message else message.get("exit_code", self.reported)
         if message.get("missing"):
             self._job.fail(unseen_run_dir(message["missing"], self.host, self.index), self)

@@ -15,7 +15,7 @@ import pytest
 from launched import wait_for
 
 import tfdistr
-from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker
+from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
 from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
@@ -261,6 +261,22 @@ def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: py
     ended = subprocess.CompletedProcess((), 1 if error else 0, output, error)
     monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
     assert str(state_of("14")) == state
+
+
+def test_a_rank_that_its_guard_reports_as_stopped_is_stopped(tmp_path: Path) -> None:
+    guard = """
+import signal
+from tfdistr.clusters.rank_guard import _say, start, watch
+child = start(["sleep", "60"])
+watch(child.pid, iter([True, False, 0]), first=signal.SIGTERM, then=signal.SIGKILL, grace=1, say=_say)
+"""
+    reports = subprocess.run([sys.executable, "-c", guard], capture_output=True, text=True, check=True).stdout
+    (rank,) = ranks(tmp_path, 11)
+    stopped = []
+    for line in reports.splitlines():
+        rank.take(message_in(line))
+        stopped.append(rank.is_stopped)
+    assert stopped == [True, False]
 
 
 def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
