@@ -7,8 +7,8 @@ worker of that. COMMUNICATION is "auto" by default; "ring" connects any workers,
 each: where there is none, the ring takes its place. The chief puts the best model and a table of learning
 rates into OUT_DIR. `examples/end_to_end.py out 2 nccl` prints, without a GPU:
 
-    end_to_end.py:92: TfdistrWarning: NCCL needs a GPU on every worker, and TensorFlow sees none here, so the
-    ring carries what the workers exchange. Pass communication="ring", or install a TensorFlow that can use
+    end_to_end.py:92: TfdistrWarning: NCCL needs a GPU on every worker, and TensorFlow sees none here: the
+    workers exchange gradients with the ring. Pass communication="ring", or install a TensorFlow that can use
     the GPUs of this machine.
     Epoch 1/4  2.0 s  accuracy: 0.2235  loss: 2.2659  val_accuracy: 0.4056  val_loss: 2.1699
     Epoch 2/4  0.5 s  accuracy: 0.6345  loss: 1.9379  val_accuracy: 0.7333  val_loss: 1.5859

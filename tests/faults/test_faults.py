@@ -274,5 +274,5 @@ def test_a_rank_that_ends_before_it_trains(tmp_path, note):
         assert wait_for(lambda: job.processes[0].poll() is not None, 30), job.output()
         seconds = time.time() - job.began
         assert "no such file: pictures.zip" in job.output()
-        (received,) = re.findall("Received: worker 0 .* waited for worker 1, which has ended", job.output())
+        (received,) = re.findall("Received: worker 0 .* waited for worker 1, which has exited", job.output())
         note("ends before it trains", "mpi by hand", [Said(received, seconds)])

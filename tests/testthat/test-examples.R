@@ -91,8 +91,8 @@ test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so on
     list("nccl.R", character()) # a strategy of one's own says it, too
   )
   warning <- paste(
-    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers",
-    'exchange. Pass communication = "ring", or install a TensorFlow that can use the GPUs of this machine.'
+    "NCCL needs a GPU on every worker, and TensorFlow sees none here: the workers exchange gradients with",
+    'the ring. Pass communication = "ring", or install a TensorFlow that can use the GPUs of this machine.'
   )
   for (output in printed) expect_length(gregexpr(warning, output, fixed = TRUE)[[1L]], 1L)
   expect_match(printed, warning, fixed = TRUE)

@@ -1,1 +1,1 @@
-"""The implementations of the collectives: TensorFlow, with the ring or NCCL, or MPI."""
+"""The collectives: TensorFlow's ring or NCCL, or MPI."""

@@ -1,4 +1,4 @@
-"""The choice of what carries the gradients: MPI, the ring, or NCCL."""
+"""The choice of the gradients' backend: MPI, the ring or NCCL."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger("tfdistr")
 
 #: The warning for the user when the ring takes the place of NCCL.
 NO_NCCL = (
-    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
-    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
+    "NCCL needs a GPU on every worker, and TensorFlow sees none here: the workers exchange gradients with "
+    'the ring. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
 )
 #: The warning for the user when the ring takes the place of MPI.
 NO_MPI = (
-    "The ring carries the gradients, because MPI cannot: %s. On CPUs a step then takes longer, up to about "
-    "three times. Install the same mpich and mpi4py on each host and let them connect to each other, or pass "
-    'communication="ring".'
+    "The gradients are exchanged with the ring, because MPI is not available: %s. On CPUs a step may take up "
+    "to about three times as long. Install the same mpich and mpi4py on each host and let them connect to "
+    'each other, or pass communication="ring".'
 )
 _SEES_A_GPU = "it sees a GPU"
 
@@ -49,7 +49,7 @@ def nccl_or_ring(communication: str) -> str:
 
 
 class MpiIfAllCan:
-    """MPI, if all workers that meet can be ranks of one MPI; else the ring.
+    """The choice of MPI, if all workers can be ranks of one MPI job; else of the ring.
 
     Args:
         exchange: How the workers exchange values.
@@ -70,10 +70,10 @@ class MpiIfAllCan:
             self.obstacle = str(error.received)
 
     def join(self, talks: Talks, lifelines: Lifelines, heartbeat_timeout: float) -> Collectives | None:
-        """Become a rank together with the others; return None if they cannot, and nobody has asked for it.
+        """Become a rank together with the others; return None if they cannot and MPI was not requested.
 
         Raises:
-            ClusterStartError: A worker was lost, or MPI was asked for, and they cannot be ranks.
+            ClusterStartError: A worker was lost, or MPI was requested and they cannot be ranks.
         """
         library = self._library
         agreement = talks.agree(library.version if library else "", self.obstacle)
@@ -99,7 +99,7 @@ class MpiIfAllCan:
 
 
 def _say_why(obstacle: str) -> None:
-    """Say why MPI does not carry the gradients, and what it costs."""
+    """Log why MPI is not used, and what it costs."""
     if obstacle.endswith(_SEES_A_GPU):
         log.info("communication: left to TensorFlow, because %s", obstacle)
     else:

@@ -1,4 +1,4 @@
-"""How workers exchange tensors: the arguments of tfdistr, or TensorFlow's ``CommunicationOptions``."""
+"""The options for the exchange of tensors: tfdistr's arguments, or TensorFlow's ``CommunicationOptions``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Exchange(NamedTuple):
 
 
 def check_exchange(communication_options: Any, communication: Any, bytes_per_pack: Any) -> Exchange:
-    """Check the arguments that say how workers exchange tensors.
+    """Check the arguments for the exchange of tensors between workers.
 
     Args:
         communication_options: A ``tf.distribute.experimental.CommunicationOptions``, or None.
-        communication: What carries the collectives; None for the choice of ``communication_options``.
+        communication: The backend of the collectives; None for the choice of ``communication_options``.
         bytes_per_pack: Bytes of gradients in one collective; None for those of ``communication_options``.
 
     Raises:
@@ -97,7 +97,7 @@ def _check_options(options: Any, **others: Any) -> None:
 
 
 def _check_timeout(value: Any) -> float | None:
-    """Return the limit in seconds; None if there is none: TensorFlow takes 0 for no limit."""
+    """Return the limit in seconds; None for no limit, which is 0 in TensorFlow."""
     if value is None:
         return None
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan

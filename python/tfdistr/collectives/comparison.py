@@ -20,9 +20,9 @@ from tfdistr.rendezvous.mismatch import mismatch
 from tfdistr.rendezvous.peer_failure import report
 from tfdistr.tf_internals import KerasCall
 
-# Seconds that workers that differ wait for each other, so that all of them raise the error.
+# Seconds that differing workers wait for each other, so that all of them raise the error.
 _ALL_KNOW = 5.0
-# What a worker says that makes no variable, but compares values.
+# The message of a worker that compares values instead of making a variable.
 _NO_VARIABLE = "no more variables"
 _ARGUMENTS = {
     "fit": ("batch_size", "epochs", "initial_epoch", "steps_per_epoch", "shuffle", "class_weight",
@@ -52,7 +52,7 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
     described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]
     error = mismatch([worker["fields"] for worker in described])
     if error:
-        # If the chief ended now, values that the others have not read yet would be lost.
+        # If the chief exited now, values that the others have not read yet would be lost.
         with contextlib.suppress(tf.errors.OpError):
             collectives.barrier(f"tfdistr/mismatch/{zlib.crc32(str(error).encode())}", _ALL_KNOW)
         raise error
@@ -72,7 +72,7 @@ def check_variable(collectives: Collectives, worker: int, name: str | None, kind
 
 
 def _check_no_variable(collectives: Collectives) -> None:
-    """Check that the chief compares values, too, where it could also make one more variable."""
+    """Check that the chief also compares values, where it could make one more variable."""
     chiefs = collectives.text_of_chief(_NO_VARIABLE)
     if chiefs != _NO_VARIABLE:
         _refuse_variable(collectives, collectives.index, _NO_VARIABLE, chiefs)
@@ -80,7 +80,7 @@ def _check_no_variable(collectives: Collectives) -> None:
 
 def _refuse_variable(collectives: Collectives, worker: int, own: str, chiefs: str) -> None:
     error = JobMismatchError(
-        "All workers must build the same model.",
+        "The workers build different models.",
         received=f"{own} on worker {worker}, where worker 0 has {chiefs}",
         fix="Run the same program, with the same arguments and package versions, on every worker.",
     )

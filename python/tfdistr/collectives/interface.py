@@ -21,7 +21,7 @@ WAITING_NOTE = 30.0
 
 log = logging.getLogger("tfdistr")
 
-#: Seconds in which the message about the first failure comes after the errors that the failure causes.
+#: Seconds within which the message about the first failure follows the errors that the failure causes.
 HEARING = 2.0
 
 
@@ -80,7 +80,7 @@ class Collectives(ABC):
         results: dict[int, Any] = {}
         dense = [(i, t) for i, t in enumerate(tensors) if not isinstance(t, tf.IndexedSlices)]
         sparse = [(i, t) for i, t in enumerate(tensors) if isinstance(t, tf.IndexedSlices)]
-        if sparse:  # in one piece with the dense gradients
+        if sparse:  # together with the dense gradients
             own = self._own_counts([rows for _, rows in sparse], [t for _, t in dense], dtype)
             dense.append((len(tensors), own))
         # The gradients of the last layers are ready first.
@@ -263,7 +263,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def text_of_chief(self, text: str) -> str:
-        """Return the ``text`` of worker 0, like ``exchange``. Worker 0 waits for the others by MPI only."""
+        """Return the ``text`` of worker 0, like ``exchange``. Worker 0 waits for the others over MPI only."""
 
     @abstractmethod
     def barrier(self, name: str, timeout: float) -> None:
@@ -275,11 +275,11 @@ class Collectives(ABC):
 
     @abstractmethod
     def pass_on(self, message: str) -> None:
-        """Tell a failure that a peer has reported to the peers that may hear of it late."""
+        """Forward a failure that a peer has reported to the peers that may hear of it late."""
 
     @abstractmethod
     def heard_failure(self) -> str | None:
-        """Return the message about the first failure, if it comes apart from the errors."""
+        """Return the message about the first failure, if it arrives apart from the errors."""
 
     @abstractmethod
     def behind(self) -> list[int]:
@@ -290,15 +290,15 @@ class Collectives(ABC):
 
     @abstractmethod
     def moved_on(self) -> None:
-        """Record that this worker does not wait any more, after ``behind()``."""
+        """Record that this worker no longer waits, after ``behind()``."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Leave the peers after a reported failure, because this process will end."""
+        """Leave the peers after a reported failure, because this process will exit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free the shared resources of the workers, when all workers are at their end."""
+        """Free the shared resources of the workers, when all workers have finished."""
 
     def _mean(self, value: Any) -> Any:
         if isinstance(value, tf.IndexedSlices):

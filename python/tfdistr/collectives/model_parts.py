@@ -1,4 +1,4 @@
-"""What workers compare of the model of a call: before its variables are made, and after that."""
+"""Descriptions of a call's model that workers compare, before and after its variables are made."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def describe_parts(model: keras.Model) -> dict[str, str | None]:
-    """Describe what a model is made of, before its variables are made.
+    """Describe the parts of a model, before its variables are made.
 
-    Workers that make other variables would wait for each other. Functions and classes of the user cannot be
-    compared, as each language has its own, so that they are equal to anything.
+    Workers that make other variables would wait for each other. The user's functions and classes cannot be
+    compared, because each language has its own. So they are equal to anything.
     """
     fields: dict[str, str | None] = {"model": type(model).__name__}
-    # A Sequential model has its input when it is built, if not before.
+    # A Sequential model gets its input when it is built, if not before.
     layers = [layer for layer in all_layers(model) if not isinstance(layer, keras.layers.InputLayer)]
     for number, layer in enumerate(layers):
         fields[f"layer {number}"] = f"{type(layer).__name__}({_numbers(layer)})"
@@ -34,7 +34,7 @@ def describe_parts(model: keras.Model) -> dict[str, str | None]:
 
 
 def parts_of_run(model: keras.Model) -> dict[str, str | None]:
-    """Describe what must stay while a run continues: the parts without the numbers of the optimizer.
+    """Describe what must not change when a run resumes: the parts without the optimizer's numbers.
 
     Training changes these, such as the learning rate, and the caller may have given a trained model.
     """
@@ -59,12 +59,12 @@ def _describe_optimizer(model: keras.Model) -> str:
 
 
 def _describe_loss(loss: Any) -> str | None:
-    """Describe a loss of Keras as an object, even if it is given by its name; None for one of the user."""
+    """Describe a Keras loss as an object, even if it is given by its name; None for the user's loss."""
     if loss is None:
         return "none"
     try:
         found = keras.losses.get(loss)
-    except ValueError:  # what a compile() of the user takes
+    except ValueError:  # a value for the user's compile()
         return None
     if not _is_of_keras(found):
         return None
@@ -78,7 +78,7 @@ def _describe_loss(loss: Any) -> str | None:
 
 
 def _name_of_metric(metric: Any) -> str:
-    """Return the name by which the history knows a metric of Keras."""
+    """Return the name of a Keras metric in the history."""
     if isinstance(metric, str):
         return metric
     if isinstance(metric, keras.metrics.Metric):
@@ -99,7 +99,7 @@ def _numbers(part: Any) -> str:
     """Return the numbers, flags and words in the configuration of a layer or an optimizer."""
     try:
         config = part.get_config()
-    except Exception:  # a class of the user need not have a configuration
+    except Exception:  # the user's class need not have a configuration
         return ""
     return ", ".join(
         f"{name}={_number(value)}"
@@ -110,7 +110,7 @@ def _numbers(part: Any) -> str:
 
 
 def _number(value: float | str) -> str:
-    """Return a whole number looks like one: R has it as a float."""
+    """Format a number; a whole number looks like one, although R has it as a float."""
     if not isinstance(value, float):
         return str(value)
     return str(int(value)) if value.is_integer() else f"{value:.7g}"

@@ -75,7 +75,7 @@ class TensorFlowCollectives(Collectives):
         self._lifelines: Lifelines | None = None
 
     def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
-        """Fail as soon as the process of a peer ends without a goodbye, also if nobody waits for it.
+        """Fail as soon as the process of a peer exits without a goodbye, even if nobody waits for it.
 
         Args:
             lifelines: The connections to watch. From now on they belong to these collectives.
@@ -143,7 +143,7 @@ class TensorFlowCollectives(Collectives):
         places: dict[int, int] = {self.index: self.traffic.collectives + self._exchanges}
         tf_internals.set_key(f"{_PLACE}/{self.index}", str(places[self.index]))
         for peer in set(range(self.num_workers)) - {self.index}:
-            with contextlib.suppress(tf.errors.OpError):  # it does not answer
+            with contextlib.suppress(tf.errors.OpError):  # it is unreachable
                 left = max(0.05, end - time.monotonic())
                 places[peer] = int(tf_internals.get_key(f"{_PLACE}/{peer}", left))
         first = min(places.values())
@@ -182,7 +182,7 @@ class TensorFlowCollectives(Collectives):
                 raise tf.errors.AbortedError(None, None, failed[0])
             waited = time.monotonic() - began
             if waited > to_be_said:
-                text = "Waiting for worker %d since %.0f s: it is not there yet."
+                text = "Waiting for worker %d for %.0f s: it has not joined."
                 log.warning(text, worker, waited, extra=NOTE)
                 to_be_said *= 2
 

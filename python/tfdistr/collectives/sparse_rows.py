@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-# Tables of at most this many bytes are sent whole: they travel together with the dense gradients, and two
-# collectives for their rows would take longer.
+# Tables of at most this many bytes are sent whole, together with the dense gradients: two collectives for
+# their rows would take longer.
 _WHOLE = 1 << 18
 # 32 bits of anything; TensorFlow's collectives and NCCL carry this type.
 _WORD = tf.float32
@@ -43,7 +43,7 @@ def is_small(slices: tf.IndexedSlices) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of one gradient, each with its index, become rows of 32-bit words.
+    """The layout of a gradient's rows, each with its index, as rows of 32-bit words.
 
     Attributes:
         row: The shape of a row of the table.

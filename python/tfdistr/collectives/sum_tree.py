@@ -1,8 +1,8 @@
 """The order in which the values of virtual workers are added: a fixed tree.
 
 The rounding of a sum depends on the order of its additions. Here the order depends on the number of virtual
-workers alone: the tree halves the list of virtual workers until one is left. So the sum has the same bits
-on any number of workers.
+workers alone: the tree halves the list of virtual workers until one is left. So the sum is bitwise
+identical on any number of workers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ Node = tuple[int, int]
 class SumTree:
     """The tree of ``leaves`` virtual workers, on ``workers`` workers.
 
-    A worker has virtual workers that follow each other. It adds their values as far as the tree has a node
-    for them: these nodes are what it sends. One node for each worker is the least. It is reached if the
-    number of workers is a power of two.
+    A worker has consecutive virtual workers. It adds their values as far as the tree has a node for them, and
+    sends these nodes. The minimum is one node per worker, if the number of workers is a power of two.
 
     Args:
         leaves: Number of virtual workers.

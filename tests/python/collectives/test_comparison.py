@@ -84,7 +84,7 @@ def test_models_of_other_variables_are_refused_where_they_part(call, chiefs, rec
     with pytest.raises(tfdistr.JobMismatchError) as caught:
         call(peers)
     assert str(caught.value).splitlines() == [
-        "All workers must build the same model.",
+        "The workers build different models.",
         f"Received: {received}",
         "Fix: Run the same program, with the same arguments and package versions, on every worker.",
     ]
@@ -132,7 +132,7 @@ def test_a_seed_that_only_one_gave_is_no_difference(said):
 def test_models_of_other_shapes_are_refused_while_they_are_made(said):
     chief, other = (of_worker["model"] for of_worker in said)
     error = (
-        "JobMismatchError: All workers must build the same model.\n"
+        "JobMismatchError: The workers build different models.\n"
         "Received: a variable kernel, float32 [4x4] on worker 1, where worker 0 has kernel, float32 [4x3]\n"
         "Fix: Run the same program, with the same arguments and package versions, on every worker."
     )

@@ -131,7 +131,7 @@ def start_rank(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_ranks_that_are_alone_by_accident_are_told(environment: dict[str, str], received: str) -> None:
     lines = start_rank(**environment).stderr.splitlines()[-3:]
     assert lines[0].endswith(
-        "ClusterStartError: The 3 processes that the launcher has started must be the ranks of one MPI."
+        "ClusterStartError: The 3 processes that the launcher started are not the ranks of one MPI job."
     )
     assert lines[1].startswith(f"Received: {received} Version")
     assert lines[1].endswith("Open MPI's launcher has started") == ("OMPI_COMM_WORLD_SIZE" in environment)

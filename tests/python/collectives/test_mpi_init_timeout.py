@@ -56,11 +56,11 @@ def test_a_rank_that_ends_before_is_noticed_long_before_start_timeout():
     lines, seconds = start("come", "end")
     assert "no such file: pictures.zip" in lines
     rule, received, fix = error_of(lines)
-    assert rule == "ClusterStartError: Each worker must come to the start of MPI."
+    assert rule == "ClusterStartError: Not all workers started MPI."
     assert re.fullmatch(
-        r"Received: worker 0 on \S+ \(process \d+\): waited for worker 1, which has ended", received
+        r"Received: worker 0 on \S+ \(process \d+\): waited for worker 1, which has exited", received
     )
-    assert fix.startswith("Fix: See what that worker has printed;")
+    assert fix.startswith("Fix: See the output of that worker;")
     assert seconds < 30
 
 
@@ -68,9 +68,9 @@ def test_a_rank_that_does_not_come_is_named_after_start_timeout():
     lines, seconds = start("sleep", "come", seconds="3")
     rule, received, _ = error_of(lines)
     assert rule == (
-        "ClusterStartError: Each worker must come to the start of MPI within 3 s, which is `start_timeout`."
+        "ClusterStartError: Not all workers started MPI within 3 s, which is `start_timeout`."
     )
-    assert received.endswith("waited for worker 0, which is there, but has not come so far")
+    assert received.endswith("waited for worker 0, which runs, but has not called MPI_Init")
     assert seconds < 30
 
 
@@ -95,7 +95,7 @@ def test_ranks_that_are_missing_on_another_host_are_told():
     (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": ""}], 60, start_warm=False)
     assert ended.status != 0
     received = error_of(ended.output.splitlines())[1]
-    assert received.endswith("waited for a worker that is not to be seen from here")
+    assert received.endswith("waited for a worker that is not visible from here")
 
 
 def test_a_rank_whose_arguments_are_refused_has_not_started_mpi(monkeypatch):

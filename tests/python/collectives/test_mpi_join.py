@@ -119,8 +119,8 @@ def test_an_error_reaches_the_others(tmp_path):
     [
         ("no mpi", "worker 1: no mpi4py"),
         ("another mpi", "worker 1 has MPICH Version: 3.4"),
-        ("killed at the start", "has ended"),
-        ("garbage", "has sent a line that belongs to no start"),
+        ("killed at the start", "has exited"),
+        ("garbage", "has sent an unknown line"),
     ],
 )
 def test_what_keeps_workers_from_becoming_ranks(tmp_path, what, why):
@@ -128,7 +128,7 @@ def test_what_keeps_workers_from_becoming_ranks(tmp_path, what, why):
     for index, each in enumerate(ended):
         assert each.status not in (0, None)
         if index != 1:
-            assert "ClusterStartError: The workers must become the ranks of one MPI." in each.output
+            assert "ClusterStartError: The workers cannot become the ranks of one MPI job." in each.output
             assert "\x1b" not in each.output
             assert each.seconds < 110
     assert why in ended[0].output
@@ -165,9 +165,9 @@ def test_else_the_ring_is_and_the_chief_says_why(alone, tmp_path, monkeypatch, w
     for result in found(tmp_path, ended):
         assert result["communication"] == "ring"
         check_weights(result, alone)
-    assert ("The ring carries the gradients" in ended[0].output) == bool(why)
+    assert ("The gradients are exchanged with the ring" in ended[0].output) == bool(why)
     assert why in ended[0].output
-    assert "The ring carries" not in ended[1].output
+    assert "The gradients are exchanged" not in ended[1].output
 
 
 @pytest.mark.skipif(netns.missing() is not None, reason=str(netns.missing()))

@@ -80,7 +80,7 @@ class Connection:
 
 
 def received(act: Callable[[], object]) -> str:
-    with pytest.raises(ClusterStartError, match="must become the ranks of one MPI") as caught:
+    with pytest.raises(ClusterStartError, match="cannot become the ranks of one MPI") as caught:
         act()
     return str(caught.value.received)
 
@@ -102,13 +102,13 @@ def obstacle(peer: Any, sent: bytes, own: str = "") -> str:
 def test_a_worker_that_says_nothing(peer):
     asked = talks(peer)
     name = f"worker 1 ({asked.tasks['worker 1']})"
-    assert received(lambda: asked.agree("MPICH", "")) == f"worker 0: {name} has not come within 0.5 s"
+    assert received(lambda: asked.agree("MPICH", "")) == f"worker 0: {name} has not joined within 0.5 s"
 
 
 def test_a_worker_that_has_ended(peer):
     asked = talks(peer)
     peer[1].close()
-    assert received(lambda: asked.agree("MPICH", "")).endswith(") has ended")
+    assert received(lambda: asked.agree("MPICH", "")).endswith(") has exited")
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_a_worker_that_has_ended(peer):
 def test_garbage_instead_of_a_start(peer, line):
     peer[1].send(line)
     asked = talks(peer)
-    assert "has sent a line that belongs to no start" in received(lambda: asked.agree("MPICH", ""))
+    assert "has sent an unknown line" in received(lambda: asked.agree("MPICH", ""))
     assert b"mpi end worker 0: " in peer[1].recv(1 << 16)  # the worker hears of it
 
 
 def test_a_line_without_an_end(peer):
     peer[1].send(b"x" * (1 << 16))
     asked = talks(peer)
-    assert received(lambda: asked.agree("MPICH", "")).endswith(") has ended")
+    assert received(lambda: asked.agree("MPICH", "")).endswith(") has exited")
 
 
 def test_all_hear_what_keeps_one_from_being_a_rank(peer):
@@ -173,9 +173,9 @@ def test_a_port_that_is_taken(peer):
     ("line", "why"),
     [
         (b"mpi end worker 0: no more\n", "worker 1: worker 0: no more"),
-        (b"mpi result [1, 2]\n", "has sent a line that belongs to no start"),
-        (b'mpi result ["", [0]]\n', "has sent a line that belongs to no start"),
-        (b'mpi doors [[], ["a", "b"]]\n', "has sent a line that belongs to no start"),
+        (b"mpi result [1, 2]\n", "has sent an unknown line"),
+        (b'mpi result ["", [0]]\n', "has sent an unknown line"),
+        (b'mpi doors [[], ["a", "b"]]\n', "has sent an unknown line"),
     ],
 )
 def test_what_a_worker_hears_from_the_leader(peer, line, why):
@@ -186,19 +186,19 @@ def test_what_a_worker_hears_from_the_leader(peer, line, why):
 
 def test_mpi_that_does_not_start(peer):
     joining = begin(peer, Library(15))
-    assert received(joining.start) == "worker 0: MPI_Init has failed with the code 15"
+    assert received(joining.start) == "worker 0: MPI_Init failed with code 15"
 
 
 def test_mpi_that_takes_too_long(peer):
     joining = begin(peer, Library(seconds=5.0))
-    assert received(joining.start) == "worker 0: MPI has not started within 0.5 s"
+    assert received(joining.start) == "worker 0: MPI did not start within 0.5 s"
 
 
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (b"", "worker 1 has ended"),
-        (b"hello \x1b\n", r"worker 1 has sent a line that is not one of the start: hello \x1b"),
+        (b"", "worker 1 has exited"),
+        (b"hello \x1b\n", r"worker 1 has sent an unknown line: hello \x1b"),
         (b"mpi pmi cmd=spawn\n", "worker 1 has sent the command 'spawn'"),
     ],
     ids=["nothing", "no line of the start", "no command of PMI"],
@@ -218,7 +218,7 @@ def test_a_worker_that_is_lost_or_wrong_while_mpi_starts(peer, sent, why):
 def test_a_worker_that_never_communicates(peer):
     joining = begin(peer, Library())
     assert joining.start() == "all ranks"
-    assert received(joining.finish) == "worker 0: not all have communicated within 0.5 s"
+    assert received(joining.finish) == "worker 0: not all communicated within 0.5 s"
 
 
 def mpi(version: str, running: bool = False) -> SimpleNamespace:

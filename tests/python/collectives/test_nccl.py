@@ -12,8 +12,8 @@ import tfdistr
 from tfdistr.network.ports import free_ports
 
 WARNING = (
-    "NCCL needs a GPU on every worker, and TensorFlow sees none here, so the ring carries what the workers "
-    'exchange. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
+    "NCCL needs a GPU on every worker, and TensorFlow sees none here: the workers exchange gradients with "
+    'the ring. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
 )
 
 PROGRAM = """

@@ -32,7 +32,7 @@ def test_arrays_of_any_length_are_summed_alike_on_all_ranks():
 def test_lengths_that_differ_are_told():
     for one in found("sizes", 2):
         assert one["error"].splitlines() == [
-            "All workers must sum tensors of the same shape and type.",
+            "The workers sum tensors of different shapes or types.",
             "Received: numbers of bytes: 12 on worker 0, 16 on worker 1",
             "Fix: Have each worker reduce the same tensors in the same order.",
         ]

@@ -1,7 +1,7 @@
-"""Ways to add the numbers of workers: first those of one host, then the sums of the hosts.
+"""Ways to add the workers' numbers: first those of one host, then the sums of the hosts.
 
-A worker has one or more rows of numbers. An addition turns the rows of workers that follow each other into
-the rows of all of them, and in the end into one row.
+A worker has one or more rows of numbers. An addition turns the rows of consecutive workers into the rows of
+all of them, and in the end into one row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _OneRow:
 
 
 class Plain(_OneRow):
-    """Adds in the order of the workers."""
+    """Addition in the order of the workers."""
 
     def total(self, parts: Sequence[Array], groups: Sequence[range], out: Array) -> None:
         if len(parts) == 1:
@@ -50,7 +50,7 @@ class Plain(_OneRow):
 
 
 class OfHalves(_OneRow):
-    """Adds 16-bit numbers in 32 bits, and rounds each sum once."""
+    """Addition of 16-bit numbers in 32 bits; each sum is rounded once."""
 
     def total(self, parts: Sequence[Array], groups: Sequence[range], out: Array) -> None:
         sums = parts[0].astype(np.float32)
@@ -60,7 +60,7 @@ class OfHalves(_OneRow):
 
 
 class InOrderAddition:
-    """Adds in the order of a tree: bitwise identical on any number of workers and hosts."""
+    """Addition in the order of a tree: bitwise identical on any number of workers and hosts."""
 
     def __init__(self, tree: SumTree) -> None:
         self._tree = tree

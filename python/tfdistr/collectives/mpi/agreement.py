@@ -1,7 +1,7 @@
-"""The agreement of workers that have met, whether they can become the ranks of one MPI.
+"""The agreement between joined workers whether they can become the ranks of one MPI job.
 
-The leader hears of each worker where it runs, and which MPI it has. Workers of different hosts then try to
-connect to each other. The leader tells all of them what has come of it, so they all do the same.
+Each worker tells the leader where it runs, and which MPI it has. Workers of different hosts then try to
+connect to each other. The leader sends the result to all of them, so they all do the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.protocol import printable
 
 _TEXT = 300  # characters of a reason
-_TO_CONNECT = 5.0  # seconds; a firewall that drops packets says nothing
-# The lines: what a worker says of itself, where the others are, whom a worker cannot reach, and the end.
+_TO_CONNECT = 5.0  # seconds; a firewall may drop packets silently
+# The lines: a worker's description, the others' addresses, the unreachable workers, and the result.
 _SELF, _DOORS, _REACHED, _RESULT = "mpi self ", "mpi doors ", "mpi reached ", "mpi result "
 #: The line that ends a start, with the reason.
 END = "mpi end "
@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
     """Result of the talks, the same on all workers.
 
     Attributes:
-        obstacle: Why they cannot be the ranks of one MPI; "" if they can.
+        obstacle: Why they cannot be the ranks of one MPI job; "" if they can.
         nodes: For each worker, the number of its node. The workers of a node share memory.
     """
 
@@ -43,7 +43,7 @@ class Agreement(NamedTuple):
 
 
 class _Self(NamedTuple):
-    """A worker: its node, its MPI version, why it can be no rank (or ""), and where others reach it."""
+    """A worker: its node, its MPI version, why it can be no rank (or ""), and its address for others."""
 
     node: str
     library: str
@@ -81,14 +81,14 @@ class Talks:
         self._until = time.monotonic() + timeout
 
     def agree(self, library: str, obstacle: str) -> Agreement:
-        """Find out whether the workers can be the ranks of one MPI. All workers call this.
+        """Find out whether the workers can be the ranks of one MPI job. All workers call this.
 
         Args:
             library: The version of this worker's MPI.
             obstacle: Why this worker can be no rank; "" if it can.
 
         Raises:
-            ClusterStartError: A worker was lost, or has not come in time.
+            ClusterStartError: A worker was lost, or has not joined in time.
         """
         with contextlib.ExitStack() as open_until_the_end:
             try:
@@ -101,9 +101,9 @@ class Talks:
             return self._lead(own) if self.rank == 0 else self._follow(own)
 
     def error(self, why: str) -> ClusterStartError:
-        """Make the error for workers that cannot become ranks."""
+        """Return the error for workers that cannot become ranks."""
         return ClusterStartError(
-            "The workers must become the ranks of one MPI.",
+            "The workers cannot become the ranks of one MPI job.",
             received=f"{self.names[self.rank]}: {why}",
             fix="Install the same mpich on each host, open the firewall between them, or pass "
             'communication="ring".',
@@ -144,7 +144,7 @@ class Talks:
         return agreement
 
     def _obstacle(self, said: Sequence[_Self]) -> str:
-        """Return why these workers cannot be ranks; "" if nothing is known that keeps them from it."""
+        """Return why these workers cannot be ranks; "" if no obstacle is known."""
         for name, each in zip(self.names, said, strict=True):
             if each.obstacle:
                 return f"{name}: {each.obstacle}"
@@ -178,10 +178,10 @@ class Talks:
             try:
                 peer.send(kind + json.dumps(message))
             except OSError as error:
-                raise self.error(f"{self._name(rank)} has ended") from error
+                raise self.error(f"{self._name(rank)} has exited") from error
 
     def _expect(self, rank: int, kinds: Mapping[str, Callable[[str], Any]]) -> Any:
-        """Wait for a line of a worker, and return what it says.
+        """Wait for a line of a worker, and return its content.
 
         Args:
             rank: The worker.
@@ -190,14 +190,14 @@ class Talks:
         try:
             line = self._line(rank)
         except OSError as error:
-            raise self.error(f"{self._name(rank)} has ended") from error
+            raise self.error(f"{self._name(rank)} has exited") from error
         if line.startswith(END):
             raise self.error(printable(line.removeprefix(END), _TEXT))
         for kind, read in kinds.items():
             if line.startswith(kind):
                 with contextlib.suppress(ValueError, TypeError, RecursionError):
                     return read(line.removeprefix(kind))
-        raise self.error(f"{self._name(rank)} has sent a line that belongs to no start")
+        raise self.error(f"{self._name(rank)} has sent an unknown line")
 
     def _line(self, rank: int) -> str:
         while time.monotonic() < self._until:
@@ -205,7 +205,7 @@ class Talks:
             line = self.peers[rank].read()
             if line is not None:
                 return line
-        raise self.error(f"{self._name(rank)} has not come within {self.timeout:g} s")
+        raise self.error(f"{self._name(rank)} has not joined within {self.timeout:g} s")
 
     def _name(self, rank: int) -> str:
         return f"{self.names[rank]} ({self.tasks[self.names[rank]]})"

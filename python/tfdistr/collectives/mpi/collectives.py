@@ -1,4 +1,4 @@
-"""The collectives of MPI, for ranks with one CPU replica each."""
+"""The MPI collectives, for ranks with one CPU replica each."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ T = TypeVar("T")
 
 # Tensors of at least this many bytes are not copied into a pack with others.
 _LARGE = 1 << 18
-# A rank that waits for longer than _SPIN seconds leaves its core to others: between two tests it sleeps for
-# _NAP seconds, or for a part of the time that it has waited, at most for _LONG_NAP seconds. Only tests let
-# MPI send messages.
+# A rank that waits for longer than _SPIN seconds yields its core: between two tests it sleeps for _NAP
+# seconds, or for a part of its waiting time, at most _LONG_NAP seconds. MPI sends messages in tests only.
 _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
-# Seconds between two looks for the message of a failed rank, and between two checks for stopped ranks.
+# Poll intervals, in seconds, for the message of a failed rank and for stopped ranks.
 _LISTEN, _POLL_INTERVAL = 0.05, 1.0
 _NO_LIMIT = float("inf")
 # MPI has no sums of these types.
@@ -44,7 +43,7 @@ class MpiCollectives(Collectives):
     """Collectives through mpi4py. Tensors leave the graph as NumPy arrays that share the tensors' memory.
 
     Each collective is an operation with side effects. So TensorFlow keeps the order of the program, which is
-    the same on all ranks. During a collective, a rank looks for messages of failed ranks.
+    the same on all ranks. During a collective, a rank polls for messages of failed ranks.
 
     Args:
         comm: The communicator of the ranks.
@@ -88,13 +87,13 @@ class MpiCollectives(Collectives):
     def watch(
         self, lifelines: Lifelines, tasks: Mapping[str, str], end: Callable[[], object], *, heartbeats: bool
     ) -> None:
-        """Fail as soon as the process of a peer ends without a goodbye; no launcher of MPI watches it.
+        """Fail as soon as the process of a peer exits without a goodbye; no MPI launcher watches it.
 
         Args:
             lifelines: The connections to watch. From now on they belong to these collectives.
             tasks: The addresses of the workers in order, by their names such as "worker 0".
             end: Ends MPI.
-            heartbeats: Whether a peer without heartbeats is lost. Ranks of one host look for stopped ones.
+            heartbeats: Whether a peer without heartbeats is lost. Ranks of one host detect stopped ones.
         """
         self._lifelines, self._end = lifelines, end
         names = list(tasks)
@@ -162,7 +161,7 @@ class MpiCollectives(Collectives):
         tensor = tf.convert_to_tensor(tensor)
 
         def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            self._finish(self._comm.Ibarrier())  # to notice a rank that has failed before
+            self._finish(self._comm.Ibarrier())  # to detect a rank that has failed before
             return np.concatenate(self._comm.allgather(array), axis)
 
         gathered = tf.numpy_function(self._counted(gather), [tensor], tensor.dtype)
@@ -229,7 +228,7 @@ class MpiCollectives(Collectives):
             os.sched_yield()
 
     def pass_on(self, message: str) -> None:
-        if self._lifelines is not None:  # else a message by MPI reaches every rank
+        if self._lifelines is not None:  # otherwise a message over MPI reaches every rank
             self._lifelines.tell(message)
 
     def heard_failure(self) -> str | None:
@@ -246,7 +245,7 @@ class MpiCollectives(Collectives):
             self._lifelines.say_goodbye()
         elif self._failed:
             time.sleep(1.0)  # the peers can print their errors
-            MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them for ever at the end
+            MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them forever at exit
 
     def close(self) -> None:
         self._sums.free()
@@ -254,14 +253,14 @@ class MpiCollectives(Collectives):
             self._lifelines.say_goodbye()
             self._end()
 
-    def _look_for_stopped(self, now: float) -> None:
+    def _check_stopped(self, now: float) -> None:
         for rank, (host, pid) in self._neighbours.items():
             if process_state(pid) not in ("T", "t"):
                 self._stopped.pop(rank, None)
             elif now - self._stopped.setdefault(rank, now) > self._heartbeat_timeout:
                 self._failed = True  # a stopped process cannot report it
                 what = f"its process {pid} on {host} was stopped (SIGSTOP, or a debugger) for "
-                message = f"{what}{self._heartbeat_timeout:g} s, so that the others lost it"
+                message = f"{what}{self._heartbeat_timeout:g} s, and the others lost it"
                 raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
 
     def _counted(self, collective: Callable[..., T]) -> Callable[..., T]:
@@ -310,7 +309,7 @@ class MpiCollectives(Collectives):
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
                 if now - self._looked > _POLL_INTERVAL:
                     self._looked = now
-                    self._look_for_stopped(now)
+                    self._check_stopped(now)
                 if now > end:
                     text = f"Not all ranks joined within {timeout:g} s."
                     raise tf.errors.DeadlineExceededError(None, None, text)
@@ -319,11 +318,11 @@ class MpiCollectives(Collectives):
 def _owned(tensor: tf.Tensor) -> tf.Tensor:
     """Return the numbers of ``tensor`` in one dimension, in memory that nobody else needs.
 
-    Sums that replace the gradients in their memory move the least memory. But two variables may share a
-    gradient, or the earlier layers may need it. This operation takes over the memory of its input if nobody
-    else refers to it; else it copies. TensorFlow does not see that it adds nothing.
+    Sums in place of the gradients move the least memory. But two variables may share a gradient, or earlier
+    layers may need it. This operation takes over the memory of its input if nobody else refers to it;
+    otherwise it copies. TensorFlow does not see that it adds nothing.
     """
     flat = tf.reshape(tensor, [-1])
-    # TensorFlow never joins two of these operations. If it did, their results would also be joined.
+    # TensorFlow never merges two of these operations. If it did, their results would also be merged.
     nowhere = tf.raw_ops.Empty(shape=[0, 1], dtype=tf.int32)
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=flat, indices=nowhere, updates=tf.zeros([0], flat.dtype))

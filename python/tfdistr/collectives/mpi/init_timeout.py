@@ -1,12 +1,12 @@
 """A time limit for the start of a rank, because MPI and its launchers have none.
 
-If a rank never calls ``MPI_Init``, or ends before, the others wait in it for ever. They cannot even be
+If a rank never calls ``MPI_Init``, or exits before, the others wait in it forever. They cannot even be
 interrupted, because mpi4py holds the interpreter's lock meanwhile. So a separate process watches each rank.
-It sees the ranks of its host in /proc. If one of them has ended, or if the time is over, it ends its own
-rank, and so the job. It runs until the rank has removed the names of its shared memory. If the rank ends
-before, the watching process removes the names; see mpi_names.py.
+It sees the ranks of its host in /proc. If one of them has exited, or at the timeout, it kills its own rank,
+and so the job. It runs until the rank has removed the names of its shared memory. If the rank exits before,
+the watching process removes the names; see shared_names.py.
 
-    python mpi_init_timeout.py PARENT_PID SECONDS    (until its standard input ends)
+    python init_timeout.py PARENT_PID SECONDS    (until its standard input ends)
 
 It reads a line with the name of the job, and a second line when the rank has started.
 """
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _POLL_INTERVAL = 1.0
-# A process that does not know which worker is missing waits: another may know and report first.
+# A process that does not know the missing worker waits: another may know it and report first.
 _POLITE = 2.0
 
 _watchers: list[subprocess.Popen[bytes]] = []
@@ -34,7 +34,7 @@ _watchers: list[subprocess.Popen[bytes]] = []
 
 @contextlib.contextmanager
 def limit(start_timeout: float) -> Iterator[None]:
-    """End this rank if it is still in this context when another rank has ended, or when the time is over.
+    """Kill this rank if it is still in this context when another rank has exited, or at the timeout.
 
     The error goes to standard error, and the rank is killed. Launchers end a job after such a kill.
 
@@ -75,8 +75,8 @@ class _WaitingRank:
 
     Attributes:
         job: The name of its job, if it knows one.
-        started: Whether the start is over.
-        ended: Whether it is gone, or does not need the watcher any more.
+        started: Whether MPI has started.
+        ended: Whether it has exited, or no longer needs the watcher.
         mapped: Names of the memory that it had mapped. They are needed if the job has no name.
     """
 
@@ -92,7 +92,7 @@ class _WaitingRank:
             part = os.read(sys.stdin.fileno(), 1024)
             self._said += part
             self.ended = not part
-        # Its forked processes may keep its end of the pipe open.
+        # Its forks may keep its end of the pipe open.
         self.ended = self.ended or os.getppid() != self._process
         self.mapped |= self._mapped_names(self._process)
         *lines, _ = self._said.decode().split("\n")
@@ -102,7 +102,7 @@ class _WaitingRank:
 
 def main(parent: int, timeout: float) -> None:
     """Watch the process ``parent``, which waits in MPI for at most ``timeout`` seconds."""
-    # Python cannot import tfdistr when this file is run by its path.
+    # Python cannot import tfdistr when this file is run by path.
     core = Path(__file__).parents[2]
     names = runpy.run_path(str(core / "collectives/mpi/shared_names.py"))
     ranks = runpy.run_path(str(core / "rendezvous/launcher_ranks.py"))
@@ -116,30 +116,30 @@ def main(parent: int, timeout: float) -> None:
 
 
 def _watch(waits: _WaitingRank, parent: int, timeout: float, told: tuple[str, int, int, int]) -> None:
-    """Kill the rank if it does not start. ``told`` is what the launcher says of it (``launcher_of``)."""
+    """Kill the rank if it does not start. ``told`` is the result of ``launcher_of`` for it."""
     name, rank, size, local = told
     until = time.monotonic() + timeout
     before: set[int] = set()
     while waits.listen(_POLL_INTERVAL):
         here, came = _ranks_here(parent, name, rank)
-        # Needs two looks: a rank may have ended because all ranks have started.
+        # Needs two polls: a rank may have exited because all ranks have started.
         ended = set(range(size)) - here if local == size and here else set()
         lost = sorted(ended & before)
         before = ended
         late = time.monotonic() > until
         if not (lost or late):
             continue
-        missing = [f"worker {other}, which has ended" for other in lost] or [
-            f"worker {other}, which is there, but has not come so far" for other in sorted(here - came)
+        missing = [f"worker {other}, which has exited" for other in lost] or [
+            f"worker {other}, which runs, but has not called MPI_Init" for other in sorted(here - came)
         ]
         if not missing and not waits.listen(_POLITE):
             return
-        what = " and ".join(missing) or "a worker that is not to be seen from here"
+        what = " and ".join(missing) or "a worker that is not visible from here"
         within = f" within {timeout:g} s, which is `start_timeout`" if late else ""
         print(
-            f"ClusterStartError: Each worker must come to the start of MPI{within}.\n"
+            f"ClusterStartError: Not all workers started MPI{within}.\n"
             f"Received: worker {rank} on {socket.gethostname()} (process {parent}): waited for {what}\n"
-            "Fix: See what that worker has printed; have each rank call distributed_fit(), or make the "
+            "Fix: See the output of that worker; make each rank call distributed_fit() or create the "
             "strategy.",
             file=sys.stderr, flush=True,
         )  # fmt: skip
@@ -177,7 +177,7 @@ def _launcher(process: int, name: str) -> int:
 
 
 def _environment(process: int) -> dict[bytes, bytes]:
-    """Return the environment at the start of a process; empty if it is gone, or is another user's process."""
+    """Return the environment at the start of a process; empty if it has exited, or is another user's."""
     with contextlib.suppress(OSError):
         entries = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)

@@ -1,8 +1,8 @@
-"""Processes that have met at the rendezvous become the ranks of one MPI, without a launcher of MPI.
+"""The start of MPI without an MPI launcher: joined processes become its ranks.
 
-The leader serves PMI-1 (``PmiServer``) over the connections of the rendezvous. Each process hands the lines
-of its MPI on to the leader. ``MPI_Init`` blocks, so it runs on a separate thread, and is called without
-mpi4py, which would keep Python's lock meanwhile.
+The leader serves PMI-1 (``PmiServer``) over the connections of the rendezvous. Each process forwards the
+lines of its MPI to the leader. ``MPI_Init`` blocks, so it runs on a separate thread. It is called without
+mpi4py, which would hold Python's lock meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
 
 _POLL = 0.1  # seconds
-# The lines of this exchange: a line of PMI, and that a rank needs no more of them.
+# The lines of this exchange: a PMI line, and the message that a rank needs no more of them.
 _PMI, _DONE = "mpi pmi ", "mpi done"
 # Between hosts, UCX's packets of 4 MB and more take longer over Ethernet than those of libfabric. On one
 # host, libfabric leaves files in /dev/shm if a rank is killed.
@@ -38,7 +38,7 @@ class Joining:
 
     Args:
         talks: The talks with the other workers.
-        agreement: What has come of them.
+        agreement: Their result.
         library: The MPI library.
         timeout: Seconds to wait.
     """
@@ -69,8 +69,8 @@ class Joining:
             while calls.is_alive() and self._failure is None and time.monotonic() < until:
                 calls.join(_POLL)
         if not started or started[0] != 0:
-            why = self._failure or f"MPI has not started within {self._timeout:g} s"
-            raise self._talks.error(why if not started else f"MPI_Init has failed with the code {started[0]}")
+            why = self._failure or f"MPI did not start within {self._timeout:g} s"
+            raise self._talks.error(why if not started else f"MPI_Init failed with code {started[0]}")
         return self._library.world()
 
     def _variables(self) -> dict[str, str]:
@@ -86,20 +86,20 @@ class Joining:
         return rank | _BETWEEN_HOSTS | ports | ({"FI_TCP_IFACE": interface} if interface else {})
 
     def finish(self) -> None:
-        """Wait until no rank needs the leader any more. All ranks must have communicated with each other."""
+        """Wait until no rank needs the leader. All ranks must have communicated with each other."""
         self._finished = True
         self._waking[1].send(b"!")
         self._thread.join(self._timeout)
         if self._failure is not None or self._thread.is_alive():
-            raise self._talks.error(self._failure or f"not all have communicated within {self._timeout:g} s")
-        # The library says goodbye when the process exits, and waits for an answer. Then nobody serves it, and
-        # Python has closed its sockets.
+            raise self._talks.error(self._failure or f"not all communicated within {self._timeout:g} s")
+        # The library sends a goodbye when the process exits, and waits for an answer. By then nobody serves
+        # it, and Python has closed its sockets.
         at_exit.register(partial(self._local.send, "cmd=finalize_ack"))
         os.dup(self._ours.fileno())
         self._of_mpi.detach()
 
     def end(self) -> None:
-        """End MPI, when all ranks have come to their end. No rank needs the others for it."""
+        """End MPI, when all ranks have finished. No rank needs the others for it."""
         alone = PmiServer("", [0])
 
         def answer() -> None:
@@ -121,7 +121,7 @@ class Joining:
             self._failure = self._failure or "worker 0 has ended"
 
     def _pass_on(self) -> None:
-        """Hand on the lines between MPI and the leader, until this rank needs no more."""
+        """Forward the lines between MPI and the leader, until this rank needs no more."""
         leader = self._peers[0]
         while not self._finished:
             ready = readable(leader, self._local, self._waking[0])
@@ -129,7 +129,7 @@ class Joining:
                 leader.send(_PMI + line)
             if leader in ready and (line := leader.read()) is not None:
                 if not line.startswith(_PMI):
-                    raise PmiError(f"the leader says: {printable(line.removeprefix(END))}")
+                    raise PmiError(f"the leader reports: {printable(line.removeprefix(END))}")
                 self._local.send(line.removeprefix(_PMI))
         leader.send(_DONE)
 
@@ -148,11 +148,11 @@ class Joining:
                         del left[rank]
                         continue
                     if rank and not line.startswith(_PMI):
-                        raise PmiError(f"a line that is not one of the start: {printable(line)}")
+                        raise PmiError(f"an unknown line: {printable(line)}")
                     for to, answer in self._server.answer(rank, line.removeprefix(_PMI)).items():
                         self._peers[to].send(_PMI + answer) if to else self._local.send(answer)
                 except (OSError, PmiError) as error:
-                    what = f"has sent {error}" if isinstance(error, PmiError) else "has ended"
+                    what = f"has sent {error}" if isinstance(error, PmiError) else "has exited"
                     self._failure = f"worker {rank} {what}"
                     for other in left.values():
                         with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ class Joining:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that the user has not set, and remove those that only say which rank this is."""
+    """Set variables that the user has not set, and remove those that only name this rank."""
     given = {name: v for name, v in values.items() if name.startswith("PMI_") or name not in os.environ}
     os.environ.update(given)
     try:

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from tfdistr.collectives.mpi.additions import PLAIN, Addition
 
 Array = np.ndarray[Any, Any]
-#: Waits until a function returns True, and raises an error if a rank has failed.
+#: A function that waits until its argument returns True, and raises an error if a rank has failed.
 Wait = Callable[[Callable[[], bool]], None]
 
 # Numbers in one sum: larger sums took twice as long for 44 MB.
@@ -23,7 +23,7 @@ _SMALL = 1 << 16
 
 
 class MessageSum:
-    """Sums rows of numbers over a communicator.
+    """Sums of rows of numbers over a communicator.
 
     Args:
         comm: The communicator.
@@ -34,7 +34,7 @@ class MessageSum:
     def __init__(self, comm: MPI.Intracomm, groups: Sequence[range], wait: Wait) -> None:
         self._comm, self._groups, self._wait = comm, groups, wait
         self._index = comm.Get_rank()
-        #: Bytes that this rank has sent to others, but for sums that MPI adds.
+        #: Bytes that this rank has sent to others, except for sums that MPI adds.
         self.sent = 0
 
     def add(self, rows: Array, addition: Addition) -> Array:
@@ -54,7 +54,7 @@ class MessageSum:
         width, item, ranks = rows.shape[1], rows.itemsize, len(self._groups)
         counts = np.array([addition.rows(workers) for workers in self._groups])
         most = int(counts.max())
-        # Between two ranks, all numbers are as many bytes as shares and their sums.
+        # Between two ranks, all numbers take as many bytes as shares and their sums.
         whole = (ranks == 2 and most == 1) or most * width * item * ranks <= _SMALL
         parts = [slice(0, width)] * ranks if whole else shares(width, ranks)
         sizes = np.array([part.stop - part.start for part in parts])
@@ -80,7 +80,7 @@ class MessageSum:
         self._wait(self._comm.Iallgatherv(total.view(np.uint8), [out.view(np.uint8), sizes * item]).Test)
 
     def progress(self) -> bool:
-        """Let MPI send and receive, which it does only when it is called. Return False."""
+        """Let MPI send and receive, which it does only in a call. Return False."""
         self._comm.Iprobe()
         return False
 

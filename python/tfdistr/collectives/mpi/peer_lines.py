@@ -12,7 +12,7 @@ _LONGEST = 1 << 16
 
 
 class PeerLines:
-    """A socket of which single lines are read: what comes after a line stays in the socket.
+    """A socket from which single lines are read: the bytes after a line stay in the socket.
 
     Args:
         connection: The socket, which does not block.
@@ -26,10 +26,10 @@ class PeerLines:
         return self._connection.fileno()
 
     def read(self) -> str | None:
-        """Return a line; None if it has not come whole.
+        """Return a line; None if it is not complete.
 
         Raises:
-            OSError: The connection has ended, or the line is too long.
+            OSError: The connection is closed, or the line is too long.
         """
         try:
             begun = self._connection.recv(_LONGEST, socket.MSG_PEEK)
@@ -47,7 +47,7 @@ class PeerLines:
         """Send a line.
 
         Raises:
-            OSError: The connection has ended.
+            OSError: The connection is closed.
         """
         left = memoryview(f"{line}\n".encode())
         while left:
@@ -58,7 +58,7 @@ class PeerLines:
 
 
 def readable(*connections: PeerLines | socket.socket) -> list[PeerLines | socket.socket]:
-    """Return the connections with something to read; wait for it, but not long."""
+    """Return the connections with something to read, after a short wait."""
     ready = _poll(connections, select.POLLIN)
     return [connection for connection in connections if connection.fileno() in ready]
 

@@ -1,8 +1,8 @@
-"""A server of PMI-1, the protocol by which processes become the ranks of one MPI.
+"""A server for PMI-1, the protocol with which processes become the ranks of one MPI job.
 
-A process of MPICH finds the other ranks by a manager, to which it has a connection (the environment variable
-PMI_FD). It writes its addresses under keys, waits until all have done so, and reads those of the others. Here
-the first worker is this manager, so no launcher of MPI is needed, and a process that runs already can become
+An MPICH process finds the other ranks through a manager, to which it has a connection (the environment
+variable PMI_FD). It writes its addresses under keys, waits until all have done so, and reads those of the
+others. Here the first worker is this manager. So no MPI launcher is needed, and a running process can become
 a rank.
 
 Source: "PMI version 1.1 message protocol" (MPICH, src/pmi/maint/pmi-1.1.txt), and Flux RFC 13.
@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-#: The largest number of keys of a rank: more is no MPI.
+#: The largest number of keys of a rank: MPI needs no more.
 _KEYS = 256
 _LONGEST_KEY, _LONGEST_VALUE = 64, 2048
 _MAPPING = "PMI_process_mapping"
 
 
 class PmiError(ValueError):
-    """A line that no rank of MPI would send."""
+    """A line that no MPI rank would send."""
 
 
 class PmiServer:
-    """The manager of the ranks of one MPI. It knows nothing of connections.
+    """The manager of the ranks of one MPI job. It knows nothing of connections.
 
     Args:
         name: The name of the job. Ranks make names of shared memory from it, so each start needs another.
@@ -109,6 +109,6 @@ def parse(line: str) -> dict[str, str]:
 
 
 def process_mapping(nodes: Sequence[int]) -> str:
-    """Describe which ranks are on which node: blocks of a node, the number of nodes, and of ranks on each."""
+    """Describe the ranks of each node: blocks of a node, the number of nodes, and of ranks on each."""
     blocks = "".join(f",({node},1,{len(list(ranks))})" for node, ranks in groupby(nodes))
     return f"(vector{blocks})"

@@ -1,7 +1,7 @@
 """The check that workers of different hosts can connect to each other, in both directions.
 
 Between hosts MPI listens on a port of each worker. A firewall, or a host with several networks, may keep
-others from it: then MPI would wait for ever.
+others from it: then MPI would wait forever.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Door(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any) -> Door:
-        """Read what another worker says of its door.
+        """Parse the door of another worker.
 
         Raises:
-            ValueError: It says no such thing.
+            ValueError: The value is not a door.
         """
         host, port, answer = value
         if not (isinstance(host, str) and type(port) is int and isinstance(answer, str)):
@@ -80,7 +80,7 @@ class OpenDoor:
         self._thread.join()
 
     def _serve(self) -> None:
-        # The others close first. Otherwise the port would not be free for a minute.
+        # The others close first. Otherwise the port would stay in use for a minute.
         with contextlib.ExitStack() as open_until_the_end:
             open_until_the_end.enter_context(self._listener)
             come = 0
@@ -95,7 +95,7 @@ class OpenDoor:
 
 
 def unreached(doors: Mapping[str, Door], timeout: float) -> str:
-    """Connect to the doors of other workers, and return why one of them cannot be reached; "" if all can.
+    """Connect to the doors of other workers, and return why one is unreachable; "" if all are reachable.
 
     Args:
         doors: The doors by the names of their workers.
@@ -117,7 +117,7 @@ def _obstacle(name: str, door: Door, timeout: float) -> str:
 
 
 def interface(addresses: Sequence[str]) -> tuple[str, str | None]:
-    """Choose the address of this host by which others reach it, and return it with its network interface.
+    """Return the address by which others reach this host, and its network interface.
 
     Args:
         addresses: The addresses of this end of the connections to other workers.

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 # Bytes of a piece. A piece is still in a cache when the other ranks read it.
 _PIECE = 1 << 19
-# With other hosts: smaller pieces, of which each is a message, took up to three times as long for 44 MB.
+# With other hosts: smaller pieces, each of them a message, took up to three times as long for 44 MB.
 _LARGE_PIECE = 1 << 21
 # Numbers that different ranks write, and that other ranks poll, have separate cache lines.
 _LINE = 128
@@ -24,13 +24,13 @@ _HEAD = 4 * _LINE
 
 
 class SharedSum:
-    """Sums rows of numbers of all ranks in place, piece by piece.
+    """Sums of rows of numbers of all ranks, in place and piece by piece.
 
-    A rank has two places for pieces of its rows, and writes the length of the rows with each. With two
-    ranks, each rank shows its piece to the other rank, and adds the other piece to its own. With more ranks,
-    each rank shows the others their shares of its piece; it writes the sum of its own share there, too. Three
-    numbers show the progress of a rank: the pieces that it has written, the pieces for which it has summed
-    its share, and the pieces for which it has read the results of the others.
+    A rank has two slots for pieces of its rows, and writes the length of the rows with each. With two ranks,
+    each rank shows its piece to the other rank, and adds the other piece to its own. With more ranks, each
+    rank shows the others their shares of its piece, and writes the sum of its own share there. Three numbers
+    show the progress of a rank: the pieces that it has written, the pieces for which it has summed its
+    share, and the pieces for which it has read the results of the others.
 
     With other hosts, a rank sums its share over the hosts before it shows it. While a piece travels, the
     ranks sum the next one on the host.
@@ -102,7 +102,7 @@ class SharedSum:
             places[place, : count * width * own.itemsize].view(own.dtype).reshape(count, width)
             for places, count in zip(self._places, counts, strict=True)
         ]
-        # The last use of this place was two pieces ago: all ranks must have read that piece.
+        # The last use of this slot was two pieces ago: all ranks must have read that piece.
         self._until(self._read, piece - 2)
         self._bytes[self._index][place] = row
         if self._alone and len(shown) == 2 and max(counts) == 1:
@@ -142,9 +142,9 @@ class SharedSum:
         self._check_sizes(piece % 2)
 
     def free(self) -> None:
-        """Free the memory. All ranks call this, and use this object no more.
+        """Free the memory. All ranks call this, and no longer use this object.
 
-        MPICH on libfabric cannot end while the memory exists.
+        MPICH on libfabric cannot finalize while the memory exists.
         """
         self._window.Unlock_all()
         self._window.Free()
@@ -155,17 +155,17 @@ class SharedSum:
             of_workers = zip(self._groups, sizes, strict=True)
             found = ", ".join(f"{size} on worker {worker}" for [worker], size in of_workers)
             raise JobMismatchError(
-                "All workers must sum tensors of the same shape and type.",
+                "The workers sum tensors of different shapes or types.",
                 received=f"numbers of bytes: {found}",
                 fix="Have each worker reduce the same tensors in the same order.",
             )
 
     def _until(self, numbers: Sequence[Array], least: int) -> None:
-        def come() -> bool:
+        def is_done() -> bool:
             return all(number[0] >= least for number in numbers)
 
-        if not come():  # a wait takes longer than a look
-            self._wait(come)
+        if not is_done():  # a wait takes longer than a check
+            self._wait(is_done)
         self._window.Sync()
 
     def _tell(self, numbers: Sequence[Array], piece: int) -> None:

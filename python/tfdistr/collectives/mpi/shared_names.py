@@ -1,8 +1,8 @@
-"""The names of the memory that ranks of MPICH share. They stay in /dev/shm if a rank is killed.
+"""The names of the memory that MPICH ranks share. They stay in /dev/shm if a rank is killed.
 
 MPICH maps this memory in ``MPI_Init``. It makes the name of the memory from the job's name. The process
 manager of ``mpiexec`` tells the job's name to any process that has the connection of a rank. So a rank asks
-for it before it starts MPI, and tells it to the process that watches its start; see mpi_init_timeout.py.
+for it before it starts MPI, and passes it to the process that watches its start; see init_timeout.py.
 
 This file is run by its path and uses the standard library only.
 """
@@ -19,12 +19,12 @@ _KINDS = ("mpich_shm", "mpich_vci")
 
 
 def job_name() -> str:
-    """Ask the process manager of MPICH for the name of this process's job; "" if there is no such manager.
+    """Return the name of this process's job, from MPICH's process manager; "" without such a manager.
 
     MPI must not have started in this process: otherwise MPI would receive the answer.
     """
     manager = os.environ.get("PMI_FD", "")
-    # Only the manager of MPICH sets both. Slurm's manager needs a greeting before a question.
+    # Only MPICH's manager sets both. Slurm's manager needs a greeting before a question.
     if not manager.isdigit() or "PMI_HOSTNAME" not in os.environ:
         return ""
     answer = b""
@@ -42,7 +42,7 @@ def job_name() -> str:
 
 
 def remove_names_of_job(job: str) -> None:
-    """Remove the names of a job, when one of its ranks is gone or no rank needs them any more."""
+    """Remove the names of a job, when one of its ranks has exited or no rank needs them."""
     # After version 5.0, MPICH also appends how often a process has started MPI.
     hashes = [_hash(text) for text in (job, f"{job}-1")] if job else []
     begins = tuple(f"{kind}_{number:x}_" for kind in _KINDS for number in hashes)
@@ -63,7 +63,7 @@ def remove_names(process: int) -> None:
 
 
 def mapped_names(process: int) -> set[Path]:
-    """Return the names of the memory that a rank has mapped; empty if the rank is gone."""
+    """Return the names of the memory that a rank has mapped; empty if the rank has exited."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process}/maps").read_text().splitlines()
         paths = {line.split(maxsplit=5)[-1] for line in lines}

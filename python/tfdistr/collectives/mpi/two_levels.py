@@ -1,7 +1,7 @@
 """Sums on two levels: the ranks of a host in shared memory, and the hosts over MPI messages.
 
-On each host, the first ranks sum one share each, and exchange it with the ranks at the same place on the
-other hosts. So the bytes between hosts are as few as with one rank on each host, and several ranks send them.
+On each host, the first ranks sum one share each, and exchange it with the ranks of the same number on the
+other hosts. So hosts exchange as few bytes as with one rank per host, and several ranks send them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfdistr.collectives.mpi.shared_memory import SharedSum
 
 # More ranks than this on one host use MPI: there each rank reads less than the arrays of all other ranks.
 _MOST = 4
-# Up to this many bytes, one reduction by MPI takes half the time of two levels.
+# Up to this many bytes, one MPI reduction takes half the time of two levels.
 _SMALL = 1 << 16
 
 
@@ -27,7 +27,7 @@ class Sums(Protocol):
 
     @property
     def sent(self) -> int:
-        """Bytes that this rank has sent to others, but for sums that MPI adds."""
+        """Bytes that this rank has sent to others, except for sums that MPI adds."""
 
     def add(self, rows: Array, addition: Addition) -> Array:
         """Replace the first of this rank's rows by the sum of the ranks' rows, and return it."""
@@ -48,8 +48,9 @@ class TwoLevels:
     def __init__(self, hosts: Sequence[range], levels: SharedSum, by_mpi: MessageSum) -> None:
         self._levels, self._by_mpi = levels, by_mpi
         ranks, alike = hosts[-1].stop, len(set(map(len, hosts))) == 1
-        # MPI halves the ranks. Of two equal hosts, it sends as few bytes as two levels if all halves are
-        # equal, and 2.5 times as many on 2 x 3 ranks. On three hosts it sends up to 1.5 of 1.33, but sooner.
+        # MPI halves the ranks. On two equal hosts, it sends as few bytes as two levels if all halves are
+        # equal, and 2.5 times as many on 2 x 3 ranks. On three hosts it sends up to 1.5 instead of 1.33, but
+        # sooner.
         self._mpi_is_faster = len(hosts) > 2 or (alike and ranks & (ranks - 1) == 0)
 
     @property
@@ -89,7 +90,7 @@ def sums_of(comm: MPI.Intracomm, wait: Wait) -> Sums:
     across = MessageSum(between, hosts, wait)
 
     def wait_for_host(done: Callable[[], bool]) -> None:
-        wait(lambda: done() or across.progress())  # messages move on meanwhile
+        wait(lambda: done() or across.progress())  # messages progress meanwhile
 
     return TwoLevels(hosts, SharedSum(here, hosts, number, wait_for_host, across), by_mpi)
 

@@ -22,18 +22,18 @@ from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
 
 _POLL_INTERVAL = 0.01
-# Ranks with network namespaces of their own cannot see each other here: they continue, and meet in MPI_Init.
+# Ranks with their own network namespaces cannot see each other here: they continue, and join in MPI_Init.
 _LONGEST = 20.0
 
-# Peers may look for this rank until all have called MPI_Init. Python closes a socket that nothing refers to.
+# Peers may check for this rank until all have called MPI_Init. Python closes a socket without references.
 _shown: list[socket.socket] = []
 
 
 def meet() -> None:
     """Wait until all ranks of this job have called this, if all of them are on this host.
 
-    Each rank binds a socket whose name has the name of the job, and looks for the sockets of the others. The
-    names are in Linux's abstract namespace: nothing is left of them when a process ends.
+    Each rank binds a socket whose name contains the job's name, and checks for the sockets of the others. The
+    names are in Linux's abstract namespace: nothing is left of them when a process exits.
     """
     told, job = launcher_of(), job_name()
     if told is None or not job:
@@ -47,7 +47,7 @@ def meet() -> None:
         while missing and time.monotonic() < until:
             time.sleep(_POLL_INTERVAL)
             for peer in sorted(missing):
-                with contextlib.suppress(OSError):  # it has not come, or may not be looked for
+                with contextlib.suppress(OSError):  # it has not started, or is not visible
                     look.connect(_name(job, peer))
                     missing.remove(peer)
 
@@ -67,8 +67,7 @@ def _name(job: str, rank: int) -> str:
     return f"\0tfdistr-{job[:80]}-{rank}"  # a name has at most 108 bytes
 
 
-#: A program that prints the version text of the MPI library. The calling process need not load the library
-#: or start MPI.
+#: A program that prints the version text of the MPI library, so that the caller need not load it.
 PRINT_LIBRARY = (
     "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 )
@@ -87,7 +86,7 @@ def launched_by_mpi() -> bool:
 def world(start_timeout: float = 300.0) -> Any:
     """Start MPI, and return the communicator of all ranks.
 
-    If not all ranks call this within ``start_timeout`` seconds, this rank is ended; see ``mpi_init_timeout``.
+    If not all ranks call this within ``start_timeout`` seconds, this rank is killed; see ``init_timeout``.
 
     Raises:
         ClusterStartError: mpi4py or an MPI library is missing, or the launcher of another MPI library
@@ -125,7 +124,7 @@ def start_early() -> None:
 
 
 def no_mpi(received: str) -> ClusterStartError:
-    """Make the error for a missing mpi4py or MPI library."""
+    """Return the error for a missing mpi4py or MPI library."""
     return ClusterStartError(
         'communication="mpi" needs mpi4py and an MPI library.',
         received=received,
@@ -135,7 +134,7 @@ def no_mpi(received: str) -> ClusterStartError:
 
 def _other_mpi(received: str) -> ClusterStartError:
     return ClusterStartError(
-        f"The {ranks()} processes that the launcher has started must be the ranks of one MPI.",
+        f"The {ranks()} processes that the launcher started are not the ranks of one MPI job.",
         received=received,
         fix="Use the mpiexec of that library (python -m mpi4py --mpi-lib names it); with srun, pass "
         "--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication=\"ring\".",
@@ -145,7 +144,7 @@ def _other_mpi(received: str) -> ClusterStartError:
 def finish() -> None:
     """End MPI if it runs. All peers must have reached the same point.
 
-    For the launcher, a process that ends without this has failed.
+    The launcher considers a process that exits without this as failed.
     """
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
@@ -169,7 +168,7 @@ class MpiLibrary:
         self.version = " ".join(self._mpi.Get_library_version().splitlines()[0].split()).strip("\0")
         if "MPICH" not in self.version:
             raise no_mpi(f"{self.version}; only MPICH starts without its launcher")
-        self._calls = ctypes.CDLL(self._mpi.__file__)  # which has loaded the library
+        self._calls = ctypes.CDLL(self._mpi.__file__)  # this file has loaded the library
 
     def initialize(self) -> int:
         """Start MPI, and return its error code."""
@@ -197,8 +196,8 @@ def _mpi4py() -> Any:
         raise no_mpi(str(error).splitlines()[0]) from error
     if MPI.Is_initialized():
         raise ClusterStartError(
-            "MPI starts only once in a process.",
-            received="a process in which MPI runs already, or has run",
-            fix='Start the process again, or pass communication="ring".',
+            "Cannot start MPI twice in a process.",
+            received="a process in which MPI runs or has run",
+            fix='Restart the process, or pass communication="ring".',
         )
     return MPI
