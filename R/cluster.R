@@ -71,8 +71,8 @@ cluster_from_env <- function() {
 #'
 #' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
 #'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are
-#'   for jobs with `virtual_workers`: the job starts with 4 workers, continues with at least 2 if some are lost,
-#'   takes others in their place at the next checkpoint, and ends with the same bits in any case.
+#'   for jobs with `virtual_workers`: the job starts with 4 workers, continues with at least 2 if some are
+#'   lost, replaces them at the next checkpoint, and ends with a bitwise identical result in any case.
 #' @param ps Number of parameter servers beside the workers, for `strategy = "parameter_server"`. A chief is
 #'   then started, too. The chief is an R process, the other tasks are Python processes.
 #' @param cores_per_worker Number of cores of this machine on which each worker runs, with as many threads.

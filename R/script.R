@@ -97,8 +97,8 @@ core_options <- function(given, variables = list()) {
   given
 }
 
-# What the process of a worker runs (cli/script_worker.py of the core): the script, as Rscript does. An error that
-# nobody catches is left for the launcher.
+# What the process of a worker runs (cli/script_worker.py of the core): the script, as Rscript does. An error
+# that nobody catches is left for the launcher.
 run_script <- function() {
   script <- Sys.getenv("TFDISTR_SCRIPT")
   failure <- Sys.getenv("TFDISTR_FAILURE")

@@ -123,7 +123,8 @@ free_addresses <- function() {
 
 # What hides the GPUs of this machine, if it has some: a fork server serves those with the same variables.
 no_gpus <- function() {
-  if (length(module_of_core("clusters.resources")$visible_gpus(reticulate::dict()))) c(CUDA_VISIBLE_DEVICES = "")
+  gpus <- module_of_core("clusters.resources")$visible_gpus(reticulate::dict())
+  if (length(gpus)) c(CUDA_VISIBLE_DEVICES = "")
 }
 
 # Where tools/setup-keras3.sh has installed keras3, or the test is skipped.
