@@ -1,4 +1,4 @@
-# The variables that R functions take along to another process. Python has cloudpickle for this.
+# R closures that go to other processes, with the variables that they use. Python has cloudpickle for this.
 #
 # serialize() sends a function with its whole frames, and without the variables of the global environment.
 # Here a function takes along the variables of both that it, and the functions that it calls, use by name. The
