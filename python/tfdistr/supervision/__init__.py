@@ -1,1 +1,1 @@
-"""Supervision of workers: their events, the root cause of a failure, and the end of all of them."""
+"""The supervision of workers: their events, the root cause of a failure, and the shutdown of all of them."""

@@ -15,26 +15,26 @@ worker_steps   global_step; local_steps and dropped: lists, a number for each wo
                chief of parameter servers writes this event
 checkpoint     epoch, step: the position of the training; seconds: the duration of the save
 unsaved        (none): the job cannot have checkpoints, so a preemption saves nothing
-warning        message: what the user should know; of_user: true if code of the user has warned; category:
+warning        message: what the user should know; of_user: true if the user's code has warned; category:
                "batch_loss" for a BatchLossWarning
-note           message: how far something is
+note           message: the progress of something
 done           seconds
-stopped        message, fix: the job was told to end, and has saved a checkpoint
+stopped        message, fix: the job was preempted, and has saved a checkpoint
 failed         error_type, message, traceback (text or null), language ("python" or "r"),
-               peer: true if the error only says that another worker is gone
+               peer: true if the error only says that another worker was lost
 =============  ==============================================================================
 
-"time" is for people, because each host sets its own clock. "clock" orders the events of several hosts. It has
-the name and the seconds of the monotonic clock that all processes of a host share. The reader leaves it out.
+"time" is for people, because each host sets its own clock. "clock" orders the events of several hosts: it has
+the name and the seconds of the monotonic clock that all processes of a host share. The reader removes it.
 
 The launcher adds events for the display of the job: ``log`` (worker, line), ``restart`` (worker, reason) if
-all workers are started again because of that worker, and ``replaced`` (worker, reason) if another process
+all workers are restarted because of that worker, and ``replaced`` (worker, reason) if another process
 replaces that worker.
 
 ``schemas/event.schema.json`` describes the same.
 
-If the disk is full, the training continues without events of its progress and without warnings; the user is
-told once. The other events use space that the writer has reserved.
+If the disk is full, the training continues without progress events and without warnings; the user is warned
+once. The other events use space that the writer has reserved.
 
 JSON has no numbers for NaN and the infinities. They are written as "nan", "inf" and "-inf". In ``metrics``
 the reader converts them to floats again.
@@ -60,7 +60,7 @@ from tfdistr.utils.log_tail import Tail
 
 
 class HostClocks:
-    """Translates the readings of other clocks into times of one clock of this process.
+    """The translation of other clocks' readings into times of one clock of this process.
 
     A reading arrives here after some delay. The arrival with the shortest delay shows how far the two clocks
     are apart, up to that delay. So the order does not depend on how the clocks were set. Readings of one
@@ -78,17 +78,17 @@ class HostClocks:
         self._apart: dict[str, float] = {}
 
     def observe(self, clock: str, reading: float, now: float) -> None:
-        """Note that a reading of a clock has arrived at the time ``now``."""
+        """Record that a reading of a clock has arrived at the time ``now``."""
         self._apart[clock] = min(self._apart.get(clock, math.inf), now - reading)
 
     def here(self, clock: str, reading: float) -> float:
-        """Return the time of a reading that was observed, or came later; never after its arrival."""
+        """Return the time of a reading that was observed, or arrived later; never after its arrival."""
         return reading + self._apart[clock]
 
 
-#: Characters of a text in an event. A message of the user may have any length.
+#: Characters of a text in an event. A user's message may have any length.
 LONGEST = 10_000
-#: Events that are left out when the disk is full: nobody waits for them.
+#: Events that are dropped when the disk is full: nobody waits for them.
 _MAY_MISS = ("epoch_begin", "batch", "epoch_end", "warning", "note")
 _RESERVED = 2**17  # bytes: some messages and tracebacks of the greatest length
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -100,7 +100,7 @@ def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
 
 
 def cut(text: str) -> str:
-    """Return a text of at most about ``LONGEST`` characters: the begin and the end of a longer one."""
+    """Return a text of at most about ``LONGEST`` characters: the start and the end of a longer one."""
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2
@@ -125,7 +125,7 @@ def _clock_of_host() -> str:
 
 
 class EventWriter:
-    """Writes the events of one worker.
+    """A writer of the events of one worker.
 
     Args:
         run_dir: The directory of the run; folders in it are made as needed.
@@ -166,9 +166,9 @@ class EventWriter:
             return
         self._told = True
         message = (
-            f"The disk of {self._run_dir} refuses what the workers write: it is full or read-only. The "
-            "training continues without these lines of logs and events. Make room, or its checkpoints and "
-            "its result may not be written."
+            f"Cannot write logs and events to the disk of {self._run_dir}: it is full or read-only. The "
+            "training continues without them. Make room, or its checkpoints and its result may not be "
+            "written."
         )
         self._append_from_reserve(_line("warning", {"message": message}))
 
@@ -186,17 +186,17 @@ class EventWriter:
 
     def _append_from_reserve(self, line: bytes) -> None:
         self._reserve.free()
-        self._append(line)  # if even that fails, the launcher sees how this process ends
+        self._append(line)  # if even that fails, the launcher sees the exit status of this process
         self._reserve.fill()
 
     def close(self) -> None:
-        """Close the file. Not needed at the end of a process: every event is written at once."""
+        """Close the file. A process may exit without this: every event is written at once."""
         os.close(self._file)
         self._reserve.close()
 
 
 class _Reserve:
-    """Space on a disk, which a process frees when the disk is full. It ends with the process.
+    """Space on a disk, which a process frees when the disk is full, or when it exits.
 
     Args:
         folder: A folder on the disk.
@@ -215,19 +215,19 @@ class _Reserve:
                 self._file.write(os.urandom(_RESERVED))  # zeros may take no space
 
     def free(self) -> None:
-        """Leave the space to others."""
+        """Free the space."""
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
 
     def close(self) -> None:
-        """Leave the space for good."""
+        """Free the space permanently."""
         if self._file is not None:
             self._file.close()
 
 
 class EventReader:
-    """Reads the events of all workers of a run, while they run or afterwards.
+    """A reader of the events of all workers of a run, while they run or afterwards.
 
     Args:
         run_dir: The directory of the run.
@@ -243,13 +243,13 @@ class EventReader:
         self._clocks = HostClocks()
 
     def poll(self) -> list[dict[str, Any]]:
-        """Read the events that came since the last call, in the order in which they happened.
+        """Read the events since the last call, in the order in which they happened.
 
         The order does not depend on how the hosts have set their clocks. Events of one host are in their
         exact order. The order of events of two hosts is as exact as the shortest delay of a host's events.
 
         Returns:
-            One dictionary an event: "worker" (its index), "event", "time" and the fields.
+            One dictionary per event: "worker" (its index), "event", "time" and the fields.
         """
         now = time.monotonic()
         read: list[tuple[str, float, dict[str, Any]]] = []

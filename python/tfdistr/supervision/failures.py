@@ -15,16 +15,16 @@ from tfdistr.utils.disk import RESUME, is_full
 from tfdistr.utils.log_tail import last_lines
 
 _LOG_LINES = 20
-#: Signals for an error of the worker itself, or from outside: never because another worker failed.
+#: Signals for the worker's own error, or from outside: never because another worker failed.
 _FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
 class Cause(IntEnum):
     """The kind of a failure. A lower kind is more likely the root cause, from which the others followed."""
 
-    OWN = 0  # an error of the worker itself, or a signal that the failure of a peer does not cause
-    EXIT = 1  # the worker ended without a report
-    PEER = 2  # the worker reported that another worker is gone
+    OWN = 0  # the worker's own error, or a signal that the failure of a peer does not cause
+    EXIT = 1  # the worker exited without a report
+    PEER = 2  # the worker reported that another worker was lost
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Failure:
         order: The number of failures that the launcher knew before. The clocks of hosts may be hours apart.
         cause: The kind of the failure.
         event: The report of the worker, if there is one (see `tfdistr.supervision.events`, "failed").
-        exit_code: The exit status, or minus the signal that ended the worker; None while it runs.
-        silence: Seconds without a heartbeat, if the worker failed by silence.
+        exit_code: The exit status, or minus the signal that killed the worker; None while it runs.
+        silence: Seconds without a heartbeat, if this is why the worker counts as failed.
     """
 
     worker: int
@@ -55,7 +55,7 @@ class Failure:
 
     @classmethod
     def exited(cls, worker: int, order: int, exit_code: int) -> Failure:
-        """Return the failure of a worker that ended without a report."""
+        """Return the failure of a worker that exited without a report."""
         cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
         return cls(worker, order, cause, exit_code=exit_code)
 
@@ -98,14 +98,14 @@ def worker_failed_error(
     if event:
         said, fix = _reported(event, traceback)
     elif failure.silence is not None:
-        said = f"sent no heartbeat for {failure.silence:.0f} s: its machine or network has failed."
-        fix = "See whether the host runs and can be reached, or pass a larger `heartbeat_timeout`."
+        said = f"sent no heartbeat for {failure.silence:.0f} s: its machine or network failed."
+        fix = "Check that the host runs and is reachable, or pass a larger `heartbeat_timeout`."
     else:
         said, fix = _unexplained(failure.exit_code, done)
         if is_full(process.log):  # then neither a report nor the log may have the reason
             fix = f"The disk of {process.log.parent.parent} is full, which may be the reason. {RESUME}"
     if failure.port_in_use:
-        fix = f"Free some ports: the workers were started {attempts} times, each time on others."
+        fix = f"Free some ports: the workers were started {attempts} times, each time on other ports."
     parts = [f"{title} on {process.host} {said}"]
     if traceback:
         parts.append(traceback)
@@ -136,24 +136,24 @@ def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str
 
 
 def what_ended(exit_code: int | None) -> str:
-    """Return the text for the end of a process that reported no error."""
+    """Describe the end of a process that reported no error."""
     return _unexplained(exit_code, done=False)[0]
 
 
 def _unexplained(exit_code: int | None, done: bool) -> tuple[str, str | None]:
     if exit_code is None:
         return (
-            "was stopped (SIGSTOP, or a debugger), so that the others lost it.",
-            "Let every worker run while the job does.",
+            "was stopped (SIGSTOP, or a debugger), and the others lost it.",
+            "Do not stop workers while the job runs.",
         )
     if exit_code == 0:
         return (
-            "ended before its work was done, with exit status 0.",
-            "Remove what ends the process (os._exit, sys.exit, quit) from the functions that you passed.",
+            "exited with status 0 before its work was done.",
+            "Remove os._exit(), sys.exit() and quit() from the functions that you passed.",
         )
-    after = " after its work was done, while it ended" if done else ""
+    after = " after its work was done, while it exited" if done else ""
     if exit_code > 0:
-        return f"failed{after}: it ended with exit status {exit_code} and without saying why.", None
+        return f"failed{after}: it exited with status {exit_code} without an error message.", None
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:
@@ -161,7 +161,7 @@ def _unexplained(exit_code: int | None, done: bool) -> tuple[str, str | None]:
     if name == "SIGKILL":
         return (
             f"was killed by SIGKILL{after} (often: out of memory).",
-            "Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) says "
+            "Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) shows "
             "whether memory was the reason.",
         )
     return f"was killed by {name}{after}.", None

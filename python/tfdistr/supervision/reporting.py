@@ -1,4 +1,4 @@
-"""The process of a worker or a server, as it reports to its launcher: start, log and end."""
+"""The reports of a worker's or a server's process to its launcher: start, log and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfdistr.utils.warn import WARNINGS
 
 
 class _Log(io.FileIO):
-    """The log of this process. A line that a full disk refuses is left out: it must not end the training.
+    """The log of this process. A line that a full disk refuses is dropped: it must not end the training.
 
     Args:
         descriptor: The open file.
@@ -37,7 +37,7 @@ class _Log(io.FileIO):
         self._events = events
 
     def write(self, data: Any) -> int:
-        """Write bytes, or leave them out."""
+        """Write bytes, or drop them."""
         try:
             return super().write(data)
         except OSError as error:
@@ -48,7 +48,7 @@ class _Log(io.FileIO):
 
 
 def continue_without_log(events: EventWriter) -> None:
-    """Make Python's standard output and standard error leave out what a full disk refuses.
+    """Make Python's standard output and standard error drop what a full disk refuses.
 
     Args:
         events: Tells the user.
@@ -69,7 +69,7 @@ def continue_without_log(events: EventWriter) -> None:
 
 log = logging.getLogger("tfdistr")
 
-#: Returns the class of an error and its call stack in another language; None for errors of Python.
+#: A function that returns the class and the call stack of a foreign error; None for Python errors.
 Foreign = Callable[[BaseException], tuple[str, str] | None]
 
 
@@ -110,7 +110,7 @@ class ProcessOfJob:
 
 @contextlib.contextmanager
 def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[ProcessOfJob]:
-    """Run process ``index`` of the job in ``run_dir``: end with the launcher, report to it, leave no file.
+    """Run process ``index`` of the job in ``run_dir``: exit with the launcher, report to it, leave no file.
 
     With ``logs``, the process writes tfdistr's log into its output.
     """
@@ -124,7 +124,7 @@ def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[P
     process = ProcessOfJob(events)
     # TensorFlow writes temporary files, which only the interpreter's shutdown would remove.
     scratch = scratch_path(run_dir, index)
-    shutil.rmtree(scratch, ignore_errors=True)  # left by an earlier process with this index
+    shutil.rmtree(scratch, ignore_errors=True)  # from an earlier process with this index
     scratch.mkdir(mode=0o700)
     tempfile.tempdir = str(scratch)
     try:
@@ -135,7 +135,7 @@ def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[P
 
 
 def _log_to(events: EventWriter) -> None:
-    """Write tfdistr's log into this worker's log; send all warnings to the launcher, which warns, too."""
+    """Write tfdistr's log into this worker's log; send all warnings to the launcher, which repeats them."""
     log.setLevel(logging.INFO)
     written = logging.StreamHandler()
     written.setFormatter(logging.Formatter("%(asctime)s tfdistr %(levelname)s: %(message)s"))

@@ -1,4 +1,4 @@
-"""Running the workers of a job to their end, and ending all of them when one fails."""
+"""The supervisor: it runs the workers of a job, and ends all of them when one fails."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail
 
 POLL = 0.05
-"""Seconds between two looks at the workers, where they are few."""
+"""The poll interval for few workers, in seconds."""
 FEW = 64
-"""With more workers there is more time between two looks, so that the launcher leaves them its core."""
+"""With more workers the poll interval grows, so that the launcher leaves them its core."""
 PATIENCE = 3.0
 """Seconds to wait for the root cause when a failure may have followed from another failure.
 
 On a machine with much load a worker needs a second or two to write what has failed.
 """
 EXIT_TIMEOUT = 120.0
-"""Seconds that the processes may take to end once every worker is done; then they are ended."""
+"""Seconds that the processes may take to exit once every worker is done; then they are killed."""
 GRACE_OF_PEERS = 1.0
-"""Seconds that the others have to end by themselves after a failure: most wait for the lost worker."""
+"""Seconds that the others have to exit by themselves after a failure: most wait for the lost worker."""
 HALT_TIMEOUT = 30.0
 """Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait for it."""
 REPLACEMENTS = 10
-"""How often one worker may be replaced: a worker that dies again and again makes no progress."""
+"""The limit for replacements of one worker: a worker that dies repeatedly makes no progress."""
 SERVER_GRACE = 15.0
-"""Seconds that servers may take to end once their chief has ended well; then they are ended."""
+"""Seconds that servers may take to exit once their chief has exited well; then they are killed."""
 
 _TO_START = 0.5  # seconds that the system may need from the first start to the last
 
@@ -63,7 +63,7 @@ class WorkerStatus:
         status: "done", "failed", or "stopped" because another worker failed.
         seconds: How long its process ran.
         log: Path of the file with its output.
-        exit_code: Its exit status, or minus the signal that ended it.
+        exit_code: Its exit status, or minus the signal that killed it.
     """
 
     index: int
@@ -91,19 +91,19 @@ def run_workers(
         command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
         run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
         on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
-        port_retries: How often to start again if another program has taken the port of a worker; the logs
+        port_retries: How often to restart if another program has taken the port of a worker; the logs
             of each attempt are kept as ``worker-<index>.log.<attempt>``.
         heartbeat_timeout: Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait; by
             default `HALT_TIMEOUT`.
 
     Returns:
-        One status for each worker, when every process has ended with exit status 0 after its event "done".
+        One status for each worker, when every process has exited with status 0 after its event "done".
 
     Raises:
         WorkerFailedError: If a worker failed. The error is about the root cause, with the traceback of that
             worker or the end of its output. Its attribute `workers` has the status of all workers.
         ClusterStartError: If a worker could not be started, or was not ready in time.
-        JobStoppedError: If the workers were told to end, and have saved a checkpoint.
+        JobStoppedError: If the workers were preempted, and have saved a checkpoint.
 
     Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
 
@@ -129,8 +129,8 @@ def run_workers(
         attempt += 1
 
 
-def pause_between_looks(workers: int) -> float:
-    """Return the seconds between two looks at so many workers."""
+def poll_interval(workers: int) -> float:
+    """Return the poll interval for so many workers, in seconds."""
     return POLL * max(1.0, workers / FEW)
 
 
@@ -156,7 +156,7 @@ class _Attempt:
         self._ready: set[int] = set()
         self._were_ready: set[int] = set()
         self._done: set[int] = set()
-        #: The error if the workers were told to end, and have saved a checkpoint.
+        #: The error if the workers were preempted, and have saved a checkpoint.
         self.stopped: JobStoppedError | None = None
         self._failures: dict[int, Failure] = {}
         self._processes: list[Worker] = []
@@ -164,12 +164,12 @@ class _Attempt:
         self._started = self._changed = time.monotonic()
 
     def run(self) -> Failure | None:
-        """Start the workers, and watch until all have ended well or one has failed; return the root cause."""
+        """Start the workers; watch until all have exited well or one has failed; return the root cause."""
         try:
             with writing(log_path(self._run_dir, 0).parent, "The logs of the workers", only_refusals=True):
                 self._processes = list(self._start())
             while self._watch():
-                time.sleep(pause_between_looks(len(self._processes)))
+                time.sleep(poll_interval(len(self._processes)))
         finally:
             try:
                 stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
@@ -181,7 +181,7 @@ class _Attempt:
 
     def _watch(self) -> bool:
         """Check all workers once. Return whether to continue."""
-        # First the processes: the output of a process that has ended is then complete.
+        # First the processes: the output of an exited process is then complete.
         running = [process for process in self._processes if process.poll() is None]
         for event in self._events.poll():
             self._take(event)
@@ -192,7 +192,7 @@ class _Attempt:
             well = STOPPED_STATUS if self.stopped else 0
             if code is not None and not (code == well and process.index in self._done):
                 self._ended(process, code)
-        self._look_for_stopped(running)
+        self._check_stopped(running)
         waited = time.monotonic() - self._changed
         if self._failures:
             return self._await_root_cause(waited)
@@ -219,7 +219,7 @@ class _Attempt:
         self._notify(event)
 
     def _ended(self, process: Worker, code: int) -> None:
-        """Record a process that ended before it was done, or with another exit status than expected."""
+        """Record a process that exited before it was done, or with an unexpected status."""
         index = process.index
         if self._is_dismissed(index):
             return
@@ -234,7 +234,7 @@ class _Attempt:
             self._fail(Failure.exited(index, self._order, code))
 
     def _replace(self, process: Worker, code: int) -> None:
-        """Start another process in the place of a process that died."""
+        """Start a replacement for a process that died."""
         index = process.index
         self._replaced[index] = number = self._replaced.get(index, 0) + 1
         self._follow(final=True)
@@ -255,7 +255,7 @@ class _Attempt:
         return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
 
     def _leader_left(self) -> bool:
-        """Return whether a process that leads has ended well."""
+        """Return whether a leading process has exited well."""
         well = STOPPED_STATUS if self.stopped else 0
         return any(
             role.leads and index in self._done and self._processes[index].exit_code == well
@@ -272,18 +272,18 @@ class _Attempt:
             self._changed = time.monotonic()
         known = self._failures.get(failure.worker, failure)
         if known.cause is Cause.EXIT and failure.event:
-            # The report of a worker says more than its exit status, which may come first from another host.
+            # A worker's report has more details than its exit status, which may arrive first.
             known, failure = replace(failure, order=known.order), known
         self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
 
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
         if root.cause is Cause.PEER and (lost := self._longest_silent()) is not None:
-            # Its own report, if there is one, says only that it has lost the others.
+            # Its own report, if there is one, only says that it has lost the others.
             self._failures[lost.index] = Failure.silent(lost.index, self._order, lost.silent_for)
             return False
         found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
-        # The worker may write to its log until it has ended.
+        # The worker may write to its log until it exits.
         if found and (root.exit_code is not None or root.silence is not None):
             return False
         if waited < PATIENCE:
@@ -298,8 +298,8 @@ class _Attempt:
         process = max(self._processes, key=lambda process: process.silent_for)
         return process if process.silent_for > 2 * HEARTBEAT else None
 
-    def _look_for_stopped(self, running: Sequence[Worker]) -> None:
-        """Record a stopped or silent worker: the others may wait for ever, because MPI does not tell them."""
+    def _check_stopped(self, running: Sequence[Worker]) -> None:
+        """Record a stopped or silent worker: the others may wait forever, as MPI does not notify them."""
         for process in running:
             if process.silent_for > max(self._halt_timeout, 2 * HEARTBEAT):
                 self._fail(Failure.silent(process.index, self._order, process.silent_for))
@@ -311,19 +311,19 @@ class _Attempt:
 
     def _check_ready(self) -> None:
         waited_for = [p for p in self._processes if p.index not in self._ready]
-        # Workers that the system started a moment later are late, too.
+        # Workers that the system started a moment later are late as well.
         late = [p for p in waited_for if p.seconds > self._timeout - _TO_START]
         if any(p.seconds > self._timeout for p in late) and not self._leader_left():
             error = ClusterStartError(
-                f"Every worker must be ready within {self._timeout:g} s of its start.",
+                f"Not all workers were ready within {self._timeout:g} s of their start.",
                 received=f"{len(late)} of {len(self._processes)} workers were not: "
                 + "; ".join(f"{self._roles[process.index].task} (log: {process.log})" for process in late),
-                fix="See in the log what it waits for, or pass a larger `start_timeout`.",
+                fix="See the log for what it waits for, or pass a larger `start_timeout`.",
             )
             raise _without(error, late, self._processes)
 
     def _show_news(self) -> None:
-        """Show what the launcher of the workers says of itself, such as the state of its queue."""
+        """Show messages of the workers' launcher, such as the state of its queue."""
         for process in self._processes:
             for line in process.news() if isinstance(process, Announcing) else ():
                 self._notify({"worker": None, "event": "log", "time": time.time(), "line": line})

@@ -115,12 +115,12 @@ def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed):
 
 def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbed):
     run_dir = disk.path / "run"
-    with pytest.warns(TfdistrWarning, match=f"The disk of {run_dir} refuses what the workers write") as told:
+    with pytest.warns(TfdistrWarning, match=f"Cannot write logs and events to the disk of {run_dir}") as told:
         fit = job(
             "ring", run_dir, checkpoint_every=None,
             callbacks=lambda: [Fills(disk.path, "epoch 1", frees=True)],
         )  # fmt: skip
-    assert sum("refuses what the workers write" in str(warning.message) for warning in told) == 1
+    assert sum("Cannot write logs and events" in str(warning.message) for warning in told) == 1
     assert bits(fit) == undisturbed["ring"]
 
 

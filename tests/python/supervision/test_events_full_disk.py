@@ -33,7 +33,7 @@ def test_workers_go_on_without_events_and_logs(job):
     assert {event["worker"] for event in job.of("done")} == {0, 1}
     told = full_disk_warnings(job)
     assert len(told) == 2
-    assert told[0].startswith(f"The disk of {job.run_dir} refuses what the workers write: it is full")
+    assert told[0].startswith(f"Cannot write logs and events to the disk of {job.run_dir}: it is full")
 
 
 def test_the_error_of_a_worker_reaches_the_launcher(job):

@@ -102,7 +102,7 @@ def test_events_come_on_the_calling_thread(job: Job) -> None:
 
 
 def test_many_workers_are_looked_at_less_often() -> None:
-    pauses = [supervisor.pause_between_looks(workers) for workers in (1, 64, 128, 1024)]
+    pauses = [supervisor.poll_interval(workers) for workers in (1, 64, 128, 1024)]
     assert pauses == [0.05, 0.05, 0.1, 0.8]
 
 
@@ -177,7 +177,7 @@ def test_a_worker_that_is_killed(job: Job) -> None:
     assert str(error) == (
         f"Worker 2 of 3 on {HOST} was killed by SIGKILL (often: out of memory).\n\n"
         f"Its last output:\n  reading the data\n\nIts log: {job.run_dir}/logs/worker-2.log\n"
-        "Fix: Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) says "
+        "Fix: Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) shows "
         "whether memory was the reason."
     )
     assert (error.worker, error.exit_code, error.traceback) == (2, -9, None)
@@ -188,7 +188,7 @@ def test_a_worker_that_is_killed(job: Job) -> None:
     [
         ("segfault", "was killed by SIGSEGV.", -signal.SIGSEGV),
         ("realtime_signal", f"was killed by signal {signal.SIGRTMIN + 3}.", -(signal.SIGRTMIN + 3)),
-        ("abort_late", "was killed by SIGABRT after its work was done, while it ended.", -signal.SIGABRT),
+        ("abort_late", "was killed by SIGABRT after its work was done, while it exited.", -signal.SIGABRT),
     ],
 )
 def test_other_signals(job: Job, behaviour: str, said: str, code: int) -> None:
@@ -202,7 +202,7 @@ def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
     error = job.fail("exit_3,wait", 2)
     lines = "\n".join(f"  line {number}" for number in range(11, 30))
     assert str(error) == (
-        f"Worker 0 of 2 on {HOST} failed: it ended with exit status 3 and without saying why.\n\n"
+        f"Worker 0 of 2 on {HOST} failed: it exited with status 3 without an error message.\n\n"
         f"Its last output:\n{lines}\n  there is no package called 'tfdistr'\n\n"
         f"Its log: {job.run_dir}/logs/worker-0.log"
     )
@@ -213,9 +213,9 @@ def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
 def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
     error = job.fail("wait,leave", 2)
     assert str(error) == (
-        f"Worker 1 of 2 on {HOST} ended before its work was done, with exit status 0.\n\n"
+        f"Worker 1 of 2 on {HOST} exited with status 0 before its work was done.\n\n"
         f"Its log: {job.run_dir}/logs/worker-1.log\n"
-        "Fix: Remove what ends the process (os._exit, sys.exit, quit) from the functions that you passed."
+        "Fix: Remove os._exit(), sys.exit() and quit() from the functions that you passed."
     )
     assert error.exit_code == 0
 
@@ -233,8 +233,8 @@ def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
 def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
     error = job.fail("lose_peer,halt,lose_peer", 3)
     assert str(error) == (
-        f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), so that the others lost it.\n\n"
-        f"Its log: {job.run_dir}/logs/worker-1.log\nFix: Let every worker run while the job does."
+        f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), and the others lost it.\n\n"
+        f"Its log: {job.run_dir}/logs/worker-1.log\nFix: Do not stop workers while the job runs."
     )
     assert error.workers[1].exit_code == -9
 
@@ -254,9 +254,9 @@ def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
     with pytest.raises(ClusterStartError) as caught:
         job.run("wait,never_ready", 2, start_timeout=8)  # worker 0 is ready long before
     assert str(caught.value).splitlines() == [
-        "Every worker must be ready within 8 s of its start.",
+        "Not all workers were ready within 8 s of their start.",
         f"Received: 1 of 2 workers were not: worker 1 (log: {job.run_dir}/logs/worker-1.log)",
-        "Fix: See in the log what it waits for, or pass a larger `start_timeout`.",
+        "Fix: See the log for what it waits for, or pass a larger `start_timeout`.",
     ]
 
 
@@ -294,7 +294,8 @@ def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[i
         f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port"
     )
     assert "Received: worker 0: another process listens on its port" in message
-    assert message.endswith("\nFix: Free some ports: the workers were started 3 times, each time on others.")
+    fix = "Free some ports: the workers were started 3 times, each time on other ports."
+    assert message.endswith(f"\nFix: {fix}")
 
 
 @BOTH
