@@ -1,4 +1,4 @@
-"""Warm starts: workers that are forks of a fork server, which has imported TensorFlow and Keras already.
+"""Warm starts: workers are forks of a fork server, which has imported TensorFlow and Keras already.
 
 A fork server (server.py) imports what every worker needs, initialises nothing, and waits. It forks itself for
 each worker. The fork resets the state that it shares with the server (child.py), and runs the worker's

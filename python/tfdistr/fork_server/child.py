@@ -1,4 +1,4 @@
-"""Resetting the state of a fork that it must not share with the fork server, before it runs its program."""
+"""The reset of state that a fork must not share with the fork server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     for name, file in zip(request["files"], files[3:], strict=True):
         os.set_inheritable(file, True)
         env[name] = str(file)
-    if PARENT in env:  # the server is the parent now: it kills this process when the client is gone
+    if PARENT in env:  # the server is the parent now: it kills this process when the client exits
         env[PARENT] = str(server)
     _set_environment(env)
     os.chdir(request["folder"])
@@ -54,7 +54,7 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
 
 
 def set_command_line_of_r(words: Sequence[str]) -> None:
-    """Have R's ``commandArgs()`` return ``words``, in a process in which R runs."""
+    """Make R's ``commandArgs()`` return ``words``, in a process in which R runs."""
     line = [os.fsencode(word) for word in words]
     ctypes.CDLL(None).R_set_command_line_arguments(len(line), (ctypes.c_char_p * len(line))(*line))
 
@@ -67,7 +67,7 @@ def _reset_signals() -> None:
 
 
 def _set_environment(env: Mapping[str, str]) -> None:
-    """Set the variables of ``env``; variables that libraries read while they are loaded are the same."""
+    """Set the variables of ``env``; those that libraries read at load are the same already."""
     first = (entry.partition(b"=")[0] for entry in Path("/proc/self/environ").read_bytes().split(b"\0"))
     # Variables that R has set for its own process since its start stay.
     for name in map(os.fsdecode, first):
@@ -95,11 +95,11 @@ def end_without_destructors() -> None:
     library = ctypes.CDLL(None)
     library.fflush(None)
     with contextlib.suppress(AttributeError):  # on_exit is in glibc
-        library.on_exit(library._exit, None)  # the last registered comes first
+        library.on_exit(library._exit, None)  # the last registered function runs first
 
 
 def _show(argv: Sequence[str]) -> None:
-    """Show the program's own arguments in the process table, as far as there is room."""
+    """Show the program's own arguments in the process table, as far as they fit."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end
     title = b"\0".join(map(os.fsencode, [sys.executable, *argv]))

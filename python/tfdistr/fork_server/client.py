@@ -1,4 +1,4 @@
-"""Asks a fork server for a process, and follows the changes of that process.
+"""The client of a fork server: it requests a process, and follows its changes.
 
 Messages are JSON objects, one on each line; the request carries open files. The guards of workers run this
 file by its path, so it uses the standard library only.
@@ -25,7 +25,7 @@ _Lines = runpy.run_path(os.path.join(_UTILS, "log_tail.py"))["LineReader"]
 
 
 class Refused(Exception):
-    """A server did not make a process; the message says why."""
+    """A server did not make a process; the message has the reason."""
 
 
 def cold_start(refused: Refused) -> bytes:
@@ -48,7 +48,7 @@ class Forked:
         files: Further open files that it needs, by the environment variable with the number of each file.
 
     Raises:
-        Refused: The server is not there, does not answer, or cannot fork now.
+        Refused: The server does not run, does not answer, or cannot fork now.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Forked:
         self._connection.settimeout(None)
 
     def changes(self) -> Iterator[bool | int]:
-        """Wait for its changes: True if it was stopped, False if it continues; last its exit status."""
+        """Yield its changes: True if it was stopped, False if it continues; finally its exit status."""
         for message in self._messages(block=True):
             if "exit" in message:
                 self.returncode = message["exit"]
@@ -101,7 +101,7 @@ class Forked:
         yield self.returncode
 
     def poll(self) -> int | None:
-        """Return its exit status, or minus the signal that ended it; None while it runs."""
+        """Return its exit status, or minus the signal that killed it; None while it runs."""
         if self.returncode is None:
             for message in self._messages(block=False):
                 if "exit" in message:
@@ -114,7 +114,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; ``subprocess.TimeoutExpired`` if it does not come in time."""
+        """Wait until it exits; ``subprocess.TimeoutExpired`` if it does not exit in time."""
         until = None if timeout is None else time.monotonic() + timeout
         while self.poll() is None:
             if until is not None and time.monotonic() > until:
@@ -131,7 +131,7 @@ class Forked:
         self.returncode = -signal.SIGKILL
 
     def _messages(self, *, block: bool) -> Iterator[dict[str, Any]]:
-        """Return the messages of the server, until none is there now, or until the connection ends."""
+        """Yield the messages of the server, until there is none now or the connection is closed."""
         flags = 0 if block else socket.MSG_DONTWAIT
         while True:
             while self._received:

@@ -1,4 +1,4 @@
-"""The environment variables that libraries read while they are loaded: a fork has them from its server."""
+"""The environment variables that libraries read at load: a fork has them from its server."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def is_read_at_load(name: str) -> bool:
 
 
 def read_at_load(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of ``env`` that are read while libraries are loaded."""
+    """Return the variables of ``env`` that libraries read at load."""
     return {name: value for name, value in env.items() if is_read_at_load(name)}

@@ -1,4 +1,4 @@
-"""Starts a fork server on another host. The session runs this script there by ssh.
+"""The start of a fork server on another host. The session runs this script there over ssh.
 
     python remote.py
 
@@ -19,7 +19,7 @@ import tempfile
 def main() -> None:
     """Become the server."""
     with open(0, "rb", buffering=0, closefd=False) as session:
-        line = session.readline()  # and no byte of what follows, which is for the server
+        line = session.readline()  # and no byte more: the rest is for the server
     if not line.endswith(b"\n"):
         sys.exit("the session ended")
     start = json.loads(line)
@@ -33,7 +33,7 @@ def main() -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     command = [*start["command"], folder, str(listener.fileno()), start["room"]]
-    # The variables of the login here, such as HOME, stay if the session has none of that name to send.
+    # Login variables of this host, such as HOME, stay if the session sends none of that name.
     os.execve(command[0], command, {**os.environ, **start["env"], "TMPDIR": folder})
 
 

@@ -1,4 +1,4 @@
-"""A request for a fork, while it arrives at the server. No client can make the server wait, or grow."""
+"""A request for a fork, while it arrives. No client can make the server wait, or use much memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ForkRequest:
 
         Raises:
             OSError: The connection is broken.
-            ValueError: This is no request: it has another form, is too long, or has ended early.
+            ValueError: This is no request: it has another form, is too long, or is incomplete.
         """
         try:
             data, files, _, _ = socket.recv_fds(self.client, _CHUNK, _MOST_FILES)
@@ -89,6 +89,6 @@ def _is_request(value: Any, files: int) -> bool:
 
 
 def _list(request: dict[str, Any], name: str, kind: type) -> list[Any] | None:
-    """Return a list of values of one type in a request; None if it is something else."""
+    """Return a list of values of one type from a request; None if it is something else."""
     value = request.get(name)
     return value if isinstance(value, list) and all(isinstance(item, kind) for item in value) else None

@@ -1,4 +1,4 @@
-"""Whether a process may be forked: the state that a fork shares with its parent must be at rest."""
+"""The safety of a fork: the state that it shares with its parent must be at rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def why_unsafe(known: frozenset[str]) -> str | None:
     """Return why this process must not be forked now; None if it may.
 
     Args:
-        known: The threads that were there after the imports.
+        known: The threads that existed after the imports.
     """
     if "tensorflow" in sys.modules:
         from tfdistr import tf_internals

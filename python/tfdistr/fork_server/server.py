@@ -3,7 +3,7 @@
     python -m tfdistr.fork_server.server FOLDER LISTENER
 
 LISTENER is the number of an open socket, whose name is in FOLDER. Standard input is open as long as the
-session of the server lives: the server and its forks end with the session. A line on standard input means
+session of the server lives: the server and its forks exit with the session. A line on standard input means
 that the session needs no more forks. An R process that has loaded Python calls ``preload()`` and ``serve()``
 itself.
 """
@@ -32,7 +32,7 @@ from tfdistr.fork_server.safety import threads, why_unsafe
 from tfdistr.utils.processes import end_with_parent
 
 IDLE = 600.0
-"""Seconds without a fork, after which the server ends."""
+"""Seconds without a fork, after which the server exits."""
 _POLL_INTERVAL = 1.0  # seconds between two checks of the session
 _MOST_REQUESTS = 256  # that may arrive at the same time
 _STDIN = 0
@@ -46,10 +46,10 @@ _MODULES = (
 
 
 def preload(folder: str) -> None:
-    """Import the modules that every worker needs, and no module of the user.
+    """Import the modules that every worker needs, and no user module.
 
     Args:
-        folder: The folder of the socket. It is removed with this process if the session ends meanwhile.
+        folder: The folder of the socket. It is removed if the session ends meanwhile.
     """
 
     def end(*_: object) -> NoReturn:
@@ -68,7 +68,7 @@ def preload(folder: str) -> None:
 
 
 def serve(folder: str, listener: int) -> list[str]:
-    """Fork this process for each request that comes to ``listener``.
+    """Fork this process for each request to ``listener``.
 
     Args:
         folder: The folder of the socket, which is removed at the end of the server.
@@ -124,7 +124,7 @@ class _ForkServer:
             end.setblocking(False)
 
     def serve(self) -> list[str]:
-        """Serve until the session ends, or no client asks any more; see ``serve()``."""
+        """Serve until the session ends, or no client sends requests; see ``serve()``."""
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._end())
@@ -157,9 +157,9 @@ class _ForkServer:
                 self._wakeup.recv(1 << 12)
         elif key.fd == _STDIN:
             if not os.read(_STDIN, 1 << 12):
-                self._end()  # the session is gone
+                self._end()  # the session has exited
             self._ending = True  # the session needs no more forks
-        else:  # a client is gone, as clients send nothing more: its process ends with it
+        else:  # a client has exited, as clients send nothing more: its process is killed
             self._kill(key.data)
             self._selector.unregister(key.fileobj)
         return None
@@ -167,7 +167,7 @@ class _ForkServer:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # it is gone, or this process has too many files
+        except OSError:  # it has exited, or this process has too many files
             return
         if _user_of(client) != os.geteuid() or len(self._requests) >= _MOST_REQUESTS:
             client.close()
@@ -208,7 +208,7 @@ class _ForkServer:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for file in files:
             os.close(file)
-        with contextlib.suppress(OSError):  # a client that is gone is noticed by its connection
+        with contextlib.suppress(OSError):  # an exited client is detected by its connection
             if reason is not None:
                 send(client, {"refused": reason})
             else:
@@ -216,7 +216,7 @@ class _ForkServer:
         if reason is not None:
             client.close()
             return None
-        with contextlib.suppress(OSError):  # the fork was faster, or is gone
+        with contextlib.suppress(OSError):  # the fork was faster, or has exited
             os.setpgid(child, child)
         self._clients[child] = client
         self._selector.register(client, selectors.EVENT_READ, child)
@@ -237,14 +237,14 @@ class _ForkServer:
                 with contextlib.suppress(OSError):
                     send(client, message)
                 if "exit" in message:
-                    with contextlib.suppress(KeyError, ValueError):  # a client that was gone before
+                    with contextlib.suppress(KeyError, ValueError):  # a client that exited before
                         self._selector.unregister(client)
                     client.close()
                     del self._clients[child]
                     break
 
     def _change_of(self, child: int) -> dict[str, Any] | None:
-        """Return the message about a change of a fork since the last call; None if nothing has changed."""
+        """Return the message about a fork's change since the last call; None if nothing has changed."""
         flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
         seen = os.waitid(os.P_PID, child, flags | os.WNOWAIT)
         if seen is None:

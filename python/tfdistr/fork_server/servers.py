@@ -38,9 +38,9 @@ MOST = 4
 _PYTHON = ("-m", "tfdistr.fork_server.server")
 _R = ("-e", "tfdistr:::fork_server()")
 _LONGEST = 70  # characters of a temporary folder: the name of a socket has at most 107 bytes
-#: An argument without a meaning: a fork writes its command into this place of the process table.
+#: An argument without a meaning: a fork writes its command there in the process table.
 ROOM = " " * 256
-_GRACE = 5.0  # seconds that servers have to end
+_GRACE = 5.0  # seconds that servers have to exit
 _TO_CONNECT = 15.0  # seconds that ssh has to start a server on another host
 # Variables of one job or process: a server must not have them.
 _NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYDI_")
@@ -48,7 +48,7 @@ _NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYD
 
 @dataclass(frozen=True)
 class WarmStart:
-    """How to start a process warm.
+    """The information for a warm start of a process.
 
     Args:
         server: The path of the server's socket.
@@ -61,7 +61,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Host:
-    """Where a server runs.
+    """The host of a server.
 
     Args:
         host: The machine; empty for this one.
@@ -83,7 +83,7 @@ class _Kind:
 
 
 class _ServerProcess:
-    """A fork server, as its session sees it.
+    """A fork server, from the view of its session.
 
     Raises:
         OSError: The server cannot be started.
@@ -126,12 +126,12 @@ class _ServerProcess:
             self._path = os.fsdecode(self._process.stdout.readline()).strip() if ready else ""
             if not self._path:
                 self.end(time.monotonic())
-                why = "ssh ended" if ready else f"no answer within {_TO_CONNECT:g} s"
+                why = "ssh exited" if ready else f"no answer within {_TO_CONNECT:g} s"
                 raise OSError(why)
         return self._path
 
     def end_soon(self) -> None:
-        """Ask it to end when its forks have ended."""
+        """Ask it to exit when its forks have exited."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(b"end\n")
@@ -146,7 +146,7 @@ class _ServerProcess:
             if self._process.returncode:
                 said = last_lines(self._folder / "server.log", 1)
                 log.warning(
-                    "The process that forks workers (%d) exited with status %d: %s",
+                    "The fork server (%d) exited with status %d: %s",
                     self._process.pid, self._process.returncode, said[0] if said else "it says nothing",
                 )  # fmt: skip
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -223,7 +223,7 @@ class _Servers:
             return server
 
     def end_soon(self) -> None:
-        """End all servers, each when its forks have ended."""
+        """End all servers, each when its forks have exited."""
         with self._lock:
             self._forget()
             for kind in list(self._present):
@@ -253,7 +253,7 @@ class _Servers:
         self._ending.append(server)
 
     def _forget(self) -> None:
-        """Forget the servers that have ended."""
+        """Forget the servers that have exited."""
         self._present = {kind: server for kind, server in self._present.items() if server.is_alive()}
         self._ending = [server for server in self._ending if server.is_alive()]
 
@@ -301,7 +301,7 @@ def _attempt(place: Host, act: Callable[..., T], *arguments: Any) -> T | None:
         return act(*arguments)
     except OSError as error:
         where = f" on {place.host}" if place.host else ""
-        _warn_once(f"Workers start cold{where}: no process that forks them can be started ({error}).")
+        _warn_once(f"Workers start cold{where}: cannot start the fork server ({error}).")
         return None
 
 

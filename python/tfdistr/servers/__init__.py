@@ -1,1 +1,1 @@
-"""Processes that serve a chief: its workers, its parameter servers, and the parts of a model."""
+"""Processes that serve a chief: its workers, its parameter servers, and the holders of a model's parts."""

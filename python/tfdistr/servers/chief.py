@@ -1,4 +1,4 @@
-"""How the chief joins its servers, and leaves them."""
+"""The chief's side of its servers: joining and dismissing them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def join_servers(
     check_servers(config)
     if config.task.type != "chief":
         raise ClusterConfigError(
-            'With strategy="parameter_server" the chief calls distributed_fit().',
+            'With strategy="parameter_server" only the chief may call distributed_fit().',
             received=f"the task {config.task} in TF_CONFIG",
             fix="Run `tfdistr server` in the processes of workers and parameter servers.",
         )
@@ -70,7 +70,7 @@ def parameter_server_strategy(
     config = cluster_from_env()
     if config is None:
         raise ClusterConfigError(
-            "The strategy of parameter servers is made by their chief.",
+            "Only the chief can create the strategy of parameter servers.",
             received="no cluster in TF_CONFIG",
             fix='Set TF_CONFIG, as tf_config(worker=, ps=, chief=, type="chief", index=0) gives it.',
         )
@@ -78,14 +78,14 @@ def parameter_server_strategy(
 
 
 def prepare_dismissal() -> None:
-    """Prepare `dismiss_servers` and the end of this process, while all servers are there.
+    """Prepare `dismiss_servers` and the exit of this process, while all servers run.
 
-    TensorFlow tells all servers of a new function. If a server does not answer, TensorFlow waits for it and
+    TensorFlow sends a new function to all servers. If a server is unreachable, TensorFlow waits for it and
     blocks the whole interpreter.
     """
     _stop.cache_clear()
     _stop()
-    # Even if all servers answer: a server can be stopped after the call.
+    # Even if all servers are reachable: a server can be stopped after the call.
     at_exit.unregister(keep_for_ever)
     at_exit.register(keep_for_ever)
 
@@ -102,7 +102,7 @@ def _stop() -> Any:
 def dismiss_servers(config: ClusterConfig) -> None:
     """Tell all servers that they are no longer needed.
 
-    A server that is stopped, or whose machine is lost, would never answer: the wait for it is short.
+    A stopped server, or one on a lost machine, would never answer: the wait for it is short.
     """
     until = time.monotonic() + _DISMISSAL
     threads = [
@@ -120,8 +120,8 @@ def dismiss_servers(config: ClusterConfig) -> None:
 
 
 def _dismiss(task: Task, address: str, until: float) -> None:
-    # TensorFlow calls in the background, and gives the error of one server to a call of another one. So this
-    # waits for the answer, and calls again. A server that is gone needs no message.
+    # TensorFlow calls in the background, and may raise the error of one server in a call of another. So this
+    # waits for the answer, and calls again. An exited server needs no message.
     while True:
         with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{task.type}/task:{task.index}"):
             _stop()().numpy()
@@ -137,7 +137,7 @@ def servers_of(config: ClusterConfig) -> list[Task]:
 
 
 def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
-    """Wait until every server listens: TensorFlow would wait for ever, and name no server.
+    """Wait until every server listens: TensorFlow would wait forever, and name no server.
 
     Raises:
         ClusterStartError: A server did not listen within ``timeout`` seconds.
@@ -151,7 +151,7 @@ def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
             missing = ", ".join(f"{task} ({address})" for task, address in addresses.items())
             first = next(iter(addresses))
             raise ClusterStartError(
-                f"The servers of the cluster must be there within {timeout:g} s.",
+                f"Not all servers of the cluster started within {timeout:g} s.",
                 received=f"no {missing}",
                 fix="Start each of them: "
                 f"tfdistr server --type {first.type} --index {first.index} --cluster cluster.json.",

@@ -13,7 +13,7 @@ _TITLES = {"ps": "parameter server ps", "worker": "worker"}
 
 
 def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") -> WorkerFailedError | None:
-    """Return the error that names the server which is gone, if ``error`` is about one.
+    """Return the error that names the lost server, if ``error`` is about one.
 
     Args:
         error: The error that the chief has caught.
@@ -26,15 +26,15 @@ def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") ->
 
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return None
-    # The server that did not answer comes before other names in the text, such as the devices of a graph.
+    # The unreachable server comes before other names in the text, such as the devices of a graph.
     named = [*UNREACHED.findall(str(error)), *_ANY.findall(str(error))]
     index = next((int(number) for name, number in named if name == job), None)
     if index is None or index >= len(config.jobs[job]):
         return None
     address = config.jobs[job][index]
     return WorkerFailedError(
-        f"The {_TITLES[job]} {index} at {address} is gone, and with it the variables that it held.",
+        f"The {_TITLES[job]} {index} at {address} was lost, with the variables that it held.",
         worker=servers_of(config).index(Task(job, index)),
         host=split_address(address)[0],
-        fix="See in its log why it ended, and train again.",
+        fix="See its log for the reason, and train again.",
     )

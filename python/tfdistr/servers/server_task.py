@@ -1,4 +1,4 @@
-"""The process of a parameter server, or of a worker: it serves until the chief is done."""
+"""The process of a parameter server or a worker: it serves until the chief is done."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SERVERS = ("worker", "ps")
 STOP = "tfdistr/stop"
 
 #: Threads for parallel operations. A call between servers holds a thread while it waits for an answer: with
-#: one thread, as on a machine with one core, the servers would wait for ever.
+#: one thread, as on a machine with one core, the servers would wait forever.
 THREADS = 16
-#: Seconds between two checks for the chief, and before it came: it may be there for a moment only.
+#: Poll intervals for the chief, after and before its start: it may run for a moment only.
 _POLL_INTERVAL, _FIRST_POLL_INTERVAL = 1.0, 0.1
 #: Seconds that the answer to the chief's last call needs to go out.
 _LAST_ANSWER = 0.5
@@ -38,16 +38,16 @@ def serve(
     on_ready: Callable[[], object] = lambda: None,
     offer_more: Callable[[int], object] | None = None,
 ) -> None:
-    """Run the server of a task, "ps" or "worker", until the chief says that it is done.
+    """Run the server of a task, "ps" or "worker", until the chief is done.
 
     Call this once in a process, before other code uses TensorFlow there. A parameter server uses no GPU.
 
     Args:
-        config: The cluster, and the task of this process. The cluster has a chief; an answer at the address
-            of the chief means that it is there. A cluster without parameter servers is for
+        config: The cluster, and the task of this process. The cluster has a chief; an answer at the chief's
+            address means that it runs. A cluster without parameter servers is for
             ``strategy="model_parallel"``.
-        start_timeout: Seconds that the chief may take to come.
-        chief_timeout: Seconds for which the chief may be gone; then the server gives up.
+        start_timeout: Seconds that the chief may take to start.
+        chief_timeout: Seconds for which the chief may be unreachable; then the server gives up.
         on_ready: Called once the server listens.
         offer_more: Called with the index of a worker, before its server starts: it offers more functions to
             the graphs of the chief.
@@ -55,7 +55,7 @@ def serve(
     Raises:
         ArgumentError: A number of seconds is not above 0.
         ClusterConfigError: The task is not a server, or the cluster has no chief.
-        ClusterStartError: The port of the task is in use, or the chief did not come, or is gone.
+        ClusterStartError: The port of the task is in use, or the chief did not start, or was lost.
 
     Source: TensorFlow's guide "Parameter server training with ParameterServerStrategy"
     (https://www.tensorflow.org/tutorials/distribute/parameter_server_training).
@@ -67,7 +67,7 @@ def serve(
     check_servers(config, needed=("chief",))
     if config.task.type not in SERVERS:
         raise ClusterConfigError(
-            "A server is a task of the job ps or worker.",
+            "A server must be a task of the job ps or worker.",
             received=f"the task {config.task}",
             fix="The chief is the process that calls distributed_fit().",
         )
@@ -92,12 +92,12 @@ def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERV
     """Refuse a cluster that lacks a job which parameter servers need.
 
     Raises:
-        ClusterConfigError: A job in ``needed`` is not there.
+        ClusterConfigError: A job in ``needed`` is missing.
     """
     missing = [job for job in needed if job not in config.jobs]
     if missing:
         raise ClusterConfigError(
-            "A cluster with parameter servers has a chief, workers and at least one ps.",
+            "A cluster with parameter servers must have a chief, workers and at least one ps.",
             received=f"no {' and no '.join(missing)}, but {', '.join(config.jobs)}",
             fix="Add the address of each task, the same in all processes: "
             '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]}}.',
@@ -141,22 +141,22 @@ def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
     if says_port_in_use(said):
         return no_port_error(task, first, PORT_IN_USE)
     return ClusterStartError(
-        "Each task must be able to start its server.",
+        "Cannot start the server of the task.",
         received=f"{task}: {first}",
-        fix="See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
+        fix="Check the addresses of the cluster, and what TensorFlow's message names on this machine.",
     )
 
 
 class Patience:
-    """How long a server waits for its chief, which is there when its port answers.
+    """The time limits of a server's wait for its chief, whose port answers while it runs.
 
     Args:
         address: The address of the chief.
-        start_timeout: Seconds until the chief must have come.
-        chief_timeout: Seconds for which the chief may be gone after that.
+        start_timeout: Seconds until the chief must have started.
+        chief_timeout: Seconds for which the chief may be unreachable after that.
 
     Attributes:
-        came: Whether the chief has been there.
+        came: Whether the chief has been reachable.
     """
 
     def __init__(self, address: str, start_timeout: float, chief_timeout: float) -> None:
@@ -166,10 +166,10 @@ class Patience:
         self._seen = time.monotonic()
 
     def look(self) -> None:
-        """Check whether the chief is there.
+        """Check whether the chief is reachable.
 
         Raises:
-            ClusterStartError: The chief did not come in time, or was gone for too long.
+            ClusterStartError: The chief did not start in time, or was unreachable for too long.
         """
         now = time.monotonic()
         if answers(self._address):
@@ -177,10 +177,10 @@ class Patience:
             return
         if now - self._seen > (self._chief_timeout if self.came else self._start_timeout):
             raise ClusterStartError(
-                "The chief must be there for as long as its servers are to be."
+                "Lost connection to the chief."
                 if self.came
-                else f"The chief must come within {self._start_timeout:g} s.",
-                received=f"no chief at {self._address} for {now - self._seen:.0f} s",
+                else f"The chief did not start within {self._start_timeout:g} s.",
+                received=f"no answer at {self._address} for {now - self._seen:.0f} s",
                 fix="Start the servers, and then the chief, with the same addresses in each process.",
             )
 

@@ -75,8 +75,8 @@ def count_workers(config: ClusterConfig) -> int:
     """
     if set(config.jobs) != {"chief", "worker"} or config.task.type != "chief":
         raise ClusterConfigError(
-            'With strategy="model_parallel" the chief calls distributed_fit(), and `tfdistr server` runs its '
-            "workers.",
+            'With strategy="model_parallel" only the chief may call distributed_fit(). Its workers run '
+            "`tfdistr server`.",
             received=f"the task {config.task} of a cluster of {', '.join(config.jobs)} in TF_CONFIG",
             fix='Set TF_CONFIG, as tf_config(worker=, chief=, type="chief", index=0) gives it.',
         )

@@ -128,9 +128,9 @@ def test_only_a_port_that_is_taken_is_chosen_anew(message, taken):
 
 def test_what_a_server_says_that_cannot_start():
     assert str(start_error("No such device\nand more", CONFIG)).splitlines() == [
-        "Each task must be able to start its server.",
+        "Cannot start the server of the task.",
         "Received: ps 0 (b:2): No such device",
-        "Fix: See that the cluster has valid addresses, and that this machine has what TensorFlow names.",
+        "Fix: Check the addresses of the cluster, and what TensorFlow's message names on this machine.",
     ]
     assert str(start_error("Could not start gRPC server", CONFIG)).splitlines() == [
         "Cannot listen on the port of the task's address.",
@@ -183,7 +183,7 @@ def test_the_server_that_did_not_answer_is_named(text, server):
         assert lost is None
     else:
         assert (lost.worker, lost.host) == (server, "b")
-        assert lost.message.startswith("The parameter server ps 1 at b:3 is gone, and with it")
+        assert lost.message.startswith("The parameter server ps 1 at b:3 was lost, with")
 
 
 @pytest.mark.parametrize(

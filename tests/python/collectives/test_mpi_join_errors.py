@@ -231,7 +231,7 @@ def test_mpi_starts_only_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", module)
     with pytest.raises(ClusterStartError) as caught:
         MpiLibrary()
-    assert caught.value.received == "a process in which MPI runs already, or has run"
+    assert caught.value.received == "a process in which MPI runs or has run"
 
 
 def test_only_mpich_starts_without_its_launcher(monkeypatch):

@@ -242,7 +242,7 @@ def test_no_server_can_be_started(
         found = states(tmp_path, env={"OMP_NUM_THREADS": "3"})
     assert not any(server_of(state["parent"]) for state in found)
     assert [record.getMessage() for record in caplog.records if "cold" in record.getMessage()] == [
-        "Workers start cold: no process that forks them can be started ([Errno 28] No space left on device)."
+        "Workers start cold: cannot start the fork server ([Errno 28] No space left on device)."
     ]
 
 

@@ -56,7 +56,7 @@ def test_the_strategy_of_parameter_servers_is_made_by_their_chief():
     with pytest.raises(ClusterConfigError) as caught:
         tfdistr.make_strategy("parameter_server")
     assert str(caught.value).splitlines() == [
-        "The strategy of parameter servers is made by their chief.",
+        "Only the chief can create the strategy of parameter servers.",
         "Received: no cluster in TF_CONFIG",
         'Fix: Set TF_CONFIG, as tf_config(worker=, ps=, chief=, type="chief", index=0) gives it.',
     ]
