@@ -48,7 +48,7 @@ _MODULES = {
     "WorkerContext": "data.order.context",
     "WorkerFailedError": "errors",
     "auto_shard": "data.order.shard",
-    "average_loss": "strategies.custom_loop_losses",
+    "average_loss": "strategies.custom_loop",
     "chief_only": "strategies.callbacks",
     "cluster_from_env": "rendezvous.config",
     "compare_strategies": "compare",
@@ -62,7 +62,7 @@ _MODULES = {
     "make_strategy": "strategies.registry",
     "num_workers": "strategies.rank",
     "r_function": "r.functions",
-    "regularization_loss": "strategies.custom_loop_losses",
+    "regularization_loss": "strategies.custom_loop",
     "scaled_learning_rate": "training.learning_rate",
     "steps_per_epoch": "data.order.steps",
     "stop_warm_workers": "fork_server.servers",
@@ -116,9 +116,9 @@ if TYPE_CHECKING:
     from tfdistr.rendezvous.config import cluster_from_env as cluster_from_env
     from tfdistr.rendezvous.config import tf_config as tf_config
     from tfdistr.strategies.callbacks import chief_only as chief_only
+    from tfdistr.strategies.custom_loop import average_loss as average_loss
     from tfdistr.strategies.custom_loop import distribute as distribute
-    from tfdistr.strategies.custom_loop_losses import average_loss as average_loss
-    from tfdistr.strategies.custom_loop_losses import regularization_loss as regularization_loss
+    from tfdistr.strategies.custom_loop import regularization_loss as regularization_loss
     from tfdistr.strategies.exact.gather import gather as gather
     from tfdistr.strategies.mirrored import MirroredStrategy as MirroredStrategy
     from tfdistr.strategies.mirrored import OneDeviceStrategy as OneDeviceStrategy

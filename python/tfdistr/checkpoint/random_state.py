@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.checkpoint.json_values import Array, from_plain, to_plain
+from tfdistr.checkpoint.callback_state import Array, from_plain, to_plain
 from tfdistr.utils.interrupts import defer_sigint
 
 _foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}

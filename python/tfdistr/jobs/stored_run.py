@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from tfdistr.checkpoint.folder import DESCRIPTION, Position, checkpoints
-from tfdistr.checkpoint.generations import Claim, is_claim
 from tfdistr.checkpoint.object_store import Store, StoreError, unreachable
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints, is_claim
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
 from tfdistr.jobs.documents import JOB

@@ -20,7 +20,7 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.collectives.model_parts import parts_of_run
+from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
@@ -36,9 +36,8 @@ from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
-from tfdistr.training.callback_list import CallbackList, numbers_of
 from tfdistr.training.described_model import describe_model
-from tfdistr.training.epochs import run_epochs
+from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of

@@ -25,7 +25,7 @@ from typing import Any, cast
 from tfdistr.errors import ClusterConfigError, ClusterStartError, TfdistrError
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.rendezvous.lifelines import Lifelines
-from tfdistr.rendezvous.mismatch import mismatch
+from tfdistr.rendezvous.peer_failure import mismatch
 from tfdistr.rendezvous.pods import kubernetes_cluster_from_env
 from tfdistr.rendezvous.protocol import (
     LONGEST,

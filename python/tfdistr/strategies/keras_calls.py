@@ -17,8 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.comparison import agree, describe_call, versions
-from tfdistr.collectives.model_parts import describe_model, describe_parts
+from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
 from tfdistr.strategies.backup import go_on_in_data
 from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes

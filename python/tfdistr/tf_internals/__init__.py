@@ -28,7 +28,6 @@ from tfdistr.tf_internals.coordination import (
     take_back_sigterm,
     wait_at_barrier,
 )
-from tfdistr.tf_internals.keras_lookups import row_lookups
 from tfdistr.tf_internals.keras_loop import (
     KerasCall,
     all_layers,
@@ -62,14 +61,18 @@ from tfdistr.tf_internals.keras_optimizers import (
 )
 from tfdistr.tf_internals.keras_own import (
     TRACE_IN_PROCESS,
+    compile_arguments,
     flush_events,
+    function_of_r,
     own_parts,
+    serialized,
     silent_batch_statistics,
     undisturbed_random_numbers,
     variables_of,
+    whole_configs,
 )
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
-from tfdistr.tf_internals.keras_updates import fewer_passes
+from tfdistr.tf_internals.keras_updates import fewer_passes, row_lookups
 from tfdistr.tf_internals.pipelines import (
     dense_slices,
     deserialized_dataset,
@@ -88,9 +91,7 @@ from tfdistr.tf_internals.pipelines import (
     source_files,
     walk_pipeline,
 )
-from tfdistr.tf_internals.r_functions import function_of_r
 from tfdistr.tf_internals.runtime import device_of, loop_of, make_again, onednn_is_on
-from tfdistr.tf_internals.serialization import compile_arguments, serialized, whole_configs
 from tfdistr.tf_internals.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
 from tfdistr.tf_internals.strategy import (
     MirroredExtended,

@@ -10,11 +10,61 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.saving import serialization_lib
 from tensorflow.python.eager import context as _context
 
 from tfdistr.tf_internals.keras_loop import all_layers, overrides
 from tfdistr.tf_internals.keras_step import overridden
-from tfdistr.tf_internals.r_functions import function_of_r
+
+_MODULE = "rpytools.call"  # of reticulate 1.41 to 1.46
+
+
+def function_of_r(model: keras.Model) -> str | None:
+    """Find the place of an R function that a step of the model would call, such as "loss"; None without one.
+
+    The arguments of ``compile`` have no public names.
+    """
+    losses = getattr(model, "_compile_loss", None)
+    metrics = getattr(model, "_compile_metrics", None)
+    parts: list[tuple[str, Any]] = [
+        *_named("loss", getattr(losses, "_user_loss", None)),
+        *_named("metric", getattr(metrics, "_user_metrics", None)),
+        *_named("metric", getattr(metrics, "_user_weighted_metrics", None)),
+        *((f"layer {layer.name}", layer) for layer in model._flatten_layers()),
+    ]
+    return next((name for name, part in parts if _calls_r(part)), None)
+
+
+def _named(name: str, parts: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, part) for part in tf.nest.flatten(parts))
+
+
+def _calls_r(part: Any) -> bool:
+    if _is_of_r(part):
+        return True
+    own = list(getattr(part, "__dict__", {}).values())
+    of_class = [
+        value
+        for cls in type(part).__mro__
+        if not str(getattr(cls, "__module__", "")).startswith(("keras.", "tensorflow.", "builtins"))
+        for value in vars(cls).values()
+    ]
+    return any(_is_of_r(value) for value in [*own, *of_class])
+
+
+def _is_of_r(value: Any) -> bool:
+    inner = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _is_set(cell)]
+    return getattr(value, "__module__", None) == _MODULE or any(
+        getattr(part, "__module__", None) == _MODULE for part in inner if callable(part)
+    )
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def own_parts(model: keras.Model) -> list[str]:
@@ -107,3 +157,42 @@ def flush_events(callback: keras.callbacks.TensorBoard) -> None:
     """Write the events that TensorFlow keeps for up to two minutes. The callback has no method for it."""
     for writer in callback._writers.values():
         writer.flush()
+
+
+def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
+    """Return the description of a model, and the objects and functions that have a name in it.
+
+    The description has names only, and for a function not even its module. Keras looks for these names in
+    the process that loads the model. (``serialization_lib._get_class_or_fn_config`` sees each object.)
+
+    Raises:
+        Exception: What ``get_config()`` of an object has raised.
+    """
+    objects: list[Any] = []
+    describe = serialization_lib._get_class_or_fn_config
+
+    def see(obj: Any) -> Any:
+        objects.append(obj)
+        return describe(obj)
+
+    with overridden(serialization_lib, "_get_class_or_fn_config", see), whole_configs():
+        described = keras.saving.serialize_keras_object(model)
+    return described, objects
+
+
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """Return the arguments of Keras's ``compile()``. ``get_compile_config()`` only describes them."""
+    return dict(model._compile_config.config) if hasattr(model, "_compile_config") else {}
+
+
+@contextlib.contextmanager
+def whole_configs() -> Iterator[None]:
+    """Within the context, the configuration of a Huber loss has its ``delta``, which Keras leaves out."""
+    huber = keras.losses.Huber
+    usual = huber.get_config
+
+    def get_config(loss: Any) -> dict[str, Any]:
+        return {**usual(loss), **(loss._fn_kwargs if type(loss) is huber else {})}
+
+    with overridden(huber, "get_config", get_config):
+        yield

@@ -13,8 +13,7 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.collectives.comparison import agree
-from tfdistr.collectives.model_parts import describe_parts, parts_of_run
+from tfdistr.collectives.comparison import agree, describe_parts, parts_of_run
 from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.data.source import Source

@@ -12,8 +12,14 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
-from tfdistr.checkpoint.callback_state import as_given, give_back, state_of
-from tfdistr.checkpoint.json_values import NotPlainError, from_plain, to_plain
+from tfdistr.checkpoint.callback_state import (
+    NotPlainError,
+    as_given,
+    from_plain,
+    give_back,
+    state_of,
+    to_plain,
+)
 from tfdistr.strategies.callbacks import chief_only
 
 

@@ -13,9 +13,8 @@ import pytest
 import stores
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.generations import Claim, RunGeneration
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import Claim, RunGeneration, StoredCheckpoints
 from tfdistr.errors import CheckpointError
 from tfdistr.utils.warn import WARNINGS
 

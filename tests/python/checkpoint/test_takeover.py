@@ -26,11 +26,10 @@ import stores
 from paths import PROGRAMS
 from slow import mostly_slow
 
-from tfdistr.checkpoint import generations as claims
+from tfdistr.checkpoint import stored_checkpoints as claims
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints
 from tfdistr.errors import CheckpointError
 
 #: The objects of a store: names and contents.

@@ -8,7 +8,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tfdistr.collectives.model_parts import describe_parts, describe_types
+from tfdistr.collectives.comparison import describe_parts, describe_types
 
 
 def described(

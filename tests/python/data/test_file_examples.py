@@ -15,9 +15,8 @@ from slow import mostly_slow
 
 from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
-from tfdistr.data.pipeline import decoded_blocks, file_examples
-from tfdistr.data.pipeline.decoded_blocks import DecodedStore, RecentBlocks
-from tfdistr.data.pipeline.file_examples import refused_files
+from tfdistr.data.pipeline import file_examples
+from tfdistr.data.pipeline.file_examples import DecodedStore, RecentBlocks, refused_files
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import make_source
@@ -129,7 +128,7 @@ class Counted:
 def test_a_pass_in_order_decodes_each_block_once(tmp_path, monkeypatch):
     source = parquet_mixed(tmp_path).described().open()
     counted = Counted(source, monkeypatch)
-    monkeypatch.setattr(decoded_blocks, "CACHE_BYTES", 1)
+    monkeypatch.setattr(file_examples, "CACHE_BYTES", 1)
     recent = RecentBlocks(source)
     for first in range(0, EXAMPLES, BATCH):
         recent.take(np.arange(first, min(first + BATCH, EXAMPLES)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.display_for_r import display_for_r
+from tfdistr.jobs.display import display_for_r
 
 EVENTS: list[dict[str, Any]] = [
     {"event": "started", "worker": 1},

@@ -15,7 +15,7 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.training.callback_list import numbers_of
+from tfdistr.training.epochs import numbers_of
 from tfdistr.training.reporter import Reporter, history_of
 
 pytestmark = pytest.mark.timeout(240)

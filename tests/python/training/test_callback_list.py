@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdistr.training.callback_list import CallbackList, numbers_of
+from tfdistr.training.epochs import CallbackList, numbers_of
 
 
 def test_logs_are_sorted_and_have_numbers_of_python():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tfdistr.clusters.hosts import unseen_run_dir
 from tfdistr.clusters.ssh.survey import Answer
 from tfdistr.errors import ClusterStartError, TfdistrError
-from tfdistr.rendezvous.mismatch import mismatch
+from tfdistr.rendezvous.peer_failure import mismatch
 
 log = logging.getLogger("tfdistr")
 

@@ -9,18 +9,81 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdistr.collectives.mpi.peer_lines import PeerLines, readable
 from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.protocol import printable
+
+_POLL = 0.1  # seconds
+_LONGEST = 1 << 16
+
+
+class PeerLines:
+    """A socket from which single lines are read: the bytes after a line stay in the socket.
+
+    Args:
+        connection: The socket, which does not block.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def fileno(self) -> int:
+        """Return the number of the socket, for ``select``."""
+        return self._connection.fileno()
+
+    def read(self) -> str | None:
+        """Return a line; None if it is not complete.
+
+        Raises:
+            OSError: The connection is closed, or the line is too long.
+        """
+        try:
+            begun = self._connection.recv(_LONGEST, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        end = begun.find(b"\n") + 1
+        if not begun or (not end and len(begun) == _LONGEST):
+            raise ConnectionAbortedError("no line")
+        if not end:
+            time.sleep(0.001)  # select would return at once
+            return None
+        return self._connection.recv(end)[:-1].decode(errors="replace")
+
+    def send(self, line: str) -> None:
+        """Send a line.
+
+        Raises:
+            OSError: The connection is closed.
+        """
+        left = memoryview(f"{line}\n".encode())
+        while left:
+            try:
+                left = left[self._connection.send(left) :]
+            except BlockingIOError:
+                _poll([self._connection], select.POLLOUT)
+
+
+def readable(*connections: PeerLines | socket.socket) -> list[PeerLines | socket.socket]:
+    """Return the connections with something to read, after a short wait."""
+    ready = _poll(connections, select.POLLIN)
+    return [connection for connection in connections if connection.fileno() in ready]
+
+
+def _poll(connections: Iterable[PeerLines | socket.socket], event: int) -> set[int]:
+    poll = select.poll()  # ``select.select`` takes no file of a number above 1023
+    for connection in connections:
+        poll.register(connection, event)
+    return {number for number, _ in poll.poll(_POLL * 1000)}
+
 
 _TEXT = 300  # characters of a reason
 _TO_CONNECT = 5.0  # seconds; a firewall may drop packets silently

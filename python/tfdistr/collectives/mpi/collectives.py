@@ -15,8 +15,8 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from tfdistr.collectives.interface import HEARING, Collectives, Traffic
-from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, Addition, InOrderAddition
 from tfdistr.collectives.mpi.init_timeout import remove_own_names
+from tfdistr.collectives.mpi.message_sums import OF_HALVES, PLAIN, Addition, InOrderAddition
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.errors import PEER_MARK

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tfdistr.collectives.mpi.agreement import END, Agreement, Talks
-from tfdistr.collectives.mpi.peer_lines import PeerLines, readable
+from tfdistr.collectives.mpi.agreement import END, Agreement, PeerLines, Talks, readable
 from tfdistr.collectives.mpi.pmi import PmiError, PmiServer
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.protocol import printable

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from tfdistr.collectives.mpi.additions import Addition
-from tfdistr.collectives.mpi.message_sums import MessageSum, Wait, run_behind, shares, single
+from tfdistr.collectives.mpi.message_sums import Addition, MessageSum, Wait, run_behind, shares, single
 from tfdistr.errors import JobMismatchError
 
 Array = np.ndarray[Any, Any]

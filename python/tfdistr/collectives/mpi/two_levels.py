@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from mpi4py import MPI
 
-from tfdistr.collectives.mpi.additions import PLAIN, Addition, Array
-from tfdistr.collectives.mpi.message_sums import MessageSum, Wait, single
+from tfdistr.collectives.mpi.message_sums import PLAIN, Addition, Array, MessageSum, Wait, single
 from tfdistr.collectives.mpi.shared_memory import SharedSum
 
 # More ranks than this on one host use MPI: there each rank reads less than the arrays of all other ranks.

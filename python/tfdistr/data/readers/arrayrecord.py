@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdistr.data.readers.examples import Examples
-from tfdistr.data.readers.file_errors import damaged, said
-from tfdistr.data.readers.paths import open_all
+from tfdistr.data.readers.paths import damaged, open_all, said
 from tfdistr.utils.optional_imports import array_record
 
 _KIND = "ArrayRecord files"

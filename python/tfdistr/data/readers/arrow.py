@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.columns import FileColumns, Wanted, Where
-from tfdistr.data.readers.file_errors import damaged, said
-from tfdistr.data.readers.paths import open_all
-from tfdistr.data.readers.table import TableBlocks
+from tfdistr.data.readers.columns import FileColumns, TableBlocks, Wanted, Where
+from tfdistr.data.readers.paths import damaged, open_all, said
 from tfdistr.utils.optional_imports import parquet
 
 #: Number of images that are looked at before a job begins.

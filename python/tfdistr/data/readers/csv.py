@@ -14,8 +14,7 @@ import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Blocks
 from tfdistr.data.readers.columns import FileColumns, Wanted, Where
-from tfdistr.data.readers.file_errors import said
-from tfdistr.data.readers.paths import open_all
+from tfdistr.data.readers.paths import open_all, said
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.optional_imports import csv_and_compute
 

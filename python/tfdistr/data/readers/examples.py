@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Leaf, Single
-from tfdistr.data.readers.file_errors import said
-from tfdistr.data.readers.paths import File
+from tfdistr.data.readers.paths import File, said
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Leaf
-from tfdistr.data.readers.file_errors import said
+from tfdistr.data.readers.paths import said
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_choice, check_int
 

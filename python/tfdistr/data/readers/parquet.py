@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfdistr.data.readers.columns import FileColumns, Wanted, Where
-from tfdistr.data.readers.file_errors import damaged, said
-from tfdistr.data.readers.paths import open_all
-from tfdistr.data.readers.table import TableBlocks
+from tfdistr.data.readers.columns import FileColumns, TableBlocks, Wanted, Where
+from tfdistr.data.readers.paths import damaged, open_all, said
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.optional_imports import parquet
 

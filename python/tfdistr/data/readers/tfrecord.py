@@ -12,8 +12,7 @@ import numpy as np
 
 from tfdistr.data.readers.blocks import Array
 from tfdistr.data.readers.examples import Examples
-from tfdistr.data.readers.file_errors import damaged, said
-from tfdistr.data.readers.paths import open_all
+from tfdistr.data.readers.paths import damaged, open_all, said
 
 _KIND = "TFRecord files without compression"
 _HEADER = 12  # the length of a record, and a checksum of it

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from tfdistr.collectives.mpi.additions import PLAIN
+from tfdistr.collectives.mpi.message_sums import PLAIN
 from tfdistr.collectives.mpi.shared_memory import SharedSum
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.errors import JobMismatchError

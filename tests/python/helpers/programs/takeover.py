@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store, StoreError
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints
 from tfdistr.errors import CheckpointError
 
 

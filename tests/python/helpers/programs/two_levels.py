@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
-from tfdistr.collectives.mpi.additions import OF_HALVES, PLAIN, InOrderAddition
+from tfdistr.collectives.mpi.message_sums import OF_HALVES, PLAIN, InOrderAddition
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
 
 store = Store(sys.argv[2])
