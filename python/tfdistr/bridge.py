@@ -50,7 +50,7 @@ NAMES = {
     "display_for_r": "jobs.display",
     "environment_of_r_worker": "r.functions",
     "error_for_r": "jobs.values_for_r",
-    "find_package": "utils.versions",
+    "find_package": "utils.packages",
     # Clusters
     **ENGINES,
     "parse_tf_config": "rendezvous.config",

@@ -17,7 +17,7 @@ from tfdistr.jobs.strategy_rules import RULES, rules_of
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.given_model import as_model_factory
 from tfdistr.utils.arguments import check_int
-from tfdistr.utils.optional_imports import data_frame, figure
+from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:
     import keras

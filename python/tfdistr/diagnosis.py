@@ -20,9 +20,18 @@ from typing import Any, NamedTuple
 from tfdistr._version import __version__
 from tfdistr.clusters.hosts import check_hosts, words_of_ssh
 from tfdistr.clusters.resources import visible_gpus
-from tfdistr.clusters.ssh.host_checks import BAD, CLOCKS, NONE, OK, findings
 from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import VERSIONS_OF_R, ask, marker_in, r_request
+from tfdistr.clusters.ssh.survey import (
+    BAD,
+    CLOCKS,
+    NONE,
+    OK,
+    VERSIONS_OF_R,
+    ask,
+    findings,
+    marker_in,
+    r_request,
+)
 from tfdistr.collectives.mpi.world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env, parse_tf_config
@@ -32,8 +41,7 @@ from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 from tfdistr.utils.arguments import check_positive, read_text
-from tfdistr.utils.optional_imports import data_frame
-from tfdistr.utils.versions import PACKAGES, version_of
+from tfdistr.utils.packages import PACKAGES, data_frame, version_of
 
 _OK, _BAD, _NONE = OK, BAD, NONE
 _RETICULATE = (1, 41)

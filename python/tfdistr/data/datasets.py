@@ -10,7 +10,7 @@ import numpy as np
 
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool, check_choice, check_optional_path
-from tfdistr.utils.optional_imports import tensorflow_datasets
+from tfdistr.utils.packages import tensorflow_datasets
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -17,8 +17,8 @@ from tfdistr.schemas import schema_id
 from tfdistr.utils.as_json import as_json
 from tfdistr.utils.describe import describe
 from tfdistr.utils.disk import writing
+from tfdistr.utils.packages import PACKAGES, version_of
 from tfdistr.utils.trusted_files import replacing
-from tfdistr.utils.versions import PACKAGES, version_of
 
 if TYPE_CHECKING:
     from tfdistr.training.job import Job

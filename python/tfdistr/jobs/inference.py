@@ -26,7 +26,7 @@ from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, wr
 from tfdistr.utils.arguments import check_choice, check_optional_int, check_optional_path
 from tfdistr.utils.function_files import FunctionByName
 from tfdistr.utils.interrupts import import_tensorflow
-from tfdistr.utils.optional_imports import parquet
+from tfdistr.utils.packages import parquet
 
 if TYPE_CHECKING:
     import keras

@@ -15,9 +15,9 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.training.epoch_range import EpochRange
+from tfdistr.training.job import EpochRange
 from tfdistr.training.model_state import ModelState
-from tfdistr.utils.optional_imports import data_frame, figure
+from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:
     import keras

@@ -25,8 +25,8 @@ from tfdistr.training.job_arguments import TrainingArguments, make_job
 from tfdistr.training.recovery_options import check_recovery
 from tfdistr.utils.arguments import check_optional_path
 from tfdistr.utils.interrupts import import_tensorflow
+from tfdistr.utils.packages import check_installed
 from tfdistr.utils.tuning import tune_this_process
-from tfdistr.utils.versions import check_installed
 
 
 class FitArguments(TrainingArguments, total=False):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.optional_imports import parquet
+from tfdistr.utils.packages import parquet
 
 #: The fix for objects of a class.
 _CONVERSIONS = {

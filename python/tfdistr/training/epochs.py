@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.training.epoch_range import EpochRange
+from tfdistr.training.job import EpochRange
 
 _Logs = Mapping[str, Any] | None
 

@@ -17,7 +17,7 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
-from tfdistr.training.epoch_range import EpochRange
+from tfdistr.training.job import EpochRange
 from tfdistr.training.watchdog import progress
 
 log = logging.getLogger("tfdistr")

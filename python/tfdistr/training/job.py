@@ -13,7 +13,6 @@ import attrs
 from tfdistr.data.source import Source, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
-from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.given_model import given
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.recovery_options import Recovery
@@ -35,6 +34,29 @@ from tfdistr.utils.trackers import check_not_sent
 
 if TYPE_CHECKING:
     from tfdistr.data.order.context import WorkerContext
+
+
+@attrs.frozen
+class EpochRange:
+    """The epochs of a training, as Keras counts them: from 0.
+
+    Attributes:
+        end: Number of epochs, with those before ``first``.
+        first: The first epoch.
+        validation_freq: Every how many epochs there is a validation; or the numbers, from 1, of the epochs
+            that have one.
+    """
+
+    end: int
+    first: int = 0
+    validation_freq: int | tuple[int, ...] = 1
+
+    def validates(self, epoch: int) -> bool:
+        """Return whether there is a validation after an epoch."""
+        if isinstance(self.validation_freq, int):
+            return (epoch + 1) % self.validation_freq == 0
+        return epoch + 1 in self.validation_freq
+
 
 _NAME = "job"
 _STRATEGY = "strategy"

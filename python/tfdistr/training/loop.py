@@ -19,9 +19,9 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.build import build, disable_xla
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.exact.batch_check import check_batch
-from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
+from tfdistr.training.job import EpochRange
 from tfdistr.training.step_blocks import Step, Steps, extended_of
 from tfdistr.training.watchdog import progress
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.utils.disk import writing
-from tfdistr.utils.optional_imports import parquet
+from tfdistr.utils.packages import parquet
 
 #: The folder of the outputs in the run directory.
 FOLDER = "predictions"

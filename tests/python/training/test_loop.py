@@ -19,8 +19,8 @@ from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.training import step_blocks as training_steps
-from tfdistr.training.epoch_range import EpochRange
 from tfdistr.training.fit_by_keras import fit_by_keras
+from tfdistr.training.job import EpochRange
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.step_blocks import Steps
 

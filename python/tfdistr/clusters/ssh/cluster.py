@@ -17,9 +17,8 @@ from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
 from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.remote_worker import RemoteWorker
-from tfdistr.clusters.ssh.host_checks import refuse
 from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, ssh_command
+from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, refuse, ssh_command
 from tfdistr.clusters.ssh.tunnels import HOST as LOOPBACK_ADDRESS
 from tfdistr.clusters.ssh.tunnels import Tunnels
 from tfdistr.clusters.ssh.workers import Remote, Ssh

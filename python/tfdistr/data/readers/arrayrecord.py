@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdistr.data.readers.examples import Examples
 from tfdistr.data.readers.paths import damaged, open_all, said
-from tfdistr.utils.optional_imports import array_record
+from tfdistr.utils.packages import array_record
 
 _KIND = "ArrayRecord files"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfdistr.data.readers.columns import FileColumns, TableBlocks, Wanted, Where
 from tfdistr.data.readers.paths import damaged, open_all, said
-from tfdistr.utils.optional_imports import parquet
+from tfdistr.utils.packages import parquet
 
 #: Number of images that are looked at before a job begins.
 _LOOKED_AT = 32

@@ -13,7 +13,7 @@ import numpy as np
 
 from tfdistr.data.readers.column_forms import form_of, numbers_of, shape_of, uneven_lists, values_of
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.optional_imports import parquet
+from tfdistr.utils.packages import parquet
 
 
 def from_arrow(value: Any, name: str) -> Any:

@@ -16,7 +16,7 @@ from tfdistr.data.readers.blocks import Array, Blocks
 from tfdistr.data.readers.columns import FileColumns, Wanted, Where
 from tfdistr.data.readers.paths import open_all, said
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.optional_imports import csv_and_compute
+from tfdistr.utils.packages import csv_and_compute
 
 #: The types that the values of a column may have, each of which is tried before the next.
 _TYPES = ("int64", "double", "bool", "string")

@@ -8,7 +8,7 @@ from typing import Any
 from tfdistr.data.readers.columns import FileColumns, TableBlocks, Wanted, Where
 from tfdistr.data.readers.paths import damaged, open_all, said
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.optional_imports import parquet
+from tfdistr.utils.packages import parquet
 
 
 class ParquetBlocks(TableBlocks):
