@@ -133,7 +133,7 @@ def test_a_run_on_workers_goes_on(
 OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
 SAME_MODEL = (
     "Cannot resume: the model differs from the saved run.",
-    "Pass the `model` function of the run, or start again in another `run_dir`.",
+    "Pass the `model` function of the run, or start a new run in another `run_dir`.",
 )
 SAME_JOB = (
     "`resume` continues with a run of the same job: only `epochs` may be more.",

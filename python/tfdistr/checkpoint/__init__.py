@@ -1,1 +1,1 @@
-"""Checkpoints of a job: what is in them, when they are written, and how a run continues from one."""
+"""The checkpoints of a job: their content, their schedule, and the resumption of a run."""

@@ -1,7 +1,7 @@
 """The state of callbacks: the numbers, text and arrays among their attributes.
 
-``EarlyStopping``, ``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp``, Keras's history and most callbacks
-of users keep their whole state there. If training has not changed a setting, the user's new value holds.
+``EarlyStopping``, ``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp``, Keras's history and most user
+callbacks keep their whole state there. If training has not changed a setting, the user's new value holds.
 The file of a ``CSVLogger`` is cut back to its length at the checkpoint.
 """
 
@@ -72,8 +72,8 @@ def from_plain(plain: Any, arrays: list[Array]) -> Any:
     return arrays[content][()] if kind == "scalar" else np.array(arrays[content])
 
 
-# What belongs to a call of fit, what CSVLogger finds when it opens its file, and the number whose sign Keras
-# changes when it finds that less is better.
+# Attributes of one call of fit, those that CSVLogger sets when it opens its file, and the number whose sign
+# Keras changes if less is better.
 _LEFT_OUT = {"params", "append", "append_header", "min_delta"}
 _FILE_SIZE = "tfdistr_file_size"
 # Key of the names of the attributes that training has not changed.
@@ -88,7 +88,7 @@ Given = Mapping[str, Mapping[str, Copy]]
 
 
 def as_given(callbacks: Sequence[Callback]) -> Given:
-    """Snapshots of the callbacks, to find out later which settings training has changed."""
+    """Return snapshots of the callbacks, to detect later which settings training has changed."""
     copies: dict[str, dict[str, Copy]] = {}
     for name, callback in _named(callbacks):
         copies[name] = {}
@@ -130,14 +130,14 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
 
 
 def _of_process(callback: Callback, attribute: str) -> bool:
-    """Return whether an attribute says what this process does; a process that resumes does not do it yet."""
+    """Return whether an attribute describes this process's work; a resuming process has not begun it."""
     return isinstance(callback, TensorBoard) and attribute in tf_internals.TRACE_IN_PROCESS
 
 
 def give_back(
     callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array], given: Given
 ) -> None:
-    """Restore the state of callbacks, whose training has begun.
+    """Restore the state of callbacks after training has begun.
 
     Args:
         callbacks: The callbacks of this worker.

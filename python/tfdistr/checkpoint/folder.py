@@ -32,9 +32,9 @@ Array = np.ndarray[Any, Any]
 
 #: How many checkpoints are kept.
 KEPT = 2
-#: The file, in the folder of the checkpoints, that tells the chief to save and end.
+#: The file in the checkpoint folder that tells the chief to save and stop.
 STOP = "stop"
-#: The file of a run that says which job it is.
+#: The file that identifies the job of a run.
 DESCRIPTION = "run.json"
 _FOLDER = "checkpoints"
 _FORMAT = 2
@@ -99,11 +99,11 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint; when it is safe on the disk, remove checkpoints that are too old.
 
-        Checkpoints after its position are removed, too: they were refused when the training resumed earlier.
+        Checkpoints after its position are also removed: they were refused when the training resumed earlier.
 
         Raises:
-            CheckpointError: The system refuses to write it, because the disk is full, for example, or another
-                job has taken the run directory over. The checkpoints before it stay.
+            CheckpointError: The system refuses to write it, for example because the disk is full, or another
+                job has taken over the run directory. The checkpoints before it stay.
         """
         target = self.path_of(checkpoint.position)
         partial = target.with_suffix(_PARTIAL)
@@ -111,7 +111,7 @@ class CheckpointFolder:
         with writing(target, "A checkpoint", needed=lambda: _size(checkpoint), fix=_FIX):
             try:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._remove_partial()  # processes that were killed leave such files, which take space
+                self._remove_partial()  # killed processes leave such files, which take space
                 with create_private(partial, "xb") as file:
                     checksum = hashlib.sha256()
                     for part in _parts(checkpoint):
@@ -139,11 +139,11 @@ class CheckpointFolder:
             left.unlink(missing_ok=True)
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole and of this run; it logs why newer ones were refused."""
+        """Return the newest complete checkpoint of this run; log why newer ones were refused."""
         return self._newest(logging.WARNING)
 
     def reached(self) -> Position | None:
-        """Return the position of the newest checkpoint that is whole and of this run."""
+        """Return the position of the newest complete checkpoint of this run."""
         newest = self._newest(logging.DEBUG)
         return newest.position if newest else None
 
@@ -172,7 +172,7 @@ def read(path: Path, job: str = "") -> Checkpoint:
         job: Id of the run; "" accepts the checkpoint of any run.
 
     Raises:
-        CheckpointError: The checkpoint cannot be used; the error says why.
+        CheckpointError: The checkpoint cannot be used; the error has the reason.
     """
     try:
         content = path.read_bytes()
@@ -254,7 +254,7 @@ def _position(path: Path) -> Position | None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the disk record a new name in ``folder``."""
+    """Flush a new name in ``folder`` to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -268,6 +268,6 @@ def checkpoint_folder(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def checkpoints(run_dir: str | os.PathLike[str]) -> CheckpointFolder:
-    """Return the checkpoints of the run in ``run_dir``, which `begin_or_resume` has begun."""
+    """Return the checkpoints of the run in ``run_dir``, which `begin_or_resume` has started."""
     described = json.loads((Path(run_dir) / DESCRIPTION).read_text())
     return CheckpointFolder(checkpoint_folder(run_dir), described["id"], lock_id(Path(run_dir)))

@@ -1,9 +1,9 @@
 """The lock of a run directory: one job at a time writes there.
 
-The system's lock (flock) tells at once whether a job of this machine holds the directory, and ends with its
-process. File systems of several machines may not pass it on. So the lock is also a lease: its holder changes
-the file at short intervals. A job that cannot know whether the holder lives waits until the lease has not
-changed for as long as the workers of a lost launcher may live, by its own clock.
+The system's lock (flock) shows at once whether a job of this machine holds the directory, and is released
+with its process. File systems of several machines may not share it. So the lock is also a lease: its holder
+changes the file at short intervals. A job that cannot know whether the holder lives waits until the lease has
+not changed for as long as the workers of a lost launcher may live, by its own clock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VARIABLE = "TFDISTR_LOCK"
 _SLOWEST = 5.0  # seconds between two changes of a lease, at most
 _POLL = 0.2  # seconds
 _RULE = "Only one job at a time may write to a run directory."
-_FIX = "End one of the two jobs, or pass another `run_dir`."
+_FIX = "Stop one of the two jobs, or pass another `run_dir`."
 
 
 @attrs.frozen
@@ -53,7 +53,7 @@ class Lease:
         boot: The id of the running system of that machine.
         since: When the process got it, by its clock.
         elsewhere: Whether processes on other machines write for it.
-        wait: Seconds without a change after which all its processes have ended.
+        wait: Seconds without a change after which all its processes have exited.
         beat: How often the lease has been renewed.
     """
 
@@ -96,7 +96,7 @@ class RunLock:
         return self._lease.id
 
     def acquire(self) -> None:
-        """Take the lock. Wait if its holder may have ended on another machine.
+        """Take the lock. Wait if its holder may have exited on another machine.
 
         Raises:
             ArgumentError: Another job holds it.
@@ -114,7 +114,7 @@ class RunLock:
         threading.Thread(target=self._renew, name="tfdistr-lock", daemon=True).start()
 
     def _open(self) -> int | None:
-        """Return the locked file of a holder that has ended; None if the file has changed meanwhile."""
+        """Return the locked file of an exited holder; None if the file has changed meanwhile."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             known = _flock(descriptor)
@@ -145,7 +145,7 @@ class RunLock:
                 raise in_use(self._folder)
 
     def _replace(self) -> None:
-        """Put a new file in the place of the earlier holder's, which may wake and write to its own."""
+        """Replace the earlier holder's file, because the holder may wake and write to its own."""
         new = self._folder / f"{LOCK}-{self.id}"
         try:
             with create_private(new, "xb") as file:
@@ -176,7 +176,7 @@ class RunLock:
             return
         self._ended.set()
         _HELD.pop(str(self._folder), None)
-        with contextlib.suppress(OSError):  # the folder is gone
+        with contextlib.suppress(OSError):  # the folder was removed
             if _is_at(descriptor, self._path):
                 self._path.unlink()
         os.close(descriptor)
@@ -254,7 +254,7 @@ def check_lock(folder: Path, id: str | None) -> None:
         id: The id of the lock; None if the directory needs none, because only this job knows it.
 
     Raises:
-        CheckpointError: Another job has taken it over.
+        CheckpointError: Another job has taken over the directory.
     """
     if id is None:
         return

@@ -1,4 +1,4 @@
-"""Keeps the checkpoints of a training, and restores the training from them."""
+"""The checkpoint manager: it saves checkpoints of a training, and restores the training from them."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from tfdistr.errors import ArgumentError, JobStoppedError
 
 log = logging.getLogger("tfdistr")
 
-#: Seconds between two checks of all workers whether one of them was told to end.
+#: Seconds between two checks of all workers whether one of them was preempted.
 ASK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A checkpoint, as one worker has it.
+    """A loaded checkpoint on one worker.
 
     Attributes:
         position: The position of the training.
@@ -69,20 +69,20 @@ class LoadedCheckpoint:
 
 
 class CheckpointManager:
-    """Tells the training loop when to save, and saves. It does the same on all workers.
+    """The schedule of checkpoints, and their saving. All workers call it alike.
 
     Args:
         folder: The checkpoints of the run; the chief alone uses them.
         every: How often a checkpoint is written: a number of steps, or "epoch".
-        preemption: Notes SIGTERM.
-        collectives: Carries tensors to the peers; None without peers.
+        preemption: Records SIGTERM.
+        collectives: Exchanges tensors with the peers; None without peers.
         others: Variables outside the model, which exist only if there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
-        parts: What the model is made of, by the names of its parts; see ``parts_of_run``.
-        kernels: How the chief rounds, as ``describe_kernels()`` tells; None if others compute the steps.
+        parts: The parts of the model by their names; see ``parts_of_run``.
+        kernels: How the chief rounds, from ``describe_kernels()``; None if others compute the steps.
 
     Raises:
-        ArgumentError: The checkpoint is of a model of other parts.
+        ArgumentError: The checkpoint is of a model with other parts.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class CheckpointManager:
         self._parts = dict(parts or {})
         self._kernels = kernels
         self.found = self._load()
-        #: The position at which the training begins.
+        #: The position at which the training starts.
         self.start = self.found.position if self.found else Position(0, 0)
         #: Number of steps before this epoch.
         self.total = (self.found.total if self.found else 0) - self.start.step
@@ -130,7 +130,7 @@ class CheckpointManager:
         return self.total + self.start.step
 
     def begin_after(self, steps: int) -> None:
-        """Note the number of steps before the first epoch of a training that begins."""
+        """Record the number of steps before the first epoch of a new training."""
         self.total = self._saved = steps
 
     @property
@@ -147,22 +147,21 @@ class CheckpointManager:
         made = self.start.epoch + (self.start.step > 0)
         if made > epochs:
             raise ArgumentError(
-                "`epochs` must be at least as many as the run has begun.",
+                "`epochs` must be at least the number of epochs that the run has started.",
                 received=f"epochs={epochs}, where the checkpoint is at {self.start}",
-                fix=f"Pass epochs={made} or more, or start again in another `run_dir`.",
+                fix=f"Pass epochs={made} or more, or start a new run in another `run_dir`.",
             )
         self._given = as_given(callbacks)
         if self.found:
             before_training(callbacks, self.found.notes["callbacks"])
 
     def begin(self, model: keras.Model, callbacks: Sequence[Callback]) -> Position:
-        """Begin after the callbacks: check that all workers have the same weights, as the checkpoint has.
+        """Start after the callbacks: check that all workers have the same weights as the checkpoint.
 
-        A checkpoint within an epoch is restored again, to the model and the callbacks, when this epoch has
-        begun.
+        A checkpoint within an epoch is restored again, to model and callbacks, when this epoch starts.
 
         Returns:
-            The position at which the training begins.
+            The position at which the training starts.
 
         Raises:
             ArgumentError: The checkpoint is of another model.
@@ -174,7 +173,7 @@ class CheckpointManager:
         return self.start
 
     def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
-        """Restore the checkpoint to the model and the callbacks, whose training has begun.
+        """Restore the checkpoint to the model and the callbacks after training has begun.
 
         Raises:
             ArgumentError: The checkpoint is of another model.
@@ -199,7 +198,7 @@ class CheckpointManager:
         check_same(self._collectives, [variable.read_value().numpy() for variable in own])
 
     def begin_epoch(self, done: int, execution: int = 1) -> None:
-        """Note that an epoch begins, of which ``done`` steps are already done."""
+        """Record the start of an epoch of which ``done`` steps are already done."""
         self._execution = execution
         self._plan(done)
 
@@ -215,7 +214,7 @@ class CheckpointManager:
         ``logs`` are the logs of its last step; this step may prove to be the last step of the epoch.
 
         Raises:
-            JobStoppedError: A worker was told to end; a checkpoint was saved.
+            JobStoppedError: A worker was preempted; a checkpoint was saved.
         """
         if done < self._next:
             return
@@ -230,7 +229,7 @@ class CheckpointManager:
         """Save, if a checkpoint is due, after an epoch of ``done`` steps.
 
         Raises:
-            JobStoppedError: A worker was told to end; a checkpoint was saved.
+            JobStoppedError: A worker was preempted; a checkpoint was saved.
         """
         preempted, ended = self._ask(model, done)
         position = Position(epoch + 1, 0)

@@ -1,4 +1,4 @@
-"""Objects in a store that a URL names, such as a bucket of S3: fsspec and its libraries reach it.
+"""Objects in a store that a URL names, such as an S3 bucket. fsspec and its libraries access it.
 
 The libraries find credentials by themselves (environment variables, files); nothing here reads them.
 """
@@ -16,7 +16,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.utils.trusted_files import make_folders
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
-#: What a Path makes of a URL.
+#: The form of a URL that went through a Path.
 _URL_OF_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
 #: The library of a protocol, and the extra that installs it.
 _LIBRARIES = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs")}
@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 
 
 class StoreError(Exception):
-    """An operation on a store failed; the text is the reason that the store, or its library, gives."""
+    """A failed operation on a store; the text is the reason from the store or its library."""
 
 
 def is_url(run_dir: object) -> bool:
@@ -86,7 +86,7 @@ class Store:
             StoreError: The store refuses, or does not answer.
         """
         place = self._path(folder).rstrip("/")
-        found = _asked(lambda: list(self._system.find(place)), missing=list[str]())
+        found = _answer(lambda: list(self._system.find(place)), missing=list[str]())
         begin = len(self._root) + 1
         return sorted(name for path in found if (name := path[begin:]))
 
@@ -96,7 +96,7 @@ class Store:
         Raises:
             StoreError: The store refuses, or does not answer.
         """
-        return _asked(lambda: bytes(self._system.cat_file(self._path(name))), missing=None)
+        return _answer(lambda: bytes(self._system.cat_file(self._path(name))), missing=None)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small object.
@@ -125,9 +125,9 @@ class Store:
             self._system.get_file(self._path(name), str(file))
             return True
 
-        there = _asked(get, missing=False)
+        there = _answer(get, missing=False)
         if not there:
-            file.unlink(missing_ok=True)  # some libraries make the file before they ask
+            file.unlink(missing_ok=True)  # some libraries create the file before the request
         return there
 
     def remove(self, name: str) -> None:
@@ -136,7 +136,7 @@ class Store:
         Raises:
             StoreError: The store refuses, or does not answer.
         """
-        _asked(lambda: self._system.rm_file(self._path(name)), missing=None)
+        _answer(lambda: self._system.rm_file(self._path(name)), missing=None)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -145,7 +145,7 @@ class Store:
         path = self._path(name)
 
         def ask() -> None:
-            # Stores of objects have no folders: making one there would make a bucket.
+            # Object stores have no folders: making one would make a bucket.
             local = "file" in self._system.protocol
             if local:
                 make_folders(Path(path).parent)
@@ -153,17 +153,17 @@ class Store:
             if local:
                 os.chmod(path, 0o600)
 
-        _asked(ask)
+        _answer(ask)
 
 
 _RAISE: Any = object()
 
 
-def _asked(ask: Callable[[], _Result], missing: Any = _RAISE) -> _Result:
+def _answer(ask: Callable[[], _Result], missing: Any = _RAISE) -> _Result:
     """Return the answer of a store; ``missing`` if it does not have the object."""
     try:
         return ask()
-    except Exception as error:  # each library has errors of its own
+    except Exception as error:  # each library has its own errors
         if missing is not _RAISE and isinstance(error, FileNotFoundError):
             return missing  # type: ignore[no-any-return]
         raise StoreError(_reason(error)) from error
@@ -182,7 +182,7 @@ def _check_plain(url: str) -> None:
         raise ArgumentError(
             "A URL as `run_dir` must have no password: it is shown in messages and results.",
             received=f"a URL of {parts.hostname} with a password",
-            fix="Give the password as the library of the store reads it: environment variables or a file.",
+            fix="Pass the password as the store's library reads it: in environment variables or a file.",
         )
 
 
@@ -205,21 +205,21 @@ def _file_system(protocol: str, url: str) -> Any:
             fix='Pass run_dir="s3://bucket/run" or run_dir="gs://bucket/run", for example.',
         ) from error
     try:
-        # A listing of the past must not be taken for the present.
+        # A cached listing would hide newer objects.
         return kind(use_listings_cache=False, skip_instance_cache=True)
-    except Exception as error:  # such as no credentials, where they are looked for at once
+    except Exception as error:  # such as missing credentials, if the library needs them at once
         raise unreachable(url, _reason(error)) from error
 
 
 def unreachable(url: str, reason: object) -> ArgumentError:
-    """Return the error of a store that cannot be used when a job begins.
+    """Return the error of a store that cannot be used at the start of a job.
 
     Args:
         url: The URL of the run.
-        reason: What the store or its library says.
+        reason: The message of the store or its library.
     """
     return ArgumentError(
-        "`run_dir` must be a place that this process can read and write.",
+        "Cannot access the store of `run_dir`.",
         received=f"{url}: {reason}",
-        fix="See whether the bucket exists, and whether the library of the store finds its credentials.",
+        fix="Check that the bucket exists, and that the store's library finds its credentials.",
     )

@@ -1,4 +1,4 @@
-"""Preemption: SIGTERM, with which Slurm, Kubernetes and others announce the end of a process."""
+"""Preemption: SIGTERM, with which Slurm, Kubernetes and others announce that they will kill a process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Preemption:
-    """Within the context, SIGTERM does not end this process, but is noted.
+    """A context in which SIGTERM is recorded, and does not kill this process.
 
     Only the main thread can handle signals; in other threads this does nothing.
 
     Args:
-        on_signal: Called when the signal comes.
+        on_signal: Called when the signal arrives.
         active: Whether to handle the signal.
 
     Attributes:
-        signalled: Whether the signal has come.
+        signalled: Whether the signal has arrived.
     """
 
     def __init__(self, on_signal: Callable[[], object] = lambda: None, *, active: bool = True) -> None:
@@ -44,12 +44,12 @@ class Preemption:
         self._restore()
 
     def release(self) -> None:
-        """Stop handling the signal, as nothing can be saved; a signal that has come is raised again."""
+        """Stop handling the signal, as nothing can be saved; raise again a signal that has arrived."""
         self._restore()
         self.pass_on()
 
     def pass_on(self) -> None:
-        """Raise a noted SIGTERM again, which nobody has acted on; this process no longer handles it."""
+        """Raise a recorded SIGTERM again, which nobody has handled; this process no longer handles it."""
         if self.signalled:
             self.signalled = False
             signal.raise_signal(signal.SIGTERM)
@@ -65,11 +65,11 @@ class Preemption:
 
 
 def stopped(position: Position | None, run_dir: object = None) -> JobStoppedError:
-    """Return the error of a job that was told to end.
+    """Return the error of a preempted job.
 
     Args:
         position: The position of its newest checkpoint, if it has one.
         run_dir: The folder of the checkpoints, if this process knows it.
     """
-    saved = f"and has saved what it has, at {position}" if position else "before it had anything to save"
-    return JobStoppedError(f"The job was told to end (SIGTERM) {saved}.", fix=how_to_resume(run_dir))
+    saved = f"and saved a checkpoint at {position}" if position else "before its first checkpoint"
+    return JobStoppedError(f"The job was preempted (SIGTERM) {saved}.", fix=how_to_resume(run_dir))

@@ -1,4 +1,4 @@
-"""The random numbers of one worker: of Python, of NumPy, and of a language that calls Python."""
+"""The random states of one worker: of Python, NumPy, and a language that calls Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
 
 
 def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable[[str], object]) -> None:
-    """Have checkpoints hold the random numbers of another language, too.
+    """Add the random numbers of another language to checkpoints.
 
     Args:
         language: The name of the language.

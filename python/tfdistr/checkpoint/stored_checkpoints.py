@@ -1,14 +1,13 @@
-"""The checkpoints of a run in a store of objects.
+"""The checkpoints of a run in an object store.
 
 A checkpoint has two objects: its file, under a name that has a part of the file's digest, and a mark. The
-mark has the digest, the size and the name of the file. It is written last, in one piece, and so makes the
-checkpoint complete. A reader considers only checkpoints that have a mark, and takes a file only if it is what
-the mark says. So a process that is killed at any moment leaves the checkpoint before, or the new one.
+mark has the digest, the size and the name of the file. It is written last, in one piece, and so completes the
+checkpoint. A reader considers only checkpoints that have a mark, and accepts a file only if it matches the
+mark. So a process that is killed at any moment leaves the checkpoint before, or the new one.
 
 Both objects are in the folder of the job's generation. A reader takes the newest checkpoint of the highest
 generation. A job removes checkpoints of its own generation, and lower generations once it has two complete
-checkpoints. So a job that was paused, and has not noticed that another one has taken the run over, removes
-nothing that a reader would take.
+checkpoints. So a paused job that has not noticed a takeover removes nothing that a reader would use.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _OBJECT_NAME = re.compile(rf"{_FOLDER}([0-9]{{6,}})-([0-9a-f]{{16}})/.+", re.DOT
 
 
 class RunGeneration(NamedTuple):
-    """The part of a run that one job writes; the higher one is the later one.
+    """The part of a run that one job writes; the higher one is later.
 
-    The number is 0 for what tfdistr 0.1 has written, which had no generations.
+    The number is 0 for runs of tfdistr 0.1, which had no generations.
     """
 
     number: int
@@ -45,12 +44,12 @@ class RunGeneration(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The beginning of the names of its objects."""
+        """The prefix of the names of its objects."""
         return f"{_FOLDER}{self.number:06d}-{self.id}/" if self.number else _OLD_FOLDER
 
     @property
     def claim(self) -> str:
-        """The name of the object that says which process writes."""
+        """The name of the object that names the writing process."""
         return self.folder + _CLAIM
 
 
@@ -62,13 +61,13 @@ def generation_of(name: str) -> RunGeneration | None:
 
 
 def is_claim(name: str) -> bool:
-    """Return whether an object only says which process writes."""
+    """Return whether an object only names the writing process."""
     generation = generation_of(name)
     return name == _CLAIM or (generation is not None and name == generation.claim)
 
 
 class Claim:
-    """The claim of one job to be the one that writes.
+    """The claim of one job to write.
 
     Args:
         store: The run in the store.
@@ -86,10 +85,10 @@ class Claim:
         return self._made
 
     def make(self) -> None:
-        """Take the run over from any other job.
+        """Take over the run from any other job.
 
         Raises:
-            CheckpointError: Another job has taken the run over in the same moment.
+            CheckpointError: Another job has taken over the run at the same time.
             StoreError: The store refuses, or does not answer.
         """
         names = self._store.names()
@@ -102,7 +101,7 @@ class Claim:
         self.check()
 
     def check(self) -> None:
-        """Check that no other job has taken the run over.
+        """Check that no other job has taken over the run.
 
         Raises:
             CheckpointError: Another job has.
@@ -113,10 +112,10 @@ class Claim:
         if highest > self.generation:
             text = (self._store.read(highest.claim) or b"").decode(errors="replace")
             raise CheckpointError(
-                "Only one job at a time may write to a run in a store.",
+                "Lost the run to another job: only one job at a time may write to a run in a store.",
                 received=f"{self._store.url}: {text.partition(' ')[2].strip() or 'another job'} "
                 "has taken it over",
-                fix="End one of the two jobs, or pass another `run_dir`.",
+                fix="Stop one of the two jobs, or pass another `run_dir`.",
             )
 
 
@@ -134,7 +133,7 @@ _BLOCK = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class Mark:
-    """What makes a checkpoint complete.
+    """The mark that makes a checkpoint complete.
 
     Attributes:
         digest: SHA-256 of the file, in hexadecimal digits.
@@ -151,7 +150,7 @@ class Mark:
 
 
 class _Complete(NamedTuple):
-    """A checkpoint that has a mark; the higher one is the one to take."""
+    """A checkpoint that has a mark; a reader uses the higher one."""
 
     generation: RunGeneration
     position: Position
@@ -175,7 +174,7 @@ class StoredCheckpoints:
         self._claim = claim
 
     def positions(self) -> list[Position]:
-        """Return the positions of all complete checkpoints; a reader takes the last one.
+        """Return the positions of all complete checkpoints; a reader uses the last one.
 
         Raises:
             StoreError: The store refuses, or does not answer.
@@ -190,7 +189,7 @@ class StoredCheckpoints:
             file: Its file, which nobody changes.
 
         Raises:
-            CheckpointError: Another job has taken the run over.
+            CheckpointError: Another job has taken over the run.
             StoreError: The store refuses, or does not answer.
         """
         saved = _Complete(self._claim.generation, position)
@@ -200,7 +199,7 @@ class StoredCheckpoints:
         self._store.write(saved.mark, str(mark).encode())
 
     def prune(self, position: Position) -> None:
-        """Remove what is too old now that there is a checkpoint, and what cut-off uploads have left.
+        """Remove checkpoints that are too old now, and the rest of incomplete uploads.
 
         Checkpoints of this job after its position are removed as well: they were refused when the workers
         were restarted from an earlier one.
@@ -224,7 +223,7 @@ class StoredCheckpoints:
                 self._store.remove(name)
 
     def fetch(self, folder: CheckpointFolder) -> Position | None:
-        """Bring the newest checkpoint that is whole and of this run into a folder of this machine.
+        """Download the newest complete checkpoint of this run into a folder of this machine.
 
         It logs why newer ones were refused.
 
@@ -242,7 +241,7 @@ class StoredCheckpoints:
             try:
                 self._take(newest, partial, folder.job)
             except CheckpointError as error:
-                # A job that still writes may have removed it, as it has newer ones.
+                # A job that still writes may have removed it for newer ones.
                 if newest in _complete(self._store.names()):
                     log.warning("%s It is left out.", str(error).replace("\n", " "))
                     refused.add(newest)

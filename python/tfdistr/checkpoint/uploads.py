@@ -1,4 +1,4 @@
-"""Uploads the checkpoints of a run while it trains, in a thread that waits for the newest one only."""
+"""The uploads of a run's checkpoints while it trains, in a thread that uploads only the newest one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _LINK = "uploaded"
 
 
 class Uploads:
-    """Brings each newest checkpoint of a folder into a store.
+    """The uploads of each newest checkpoint of a folder to a store.
 
-    While an upload runs, checkpoints are written as before; of those only the newest is uploaded next. So the
+    While an upload runs, checkpoints are still written to the folder; only the newest is uploaded next. The
     training never waits for the store.
 
     Args:
         folder: The checkpoints on this machine.
         stored: The checkpoints in the store.
         uploaded: The position of the checkpoint that came from the store, if one did.
-        then: Called after each checkpoint that is in the store; it uploads what else there is.
+        then: Called after each uploaded checkpoint; it uploads other files.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Uploads:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Note that there is a newer checkpoint.
+        """Signal that there is a newer checkpoint.
 
         Raises:
-            CheckpointError: Another job has taken the run over, so nothing is uploaded any more.
+            CheckpointError: Another job has taken over the run, so uploads have stopped.
         """
         self._check()
         with self._changed:
@@ -70,10 +70,10 @@ class Uploads:
         return news
 
     def finish(self) -> None:
-        """Wait until the newest checkpoint is in the store. One that has failed gets another chance.
+        """Wait until the newest checkpoint is in the store. A failed upload is tried again.
 
         Raises:
-            CheckpointError: Another job has taken the run over.
+            CheckpointError: Another job has taken over the run.
             StoreError: The store refuses, or does not answer.
             OSError: The checkpoint cannot be read.
         """
@@ -106,14 +106,14 @@ class Uploads:
             except CheckpointError as error:
                 self._failure = error
                 return
-            except Exception as error:  # also what no library should raise: it must reach the user
+            except Exception as error:  # any error of a library must reach the user
                 self._failure = error
                 if wait is not None:
                     threading.Event().wait(wait)
             else:
                 self._failure = None
                 return
-        self._note(f"A checkpoint could not be uploaded: {self._failure}. The training continues.")
+        self._note(f"Cannot upload a checkpoint: {self._failure}. The training continues.")
 
     def _upload_newest(self) -> None:
         with self._newest() as (position, file):
@@ -124,11 +124,11 @@ class Uploads:
         try:
             self._stored.prune(position)
         except StoreError as error:  # the checkpoint itself is complete
-            self._note(f"Old checkpoints could not be removed from the store: {error}.")
+            self._note(f"Cannot remove old checkpoints from the store: {error}.")
         try:
             self._then()
         except (OSError, StoreError) as error:
-            self._note(f"Logs could not be uploaded: {error}. The next checkpoint is another try.")
+            self._note(f"Cannot upload logs: {error}. The next checkpoint tries again.")
 
     def _note(self, message: str) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""The variables and the optimizers of a training, as one worker has them."""
+"""The variables and the optimizers of a training on one worker."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def values_of(variables: Sequence[Variable]) -> list[Array]:
 
 
 def assign(variables: Sequence[Variable], values: Sequence[ArrayPart]) -> None:
-    """Give variables the values of a checkpoint.
+    """Assign the values of a checkpoint to variables.
 
-    If there are fewer workers now, the chief also gets the parts of the workers that are gone. If there are
-    more, the new workers begin with no part, and with new random numbers.
+    If there are fewer workers now, the chief also gets the parts of the missing workers. If there are more,
+    the new workers start with no part, and with new random numbers.
 
     Raises:
         ArgumentError: The values are of another model.
@@ -78,7 +78,7 @@ def other_model(received: str) -> ArgumentError:
     return ArgumentError(
         "Cannot resume: the model differs from the saved run.",
         received=received,
-        fix="Pass the `model` function of the run, or start again in another `run_dir`.",
+        fix="Pass the `model` function of the run, or start a new run in another `run_dir`.",
     )
 
 
@@ -113,8 +113,8 @@ def trained_by(model: keras.Model) -> list[list[int] | None]:
         strange = [variable.path for variable in variables if id(variable) not in numbers]
         if strange:
             raise ArgumentError(
-                "Optimizers must train variables of the model, or their state cannot be saved.",
-                received=f"{', '.join(strange)}, of which {type(model).__name__}.variables knows nothing",
+                "Cannot save the state of an optimizer that trains variables outside the model.",
+                received=f"{', '.join(strange)}, not in {type(model).__name__}.variables",
                 fix="Make the layers with these variables attributes of the model.",
             )
         trained.append([numbers[id(variable)] for variable in variables] if optimizer.built else None)
@@ -131,6 +131,6 @@ def build_optimizers(model: keras.Model, trained: Trained) -> None:
     variables = model.variables
     for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):
         if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):
-            continue  # what is of another model is found when the values are compared
+            continue  # a different model is detected when the values are compared
         with model.distribute_strategy.scope():
             optimizer.build([variables[number] for number in numbers])

@@ -1,4 +1,4 @@
-"""Gathers the arrays of all workers on the chief, and shares them; arrays that differ are kept per worker."""
+"""The exchange of arrays between workers for checkpoints; arrays that differ are kept per worker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tfdistr.checkpoint.folder import Array, dtype_of
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import JobMismatchError
 
-_WORD = 8  # bytes of an integer; arrays travel as integers, because sums with zeros keep every bit of them
+_WORD = 8  # bytes of an integer; arrays are sent as integers, because sums with zeros keep all bits
 
 
 def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequence[bytes]) -> dict[str, Array]:
     """Gather the arrays of the workers. All workers must call it.
 
     Args:
-        collectives: Carries tensors; None if this is the only worker.
+        collectives: Exchanges tensors; None if this is the only worker.
         own: This worker's arrays. Number, shapes and types must be the same on all workers.
         texts: Further bytes. The number must be the same on all workers; lengths may differ.
 
@@ -55,10 +55,10 @@ def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequenc
 def share(
     collectives: Collectives | None, arrays: dict[str, Array] | None, text: str
 ) -> tuple[str, dict[str, Array]]:
-    """Give all workers the arrays and the text of the chief. All workers must call it.
+    """Send the chief's arrays and text to all workers. All workers must call it.
 
     Args:
-        collectives: Carries tensors; None if this is the only worker.
+        collectives: Exchanges tensors; None if this is the only worker.
         arrays: The chief's arrays.
         text: The chief's text.
     """
@@ -128,9 +128,9 @@ def check_same(collectives: Collectives | None, arrays: Sequence[Array]) -> None
     other = [worker for worker, digest in enumerate(found) if digest != found[0]]
     if other:
         raise JobMismatchError(
-            "All workers must begin with the same weights.",
+            "The workers start with different weights.",
             received=f"other weights than those of worker 0 on {', '.join(f'worker {w}' for w in other)}",
-            fix="Remove what changes weights before training on some workers only, such as a callback.",
+            fix="Remove code that changes weights before training on some workers only, such as a callback.",
         )
 
 

@@ -94,7 +94,7 @@ def test_the_second_job_of_a_process_is_refused(tmp_path):
             r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+\d\d:\d\d\)",
             caught.value.received,
         )
-        assert caught.value.fix == "End one of the two jobs, or pass another `run_dir`."
+        assert caught.value.fix == "Stop one of the two jobs, or pass another `run_dir`."
         assert is_in_use(tmp_path)  # the refused job has not released it
 
 

@@ -81,7 +81,7 @@ REFUSED = [
     ("s3://me:secret@bucket/run",
      "A URL as `run_dir` must have no password: it is shown in messages and results.",
      "Received: a URL of bucket with a password",
-     "Fix: Give the password as the library of the store reads it: environment variables or a file."),
+     "Fix: Pass the password as the store's library reads it: in environment variables or a file."),
 ]  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_a_failed_upload_is_told_and_made_up_for(tmp_path, server):
         job.save(1)
         until(lambda: job.uploads._news)
         (message,) = job.uploads.news()
-        assert message.startswith("A checkpoint could not be uploaded: ")
+        assert message.startswith("Cannot upload a checkpoint: ")
         assert message.endswith(". The training continues.")
         assert {"fail": "OSError", "cut": "ConnectionClosedError"}[answer] in message
     assert job.stored.positions() == []
@@ -137,7 +137,7 @@ def test_old_checkpoints_that_cannot_be_removed_are_told(tmp_path, server):
         until(lambda epoch=epoch: job.uploads._uploaded == (epoch, 0))
     job.uploads.finish()
     assert job.uploads.news() == [
-        "Old checkpoints could not be removed from the store: PermissionError: Access Denied."
+        "Cannot remove old checkpoints from the store: PermissionError: Access Denied."
     ]
     assert job.stored.positions() == [(1, 0), (2, 0), (3, 0)]
 
@@ -150,7 +150,7 @@ def test_logs_that_cannot_be_uploaded_are_told(tmp_path, server):
     job.save(1)
     job.uploads.finish()
     assert job.uploads.news() == [
-        "Logs could not be uploaded: PermissionError: Access Denied. The next checkpoint is another try."
+        "Cannot upload logs: PermissionError: Access Denied. The next checkpoint tries again."
     ]
     assert job.stored.positions() == [(1, 0)]
 

@@ -112,7 +112,7 @@ def test_the_script_of_the_documentation_goes_on_after_its_time_limit(
     output = tmp_path / f"slurm-{number}.out"
     assert wait_for(lambda: output.exists() and "14 epochs" in output.read_text(), 400), output.read_text()
     said = output.read_text()
-    assert "The job was told to end (SIGTERM) and has saved what it has" in said
+    assert "The job was preempted (SIGTERM) and saved a checkpoint" in said
     restarts = lab.run("scontrol", "--oneliner", "show", "job", number)
     assert int(re.findall(r" Restarts=(\d+) ", restarts)[0]) >= 1
     digits = tfdistr.load_dataset("digits")

@@ -52,7 +52,7 @@ def test_all_wait_until_the_chief_has_uploaded(uploads):
 @pytest.mark.parametrize(
     ("error", "waits", "told"),
     [
-        (JobStoppedError("told to end"), True, []),
+        (JobStoppedError("preempted"), True, []),
         (JobMismatchError("other weights"), False, []),
         (
             RuntimeError("the disk is full"),

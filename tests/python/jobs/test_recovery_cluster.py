@@ -60,7 +60,7 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job):
         kinds = [event["event"] for event in EventReader(tmp_path, 2).poll()]
         assert kinds.count("stopped") == 2
         said = " ".join(output.split())
-        assert "The job was told to end (SIGTERM) and has saved what it has, at epoch" in said
+        assert "The job was preempted (SIGTERM) and saved a checkpoint at epoch" in said
         assert f"Fix: Go on with the same call, run_dir='{tmp_path}' and resume=True." in said
     job = start_job("ring")
     output, _ = job.communicate(timeout=200)
@@ -80,7 +80,7 @@ def test_all_processes_are_told_to_end_while_a_step_takes_long(tmp_path, start_j
             os.kill(pid, signal.SIGTERM)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 75, output
-    assert re.search(r"has saved what it has, at epoch 2, step [1-9]", " ".join(output.split()))
+    assert re.search(r"saved a checkpoint at epoch 2, step [1-9]", " ".join(output.split()))
     assert [event["event"] for event in EventReader(tmp_path, 2).poll()].count("stopped") == 2
     assert wait_for(lambda: not processes_of(tmp_path), 10)
 
@@ -166,7 +166,7 @@ def test_workers_that_begin_with_other_weights_are_refused(tmp_path):
         refused = re.search(r"refused: (.*)", worker.output)
         assert refused, worker.output[-3000:]
         assert json.loads(refused[1]).splitlines() == [
-            "All workers must begin with the same weights.",
+            "The workers start with different weights.",
             "Received: other weights than those of worker 0 on worker 1",
-            "Fix: Remove what changes weights before training on some workers only, such as a callback.",
+            "Fix: Remove code that changes weights before training on some workers only, such as a callback.",
         ]

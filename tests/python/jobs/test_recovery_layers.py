@@ -84,7 +84,7 @@ def test_a_run_whose_process_is_killed_ends_with_the_same_bits(tmp_path, undistu
 def told(tmp_path_factory: Any) -> Path:
     """A run that was told to end."""
     run = tmp_path_factory.mktemp("told") / "run"
-    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [23], step"):
+    with pytest.raises(JobStoppedError, match=r"saved a checkpoint at epoch [23], step"):
         train(run, callbacks=[Sends(run, 1, signal.SIGTERM)], checkpoint_every=1000)
     assert CheckpointFolder(checkpoint_folder(run)).positions()
     return run

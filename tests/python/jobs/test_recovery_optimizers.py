@@ -125,7 +125,7 @@ def test_an_optimizer_of_a_variable_that_no_checkpoint_has_is_refused():
     with pytest.raises(ArgumentError) as caught:
         trained_by(made)
     assert str(caught.value).splitlines() == [
-        "Optimizers must train variables of the model, or their state cannot be saved.",
-        "Received: lost, of which Sequential.variables knows nothing",
+        "Cannot save the state of an optimizer that trains variables outside the model.",
+        "Received: lost, not in Sequential.variables",
         "Fix: Make the layers with these variables attributes of the model.",
     ]

@@ -179,12 +179,12 @@ def test_workers_are_not_started_again_by_a_launcher_that_was_told_to_end(fit, r
     fix = f"Fix: Go on with the same call, run_dir={str(run_dir)!r} and resume=True."
     with pytest.raises(JobStoppedError) as caught:
         fit(told_and_lost, max_restarts=3)
-    first = "The job was told to end (SIGTERM) before it had anything to save."
+    first = "The job was preempted (SIGTERM) before its first checkpoint."
     assert str(caught.value).splitlines() == [first, fix]
     save(checkpoints(run_dir), 2, 7)
     with pytest.raises(JobStoppedError) as caught:
         fit(told_and_lost, max_restarts=3)
-    first = "The job was told to end (SIGTERM) and has saved what it has, at epoch 3, step 7."
+    first = "The job was preempted (SIGTERM) and saved a checkpoint at epoch 3, step 7."
     assert str(caught.value).splitlines() == [first, fix]
     assert signals == []
 

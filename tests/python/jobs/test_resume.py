@@ -190,9 +190,9 @@ def test_a_complete_run_can_have_more_epochs(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "run", epochs=3, resume=True)
     assert str(caught.value).splitlines() == [
-        "`epochs` must be at least as many as the run has begun.",
+        "`epochs` must be at least the number of epochs that the run has started.",
         "Received: epochs=3, where the checkpoint is at epoch 5, step 0",
-        "Fix: Pass epochs=4 or more, or start again in another `run_dir`.",
+        "Fix: Pass epochs=4 or more, or start a new run in another `run_dir`.",
     ]
 
 
@@ -238,7 +238,7 @@ def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undistur
     assert isinstance(caught.value, SystemExit)
     assert caught.value.code == 75
     assert str(caught.value).splitlines() == [
-        f"The job was told to end (SIGTERM) and has saved what it has, at epoch {epoch + 1}, step {step}.",
+        f"The job was preempted (SIGTERM) and saved a checkpoint at epoch {epoch + 1}, step {step}.",
         f"Fix: Go on with the same call, run_dir='{run}' and resume=True.",
     ]
     fit = train(run, callbacks=callbacks_with(tmp_path), resume=True, **given)

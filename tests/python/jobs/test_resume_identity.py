@@ -114,7 +114,7 @@ def said_of(run_dir: Path, make: Any) -> str:
         train(run_dir, make, resume=True)
     rule, received, fix = str(caught.value).splitlines()
     assert rule == "Cannot resume: the model differs from the saved run."
-    assert fix == "Fix: Pass the `model` function of the run, or start again in another `run_dir`."
+    assert fix == "Fix: Pass the `model` function of the run, or start a new run in another `run_dir`."
     return received.removeprefix("Received: ")
 
 

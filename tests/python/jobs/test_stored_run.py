@@ -134,12 +134,12 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
         if answer == "gone":
             server.start()
     rule, received, fix = said(caught)
-    assert rule == "`run_dir` must be a place that this process can read and write."
+    assert rule == "Cannot access the store of `run_dir`."
     assert received.startswith(f"Received: {url}: {reason}")
     assert answer == "gone" or received == f"Received: {url}: {reason}"
     assert (
         fix
-        == "Fix: See whether the bucket exists, and whether the library of the store finds its credentials."
+        == "Fix: Check that the bucket exists, and that the store's library finds its credentials."
     )
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
@@ -170,7 +170,7 @@ def test_a_store_that_is_gone_for_a_while_is_a_warning(server, undisturbed):
     assert bits(fit) == undisturbed
     reason = "OSError: [Errno 121] We have a problem"
     assert [str(warning.message) for warning in warned if warning.category is TfdistrWarning] == [
-        f"{URL}: A checkpoint could not be uploaded: {reason}. The training continues."
+        f"{URL}: Cannot upload a checkpoint: {reason}. The training continues."
     ]
     assert any(name.endswith("/000004-000000000.mark") for name in Store(URL).names())
 
@@ -216,9 +216,9 @@ def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
     with pytest.raises(CheckpointError) as caught:
         trained(epochs=300, callbacks=[At(2, lambda: Store(URL).write(f"{later}writer", other))])
     assert said(caught) == [
-        "Only one job at a time may write to a run in a store.",
+        "Lost the run to another job: only one job at a time may write to a run in a store.",
         f"Received: {URL}: process 1 on host has taken it over",
-        "Fix: End one of the two jobs, or pass another `run_dir`.",
+        "Fix: Stop one of the two jobs, or pass another `run_dir`.",
     ]
     assert "result.json" not in Store(URL).names()
     assert kept() == before

@@ -96,6 +96,6 @@ def test_no_worker_starts_if_the_store_cannot_be_used(server, monkeypatch):
     with pytest.raises(ArgumentError) as caught:
         on_workers(URL)
     assert str(caught.value).splitlines()[:2] == [
-        "`run_dir` must be a place that this process can read and write.",
+        "Cannot access the store of `run_dir`.",
         f"Received: {URL}: PermissionError: Access Denied",
     ]

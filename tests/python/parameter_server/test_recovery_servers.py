@@ -104,11 +104,11 @@ def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
     """First a worker is told, then the chief of the run that continues."""
     run = tmp_path / "run"
     told = [(0, 1, WORKER, signal.SIGTERM), (2, 1, CHIEF, signal.SIGTERM)]
-    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [12], step"):
+    with pytest.raises(JobStoppedError, match=r"saved a checkpoint at epoch [12], step"):
         train(run, told[0], checkpoint_every=1000)
     first = positions(run)
     assert len(first) > 0
-    with pytest.raises(JobStoppedError, match=r"has saved what it has, at epoch [34], step"):
+    with pytest.raises(JobStoppedError, match=r"saved a checkpoint at epoch [34], step"):
         train(run, *told, checkpoint_every=1000, resume=True)
     assert positions(run)[-1] > first[-1]
     fit = train(run, checkpoint_every=1000, resume=True)
