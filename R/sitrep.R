@@ -37,15 +37,9 @@ tfdistr_sitrep <- function(timeout = 20) {
   )
 }
 
-# Variables that others read while they are loaded or started. Others may be secrets.
+# The core knows which variables matter, and which may be secrets.
 relevant_variables <- function(all) {
-  begin <- c(
-    "TF_", "CUDA_", "NVIDIA_", "XLA_", "KERAS_", "RETICULATE_", "UV_", "OMP_", "OPENBLAS_", "MPI", "OMPI_",
-    "PMI", "SLURM_", "VIRTUAL_ENV", "R_LIBS"
-  )
-  found <- all[grepl(paste0("^(", paste(begin, collapse = "|"), ")"), names(all)) &
-    !grepl("TOKEN|SECRET|PASSWORD|KEY", names(all))]
-  vapply(found, identity, "")
+  unlist(core(convert = TRUE)$relevant_variables(as.list(all)))
 }
 
 #' @export

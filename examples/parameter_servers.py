@@ -19,9 +19,9 @@ that are part of tfdistr, in a few seconds. UPDATE is "async" or "sync". `digits
 
 On several machines the servers are started by hand, one process each, with the same addresses,
 
-    tfdistr server --job_name ps --task_index 0 \\
-      --chief_host a:2222 --ps_hosts b:2222 --worker_hosts c:2222,d:2222
-    tfdistr server --job_name worker --task_index 0 ...
+    tfdistr server --type ps --index 0 \\
+      --chief-host a:2222 --ps-hosts b:2222 --worker-hosts c:2222,d:2222
+    tfdistr server --type worker --index 0 ...
 
 and this script without `cluster`, with the TF_CONFIG of the chief.
 """

@@ -89,6 +89,8 @@ NAMES = {
     "plan_same_fit": "same_fit.plan",
     "probed": "same_fit.probe",
     "compare_fits": "testing",
+    # tfdistr_sitrep()
+    "relevant_variables": "cli.environment",
     # tfdistr_run() and tfdistr_test()
     "Script": "cli.script_options",
     "Workers": "cli.script_options",

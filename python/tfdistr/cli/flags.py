@@ -18,7 +18,7 @@ from tfdistr.utils.arguments import read_text
 
 def option(
     check: Callable[..., Any] | None = None, *limits: Any, help: str, default: Any = None, repr: bool = True,
-    metavar: str | None = None, also: Sequence[str] = (), action: str | None = None,
+    metavar: str | None = None, also: Sequence[str] = (), gone: Sequence[str] = (), action: str | None = None,
     positional: Mapping[str, Any] | None = None, **more_limits: Any,
 ) -> Any:  # fmt: skip
     """Make a field that is an option: a flag, a key of TOML files and an argument in R, of the field's name.
@@ -32,6 +32,7 @@ def option(
         repr: Whether the text of the object shows the value.
         metavar: The value in the help text, such as "FILE"; by default it follows from the type of the field.
         also: Other spellings of the flag.
+        gone: Spellings of earlier versions, which are refused with the name of the flag.
         action: As of ``add_argument()``.
         positional: Arguments of ``add_argument()`` for an option that has a position instead of a flag.
         more_limits: Further arguments of the check.
@@ -39,7 +40,7 @@ def option(
     Example:
         >>> gpus: int = option(check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod")
     """
-    settings = {"metavar": metavar, "also": also, "action": action, "positional": positional}
+    settings = {"metavar": metavar, "also": also, "gone": gone, "action": action, "positional": positional}
     flag = {"help": help, **{name: value for name, value in settings.items() if value is not None}}
     metadata: dict[str, Any] = {"flags": [flag]}
     if check is not None:
@@ -90,14 +91,14 @@ class _EnvFile(argparse.Action):
         try:
             lines = Path(values).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as error:
-            parser.error(f"--env_file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
+            parser.error(f"--env-file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
         found = {}
         for number, line in enumerate(lines, 1):
             name, sign, value = line.partition("=")
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
             if not sign or not name.strip():
-                parser.error(f"--env_file: line {number} of {values} has another form than NAME=VALUE")
+                parser.error(f"--env-file: line {number} of {values} has another form than NAME=VALUE")
             found[name.strip()] = value
         _add(namespace, found)
 
@@ -116,19 +117,47 @@ ENV = {"flags": [
 ]}  # fmt: skip
 
 
+class _Gone(argparse.Action):
+    """Refuses a spelling that is gone, and names the flag."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        parser.error(f"{option_string} is now {self.const}")
+
+
+def add_flag(
+    parser: argparse.ArgumentParser, name: str, *also: str, gone: Sequence[str] = (), **settings: Any
+) -> None:
+    """Add a flag, which is written with dashes.
+
+    Args:
+        parser: The parser of the command.
+        name: The name of the option.
+        also: Other spellings.
+        gone: Spellings of earlier versions; a spelling with underscores is one, too.
+        settings: As of ``add_argument()``.
+    """
+    flag = f"--{name.replace('_', '-')}"
+    parser.add_argument(*also, flag, dest=settings.pop("dest", name), **settings)
+    for old in [*gone, f"--{name}"]:
+        if old != flag:
+            parser.add_argument(
+                old, action=_Gone, nargs="?", const=flag, dest=argparse.SUPPRESS, help=argparse.SUPPRESS
+            )
+
+
 def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
     """Add the flags that the fields of an attrs class declare."""
     for field in attrs.fields(options):
         for declared in field.metadata.get("flags", ()):
             settings = {**_OF_TYPE.get(str(field.type).removesuffix(" | None"), {}), **declared}
             name, also = settings.pop("name", field.name), settings.pop("also", ())
+            gone = settings.pop("gone", ())
             if "positional" in settings:
                 parser.add_argument(name, help=settings["help"], **settings["positional"])
                 continue
             if isinstance(field.default, int | float) and "action" not in settings:
                 settings["help"] += f" (default: {field.default:g})"
-            spellings = dict.fromkeys([*also, f"--{name}", f"--{name.replace('_', '-')}"])
-            parser.add_argument(*spellings, dest=field.name, **settings)
+            add_flag(parser, name, *also, gone=gone, dest=field.name, **settings)
 
 
 def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from tfdistr._version import __version__
 from tfdistr.cli.commands import add_commands
+from tfdistr.cli.flags import add_flag
 from tfdistr.cli.kubernetes.kubernetes_commands import add_kubernetes
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 from tfdistr.rendezvous.config import ClusterConfig, parse_tf_config
@@ -19,14 +21,19 @@ from tfdistr.utils.describe import describe
 from tfdistr.utils.warn import WARNINGS
 
 _ADDRESSES = ("chief", "worker", "ps")
+#: The option with the addresses of each job.
+_HOSTS = {"chief": "chief_host", "worker": "worker_hosts", "ps": "ps_hosts"}
+_ENV = """\
+Print what a bug report needs: the versions of packages, the machine, the environment variables that matter,
+and the table of `tfdistr doctor`.
+"""
 _SERVER = """\
 Run a parameter server, or a worker, until the chief says that it is done. The chief is the process that calls
 distributed_fit(strategy="parameter_server"), or "model_parallel" for workers without parameter servers, with
 TF_CONFIG set. Start one process for each task, with the same cluster, in any order.
 
   tfdistr server --type ps --index 0 --cluster cluster.json
-  tfdistr server --job_name ps --task_index 0 \\
-    --chief_host a:2222 --worker_hosts b:2222,c:2222 --ps_hosts d:2222
+  tfdistr server --type ps --index 0 --chief-host a:2222 --worker-hosts b:2222,c:2222 --ps-hosts d:2222
 """
 
 
@@ -67,6 +74,7 @@ def main() -> NoReturn:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfdistr", description="Distributed training of Keras 3 models.")
+    parser.add_argument("--version", action="version", version=f"tfdistr {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     server = commands.add_parser(
         "server",
@@ -75,23 +83,22 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     server.set_defaults(run=_serve)
-    server.add_argument("--type", "--job_name", choices=("ps", "worker"), help="job of this process")
-    server.add_argument("--index", "--task_index", type=int, help="its index in the job, from 0")
+    add_flag(server, "type", gone=["--job_name"], choices=("ps", "worker"), help="job of this process")
+    add_flag(server, "index", gone=["--task_index"], type=int, help="its index in the job, from 0")
     server.add_argument(
         "--cluster", metavar="FILE", help='a JSON file: TF_CONFIG, or its member "cluster" alone'
     )
     for job in _ADDRESSES:
-        name = f"--{job}_hosts"
-        also = ["--chief_host"] if job == "chief" else []
-        server.add_argument(
-            name, *also, dest=job, metavar="HOST:PORT,...", help=f"addresses of the job {job}"
-        )
-    server.add_argument(
-        "--start_timeout", "--start-timeout", type=float, default=3600.0, metavar="SECONDS",
+        add_flag(
+            server, _HOSTS[job], gone=["--chief_hosts"] if job == "chief" else [], dest=job,
+            metavar="HOST:PORT,...", help=f"addresses of the job {job}",
+        )  # fmt: skip
+    add_flag(
+        server, "start_timeout", type=float, default=3600.0, metavar="SECONDS",
         help="how long to wait for the chief to come (default: %(default)g)",
     )  # fmt: skip
-    server.add_argument(
-        "--chief_timeout", "--chief-timeout", type=float, default=60.0, metavar="SECONDS",
+    add_flag(
+        server, "chief_timeout", type=float, default=60.0, metavar="SECONDS",
         help="how long the chief may be gone before this process ends (default: %(default)g)",
     )  # fmt: skip
     doctor = commands.add_parser(
@@ -106,8 +113,8 @@ def _parser() -> argparse.ArgumentParser:
         "--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG"
     )
     doctor.add_argument("--ssh", metavar="COMMAND", help="what reaches the hosts: a program and its options")
-    doctor.add_argument(
-        "--run-dir", "--run_dir", metavar="FOLDER",
+    add_flag(
+        doctor, "run_dir", metavar="FOLDER",
         help="the folder that all hosts must see (default: the working directory)",
     )  # fmt: skip
     doctor.add_argument(
@@ -115,9 +122,22 @@ def _parser() -> argparse.ArgumentParser:
         help="how long a check may take (default: %(default)g)",
     )  # fmt: skip
     doctor.add_argument("--json", action="store_true", help="print the rows as JSON")
+    report = commands.add_parser("env", help="print what a bug report needs", description=_ENV)
+    report.set_defaults(run=_report)
+    report.add_argument(
+        "--timeout", type=float, default=20.0, metavar="SECONDS",
+        help="how long a check may take (default: %(default)g)",
+    )  # fmt: skip
     add_commands(commands)
     add_kubernetes(commands)
     return parser
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from tfdistr.cli.environment import report
+
+    print(report(parsed.timeout))
+    return 0
 
 
 def _examine(parsed: argparse.Namespace) -> int:
@@ -170,7 +190,7 @@ def server_config(
     if file is not None and given:
         raise ArgumentError(
             "Give the cluster as a file or as addresses, not as both.",
-            received=f"--cluster {file} and {', '.join(f'--{job}_hosts' for job in given)}",
+            received=f"--cluster {file} and {', '.join(flag_of(job) for job in given)}",
             fix="Leave one of them out.",
         )
     if file is not None:
@@ -182,8 +202,8 @@ def server_config(
     else:
         raise ArgumentError(
             "A server must know the addresses of the cluster.",
-            received="neither --cluster nor --ps_hosts, and no TF_CONFIG",
-            fix="Pass --cluster cluster.json, or --chief_host, --worker_hosts and --ps_hosts.",
+            received="neither --cluster nor --ps-hosts, and no TF_CONFIG",
+            fix="Pass --cluster cluster.json, or --chief-host, --worker-hosts and --ps-hosts.",
         )
     task = document.get("task") or {}
     if isinstance(task, dict):
@@ -196,6 +216,11 @@ def server_config(
             fix="Pass for example --type ps --index 0.",
         )
     return parse_tf_config({**document, "task": task})
+
+
+def flag_of(job: str) -> str:
+    """Return the flag with the addresses of a job."""
+    return f"--{_HOSTS[job].replace('_', '-')}"
 
 
 def _document(file: str) -> dict[str, Any]:

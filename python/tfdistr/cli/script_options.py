@@ -100,7 +100,7 @@ class Workers:
     hostfile: str | None = option(
         check_optional_path, help='a host on each line, such as "node-1 slots=2"', metavar="FILE"
     )
-    cores_per_worker: int | None = option(check_optional_int, help="cores of a worker", also=["--cores"])
+    cores_per_worker: int | None = option(check_optional_int, help="cores of a worker", gone=["--cores"])
     communication: str = option(
         check_choice, COMMUNICATION, default="auto", help="auto (default), mpi, ring or nccl"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tfdistr
 from tfdistr.cli.main import run, server_config
 from tfdistr.errors import ArgumentError, ClusterConfigError
 
@@ -24,7 +25,7 @@ def test_the_command_and_the_module_are_one():
     ]
     assert [process.returncode for process in said] == [0, 0]
     assert said[0].stdout == said[1].stdout
-    assert "--ps_hosts" in said[0].stdout
+    assert "--ps-hosts" in said[0].stdout
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_a_cluster_in_tf_config(monkeypatch):
     ("arguments", "rule"),
     [
         (["--type", "ps", "--index", "0"], "A server must know the addresses of the cluster."),
-        (["--cluster", "x", "--ps_hosts", "a:1"], "Give the cluster as a file or as addresses, not as both."),
+        (["--cluster", "x", "--ps-hosts", "a:1"], "Give the cluster as a file or as addresses, not as both."),
         (["--cluster", "/nowhere"], "`--cluster` must name a file that can be read."),
-        (["--ps_hosts", "a:1"], "A server must know which task of the cluster it is."),
-        (["--type=ps", "--index=1", "--ps_hosts=a:1", "--worker_hosts=b:1"], "`task.index` must"),
-        (["--type=ps", "--index=0", "--ps_hosts=a:1", "--worker_hosts=b:1"], "A cluster with parameter"),
-        (["--type", "ps", "--index", "0", "--ps_hosts", "a"], "`cluster.ps[0]` must"),
+        (["--ps-hosts", "a:1"], "A server must know which task of the cluster it is."),
+        (["--type=ps", "--index=1", "--ps-hosts=a:1", "--worker-hosts=b:1"], "`task.index` must"),
+        (["--type=ps", "--index=0", "--ps-hosts=a:1", "--worker-hosts=b:1"], "A cluster with parameter"),
+        (["--type", "ps", "--index", "0", "--ps-hosts", "a"], "`cluster.ps[0]` must"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(arguments, rule, capsys, monkeypatch):
@@ -76,8 +77,8 @@ def test_wrong_arguments(arguments, rule, capsys, monkeypatch):
 
 
 def test_seconds_must_be_positive(capsys):
-    hosts = ["--ps_hosts=a:1", "--worker_hosts=b:1", "--chief_host=c:1", "--type=ps", "--index=0"]
-    assert run(["server", *hosts, "--chief_timeout=0"]) == 2
+    hosts = ["--ps-hosts=a:1", "--worker-hosts=b:1", "--chief-host=c:1", "--type=ps", "--index=0"]
+    assert run(["server", *hosts, "--chief-timeout=0"]) == 2
     assert capsys.readouterr().err.startswith("`chief_timeout` must be a number of seconds above 0.")
 
 
@@ -94,3 +95,51 @@ def test_a_file_that_is_no_text(tmp_path):
     file.write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(ArgumentError, match="must name a file that can be read"):
         server_config("ps", 0, str(file), NO_HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["server", "--job_name", "ps"], "--job_name is now --type"),
+        (["server", "--chief_hosts=a:1"], "--chief_hosts is now --chief-host"),
+        (["doctor", "--run_dir", "x"], "--run_dir is now --run-dir"),
+        (["run", "--log_dir", "logs", "train.py"], "--log_dir is now --log-dir"),
+        (["run", "--cores", "2", "train.py"], "--cores is now --cores-per-worker"),
+        (["kubernetes", "write", "--max_restarts", "2", "train.py"], "--max_restarts is now --max-restarts"),
+    ],
+)
+def test_a_spelling_that_is_gone_names_the_flag(words, flag, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(words)
+    assert caught.value.code == 2
+    assert flag in capsys.readouterr().err
+
+
+def test_flags_of_a_script_are_its_own(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import sys; print(sys.argv[1:])")
+    ended = subprocess.run(
+        [sys.executable, "-m", "tfdistr", "run", "-n", "1", str(script), "--log_dir", "mine"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert "['--log_dir', 'mine']" in ended.stdout
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"tfdistr {tfdistr.__version__}\n")
+
+
+def test_the_report_for_a_bug_has_no_secrets(monkeypatch, capsys):
+    monkeypatch.setattr("tfdistr.cli.environment.doctor", lambda timeout: f"checks within {timeout:g} s")
+    monkeypatch.setenv("TF_NUM_THREADS", "3")
+    monkeypatch.setenv("KERAS_API_KEY", "hidden")
+    assert run(["env", "--timeout", "5"]) == 0
+    said = capsys.readouterr().out
+    for title in ("Versions", "Machine", "Environment", "Checks"):
+        assert f"{title}\n{'-' * len(title)}\n" in said
+    assert "TF_NUM_THREADS" in said
+    assert "hidden" not in said
+    assert said.endswith("checks within 5 s\n")
+    assert f"tfdistr              {tfdistr.__version__}\n" in said

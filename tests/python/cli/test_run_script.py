@@ -160,7 +160,7 @@ def test_restarts(start, tmp_path):
 
 
 def test_run_dir_and_log_dir(start, tmp_path):
-    words = ["run", "-n", "2", "--run_dir", "run", "--log_dir", "logs", "train.py"]
+    words = ["run", "-n", "2", "--run-dir", "run", "--log-dir", "logs", "train.py"]
     process = start(*words, script="print('hello')")
     assert process.wait(100) == 0
     assert (tmp_path / "logs/worker-1.log").read_text() == "hello\n"
@@ -193,7 +193,7 @@ def test_a_failed_run_keeps_its_logs(start, tmp_path):
         ),
         (["run", "-n", "0", "train.py"], "`workers` must be a whole number of at least 1.\nReceived: 0\n"),
         (["run", "--communication", "post", "train.py"], "`communication` must be one of 'auto', 'ring'"),
-        (["run", "--log_dir", "train.py", "train.py"], "`log_dir` must be a folder, or be free for one.\n"),
+        (["run", "--log-dir", "train.py", "train.py"], "`log_dir` must be a folder, or be free for one.\n"),
     ],
 )
 def test_what_cannot_be_run(start, words, message):

@@ -239,7 +239,7 @@ def test_a_worker_of_a_local_cluster_that_dies_is_named(script, tmp_path):
 
 
 def _start(processes, addresses, *, workers):
-    hosts = ["--worker_hosts", ",".join(addresses[:workers]), "--chief_host", addresses[-1]]
+    hosts = ["--worker-hosts", ",".join(addresses[:workers]), "--chief-host", addresses[-1]]
     servers = [
         processes.start(sys.executable, "-m", "tfdistr", "server", "--type=worker", f"--index={i}", *hosts)
         for i in range(workers)
