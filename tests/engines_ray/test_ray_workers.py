@@ -91,9 +91,9 @@ def test_an_actor_that_is_killed(job: Job) -> None:
     error = job.fail("wait", look=when_ready(2, kill))
     said = error.message.splitlines()
     who = f"Worker {error.worker} of 2 on {HOST}"
-    assert said[0].startswith(f"{who} was lost with its actor of Ray on node ")
+    assert said[0].startswith(f"{who} was lost with its Ray actor on node ")
     assert said[2] == "Ray says:"
-    assert error.fix.startswith("See whether the node runs (ray status).")
+    assert error.fix.startswith("Check that the node runs (ray status).")
 
 
 def test_a_lost_node_is_named(job: Job, ray: Ray) -> None:
@@ -135,19 +135,19 @@ def test_a_cluster_that_is_too_small_is_refused_at_once(job: Job) -> None:
     assert time.monotonic() - began < 30
     node = f"{HOST} with {CPUS} CPU, 0 GPU"
     assert str(error).splitlines() == [
-        "The Ray cluster must have the resources that the workers need, on nodes that it has.",
+        "The Ray cluster does not have the resources that the workers need.",
         f"Received: 4 workers with {CPUS} CPU, 1 GPU each (SPREAD), and the nodes {node}; {node}; {node}; "
         f"free: {3 * CPUS} CPU, 0 GPU",
-        "Fix: Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add nodes. "
-        "With `start_timeout` it waits as long for nodes that are yet to come.",
+        "Fix: Request fewer workers or less in `resources_per_worker`, stop other jobs, or add nodes. "
+        "Pass a larger `start_timeout` to wait for nodes.",
     ]
 
 
 def test_a_place_that_never_comes(job: Job) -> None:
     error = job.fail("finish", 4, resources_per_worker={"CPU": CPUS}, start_timeout=3)
-    assert error.message == "The Ray cluster must have the resources that the workers need, within 3 s."
+    assert error.message == "The Ray cluster had no resources for the workers within 3 s."
     lines = [event["line"] for event in job.of("log")]
-    said = "Ray has no free place for all workers yet: 4 workers with 2 CPU each (SPREAD), and the nodes "
+    said = "Ray has no free resources for all workers yet: 4 workers with 2 CPU each (SPREAD), and the nodes "
     assert lines[0].startswith(said)
 
 
@@ -155,14 +155,14 @@ def test_an_address_at_which_nobody_listens(job: Job) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     error = job.fail("finish", address=address)
     assert str(error).splitlines() == [
-        "The address of ray_cluster() must be the address of a Ray cluster that runs.",
+        "The address of ray_cluster() must be the address of a running Ray cluster.",
         f"Received: {address}, where none answers: Connection refused",
-        "Fix: Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray on "
-        "this machine is then started for the job.",
+        "Fix: Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS to start Ray "
+        "on this machine for the job.",
     ]
 
 
 def test_a_runtime_env_that_ray_does_not_know(job: Job) -> None:
     error = job.fail("finish", runtime_env={"working_dir": "/nowhere/at/all"})
-    assert error.message == "Ray must accept the job."
+    assert error.message == "Ray has rejected the job."
     assert "/nowhere/at/all" in str(error.received)

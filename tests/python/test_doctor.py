@@ -263,10 +263,10 @@ def test_hosts_that_differ(tmp_path, monkeypatch, of_cluster):
             "/etc/hosts).",
         ),
         "free ports": ("FAIL", "none found on c",
-                       "Let tfdistr be there, and end programs that listen on many ports."),
+                       "Install tfdistr there, and stop programs that listen on many ports."),
         "cores": ("ok", "8 on a and b, 4 on c", ""),
         "free memory": ("ok", "8.0 GiB on a and b, not known on c", ""),
-        "run directory": ("FAIL", f"{tmp_path} is not there on b",
+        "run directory": ("FAIL", f"{tmp_path} does not exist on b",
                           "Pass `run_dir`, a folder of a file system that the hosts share."),
     }  # fmt: skip
     assert {name: rows[name][1:] for name in expected} == expected

@@ -143,12 +143,12 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
   expect_identical(unlist(cluster$setup), c("a", "b"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(slurm_cluster(), "Outside an allocation of Slurm, `nodes` must say")
-  refused(slurm_cluster(1, time = "soon"), "`time` must be a time limit as Slurm takes it")
+  refused(slurm_cluster(1, time = "soon"), "`time` must be a Slurm time limit")
   refused(slurm_cluster(1, options = c("mem", "exclusive")), "`options` must map the long names")
   withr::local_envvar(PATH = "/nowhere")
   expect_error(
     distributed_fit(small_model, matrix(1, 2), 1:2, cluster = slurm_cluster(2)),
-    "slurm_cluster\\(\\) needs the programs of Slurm",
+    "slurm_cluster\\(\\) needs the Slurm programs",
     class = "tfdistr_error_cluster_start"
   )
 })
@@ -164,7 +164,7 @@ test_that("ray_cluster() describes workers in actors of Ray, and checks its argu
   expect_identical(cluster$runtime_env, list(pip = "a"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(ray_cluster(0), "`num_workers` must be a whole number")
-  refused(ray_cluster(resources_per_worker = 2), "`resources_per_worker` must map names of resources of Ray")
+  refused(ray_cluster(resources_per_worker = 2), "`resources_per_worker` must map names of Ray resources")
   refused(ray_cluster(placement_strategy = "spread"), "`placement_strategy` must be one of")
 })
 

@@ -1,6 +1,6 @@
-"""The backend of the collectives of a cluster, as far as its launcher can choose it.
+"""The backend of a cluster's collectives, if its launcher can choose it.
 
-Most workers choose for themselves when they meet: they know whether all have the same MPI. See
+Most workers choose for themselves when they join: they know whether all have the same MPI. See
 ``collectives/choice.py``.
 """
 
@@ -66,7 +66,7 @@ def backend_path(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def write_backend(backend: Backend, run_dir: Path) -> None:
-    """Write what carries the gradients, and why, for the log of the chief.
+    """Write the gradients' backend and its reason, for the log of the chief.
 
     Raises:
         CheckpointError: The system refuses to write it.

@@ -61,7 +61,7 @@ def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, st
 
 
 def unset(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that this process does not have."""
+    """Return the variables that are not set in this process."""
     return {name: value for name, value in variables.items() if name not in os.environ}
 
 

@@ -1,8 +1,9 @@
-"""Ends a worker and its process group when the process that started the worker is gone.
+"""The end of a worker's process group after the process that started the worker.
 
     python group_reaper.py PARENT_PID GROUP
 
-The kernel then ends the worker itself (see ``die_with_parent``), but not the rest of its process group.
+When that process exits, the kernel kills the worker itself (see ``die_with_parent``), but not the rest of its
+process group.
 
 The script is run by its path and uses the standard library only, so that it starts at once.
 """
@@ -19,7 +20,7 @@ _POLL_INTERVAL = 0.2  # seconds
 
 
 def main(parent: int, group: int) -> None:
-    """Wait until ``parent``, which has started this process, is gone; then kill the process group."""
+    """Wait until ``parent``, which has started this process, exits; then kill the process group."""
     while os.getppid() == parent:
         time.sleep(_POLL_INTERVAL)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)

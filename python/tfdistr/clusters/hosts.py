@@ -1,4 +1,4 @@
-"""What clusters of several hosts share: the names of the hosts, the program that reaches them, and shares."""
+"""The base of clusters on several hosts: host names, the ssh program, and the shares of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
 
-# Variables that a login sets, or the launcher of another job: a host has its own, or none.
+# Variables that a login or another job's launcher sets: a host has its own, or none.
 _NOT_FOR_HOSTS = re.compile(
     r"HOME|USER|LOGNAME|SHELL|MAIL|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|TMPDIR|TMP|TEMP|DISPLAY|XAUTHORITY"
     r"|WAYLAND_DISPLAY|(XDG|DBUS|SSH|GPG|SYSTEMD|PMI|PMIX|OMPI|PRTE|HYDI)_.*|MPI_LOCAL.*"
@@ -27,7 +27,7 @@ _NOT_FOR_HOSTS = re.compile(
 
 
 def check_hosts(hosts: Any) -> tuple[str, ...]:
-    """Check the form of ``hosts``: ssh must be able to take each as it is written."""
+    """Check the form of ``hosts``: each must be a valid argument of ssh."""
     rule = None
     if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
         rule = "`hosts` must be a list of at least one host."
@@ -48,15 +48,15 @@ def name_of_host(host: str) -> str:
 
 
 def of_this_process() -> dict[str, str]:
-    """Return the variables of this process that workers on other hosts get."""
+    """Return the variables that workers on other hosts get from this process."""
     return {name: value for name, value in os.environ.items() if not _NOT_FOR_HOSTS.fullmatch(name)}
 
 
 def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
     """Return the error if a host does not see the run directory."""
     return ClusterStartError(
-        "The run directory must be one that every host sees under the same path.",
-        received=f"{run_dir}, which is not there on {host} (worker {worker})",
+        "The run directory is not visible on every host under the same path.",
+        received=f"{run_dir}, which does not exist on {host} (worker {worker})",
         fix="Pass `run_dir`, a folder of a file system that the hosts share.",
     )
 
@@ -64,9 +64,8 @@ def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
 def not_started(worker: int, host: str, why: str) -> ClusterStartError:
     """Return the error if a host cannot start the program of a worker."""
     return ClusterStartError(
-        f"Worker {worker} could not be started on {host}: {why}.",
-        fix="See what the system names: the program must exist and be executable, and the run directory be "
-        "writable.",
+        f"Cannot start worker {worker} on {host}: {why}.",
+        fix="Check that the program exists and is executable, and that the run directory is writable.",
     )
 
 
@@ -117,12 +116,12 @@ class WorkersOnHosts(Cluster):
         return len(self.hosts) * self.workers_per_host
 
     def describe(self) -> str:
-        """Say how many workers there are, and where."""
+        """Describe the number of workers and their hosts."""
         each = f"{self.workers_per_host} on each of {', '.join(self.hosts)}"
         return f"{number_of(self.workers, 'worker')} by ssh: {each}"
 
     def without(self, worker: int, min_workers: int) -> Self | None:
-        """This cluster without the host of a worker; None if fewer than ``min_workers`` would be left."""
+        """Return this cluster without a worker's host; None if fewer than ``min_workers`` would be left."""
         lost = worker // self.workers_per_host
         hosts = [host for place, host in enumerate(self.hosts) if place != lost]
         enough = hosts and len(hosts) * self.workers_per_host >= min_workers

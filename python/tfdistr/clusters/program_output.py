@@ -15,10 +15,10 @@ _SIZE = 1 << 20  # bytes that can wait while this process is paused
 
 
 class ProgramOutput:
-    """The output of a program, which says how its workers are.
+    """The output of a program, with the messages of its workers.
 
-    A pipe carries it, and not the file: on a full disk the launcher would hear nothing, and take its workers
-    for lost.
+    It comes through a pipe, not through the file: on a full disk the launcher would get no messages, and
+    would consider its workers lost.
 
     Args:
         pipe: The end of the pipe for this process.
@@ -48,5 +48,5 @@ class ProgramOutput:
         return self._lines.take(received, final=final)
 
     def close(self) -> None:
-        """Read no more: a process that the program has left may keep the pipe open."""
+        """Stop reading: a process that the program has left may keep the pipe open."""
         self._pipe.close()

@@ -1,12 +1,12 @@
-"""A guard between a launcher and a program. The program ends with the guard, and with the launcher.
+"""The guard between a launcher and a program. The program exits with the guard, and with the launcher.
 
     python rank_guard.py run PARENT_PID PROGRAM ARGUMENT...   (srun)
     python rank_guard.py rank RUN_DIR                         (a worker, as a task that srun starts)
 
-SIGINT asks the program to end. If it has not ended a little later, the guard kills it. SIGTERM alone is
-Slurm's preemption warning to all processes of a job step. The guard passes it on: the worker may still have
-to save its checkpoint. The guard of a rank reports the state of its worker by lines of ``MARK`` and JSON on
-its standard output, which srun passes on. Other hosts would see files too late.
+SIGINT asks the program to stop. If it does not exit soon, the guard kills it. SIGTERM alone is Slurm's
+preemption warning to all processes of a job step. The guard forwards it: the worker may still have to save
+its checkpoint. The guard of a rank reports the state of its worker in lines of ``MARK`` and JSON on its
+standard output, which srun forwards. Other hosts would see files too late.
 
 The script is run by its path and uses the standard library only: with R workers Python does not find tfdistr.
 """
@@ -30,24 +30,24 @@ from typing import IO, Any
 MARK = "tfdistr-rank "
 """The beginning of the lines that a rank prints for the launcher."""
 SPEC = "ranks.json"
-"""The file of the run directory that says what each rank runs, and with which environment variables."""
+"""The file of the run directory with the command and the environment variables of each rank."""
 WARNING = "sigterm"
 """The file of the run directory that asks each rank on another host to send SIGTERM to its worker."""
-_GRACE = 2  # seconds that a worker has to end by itself
+_GRACE = 2  # seconds that a worker has to exit by itself
 HEARTBEAT = 2.0
 """Seconds between two heartbeats of a rank on another host: nothing else reports that a rank is lost."""
 _LINGER = 5.0  # seconds that the launcher needs to see the failure of a worker
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 _MPI_RANKS = os.path.join(_CORE, "rendezvous", "launcher_ranks.py")
 _CLIENT = os.path.join(_CORE, "fork_server", "client.py")
-# The variables in which MPICH and Slurm tell a rank the name of its host.
+# The variables in which MPICH and Slurm pass a rank the name of its host.
 _HOST = ("PMI_HOSTNAME", "SLURMD_NODENAME")
-_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 end_with_parent = runpy.run_path(os.path.join(_CORE, "utils", "processes.py"))["end_with_parent"]
 
 
 def changes(child: subprocess.Popen[bytes]) -> Iterator[bool | int]:
-    """Wait for changes of a child: True if it was stopped, False if it continues; last its exit status."""
+    """Yield the changes of a child: True if it was stopped, False if it continues; then its exit status."""
     while True:
         _, status = os.waitpid(child.pid, os.WUNTRACED | os.WCONTINUED)
         if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
@@ -65,39 +65,39 @@ def watch(
     grace: int,
     say: Any,
 ) -> tuple[int, list[int]]:
-    """Wait for the end of ``child``, and end it when this process is told to end.
+    """Wait for the exit of ``child``, and stop it when this process is asked to stop.
 
     Args:
         child: The process id of the program, which is in its own process group.
         changes: The changes of the program; see ``changes``.
-        first: The signal for the program when this process is told to end.
+        first: The signal for the program when this process is asked to stop.
         then: The signal for the program at each further signal.
         grace: Seconds until the program is killed.
         say: Called as ``say(stopped=bool)`` when the program was stopped or continues.
 
     Returns:
-        The exit status of the program, negative for a signal, and the signals that told this process to end.
-        A signal that comes later is added to them.
+        The exit status of the program, negative for a signal, and the signals that asked this process to
+        stop. Later signals are added to them.
     """
-    told: list[int] = []
+    received: list[int] = []
 
     def end(number: int, frame: object) -> None:
         if number == signal.SIGALRM:
             hand_on = signal.SIGKILL
-        elif told:
+        elif received:
             hand_on = then
         elif number == signal.SIGTERM:
             hand_on = signal.SIGTERM
         else:
             hand_on = first
-            told.append(number)
+            received.append(number)
             signal.alarm(grace)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, hand_on)
 
-    for number in (*_TOLD, signal.SIGALRM):
+    for number in (*_STOP_SIGNALS, signal.SIGALRM):
         signal.signal(number, end)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     code = 0
     for change in changes:
         if isinstance(change, bool):
@@ -107,20 +107,20 @@ def watch(
     signal.alarm(0)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # the rest of its group
-    return code, told
+    return code, received
 
 
 def start(
     command: list[str], env: dict[str, str] | None = None, output: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program in its own process group. The kernel ends the program with this process."""
+    """Start a program in its own process group. The kernel kills the program with this process."""
     end_with_parent(signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # until they have handlers
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # until they have handlers
 
     def prepare() -> None:
         end_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     return subprocess.Popen(
         command,
@@ -134,9 +134,9 @@ def start(
 
 
 def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
-    """Start a program by a fork server; None if the server refuses, and then ``output`` says why."""
+    """Start a program through a fork server; None if the server refuses, with the reason in ``output``."""
     client = runpy.run_path(_CLIENT)
-    end_with_parent(signal.SIGKILL)  # the server ends the program then
+    end_with_parent(signal.SIGKILL)  # the server then kills the program
     try:
         return client["Forked"](warm["server"], warm["argv"], env=env, output=output.fileno())
     except client["Refused"] as refused:
@@ -145,7 +145,7 @@ def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
 
 
 def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
-    """Start a process that kills a process group when this one has ended in any way; see group_reaper.py."""
+    """Start a process that kills a process group when this one exits in any way; see group_reaper.py."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group_reaper.py")
     return subprocess.Popen(
         [sys.executable, "-I", "-S", program, str(os.getpid()), str(group)],
@@ -164,8 +164,8 @@ def run(parent: int, command: list[str]) -> int:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
     if os.getppid() != parent:
-        child.kill()  # the parent ended before the kernel watched it
-    # At a second SIGINT srun would end before its tasks, which need time to end.
+        child.kill()  # the parent exited before the kernel watched it
+    # At a second SIGINT srun would exit before its tasks, which need time to exit.
     code, _ = watch(
         child.pid, changes(child), first=signal.SIGINT, then=signal.SIGTERM, grace=2 * _GRACE,
         say=lambda **fields: None,
@@ -180,7 +180,7 @@ def rank(run_dir: str) -> int:
     host = next(filter(None, map(os.environ.get, _HOST)), socket.gethostname())
     if index is None:
         none = ", ".join(variables)
-        print(f"srun does not tell a process its rank, in none of {none}.", file=sys.stderr)
+        print(f"srun has set no rank for this process, in none of {none}.", file=sys.stderr)
         return 1
     say = functools.partial(_say, rank=int(index), host=host)
     try:
@@ -204,13 +204,13 @@ def rank(run_dir: str) -> int:
     threading.Thread(target=_live, args=(say, warning, child.pid), daemon=True).start()
     watcher = end_group_with_this(child.pid)  # srun may kill this process
     end_with_parent(signal.SIGINT)
-    code, told = watch(
+    code, signals = watch(
         child.pid, changes(child), first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say
     )
     say(exit_code=code)
     watcher.kill()
     if code:
-        _linger(told)
+        _linger(signals)
     return code if code >= 0 else 128 - code
 
 
@@ -221,20 +221,20 @@ def _live(say: Callable[[], None], warning: str = "", group: int = 0) -> None:
         say()
         if warning and os.path.exists(warning):
             warning = ""
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # it has just exited
                 os.killpg(group, signal.SIGTERM)
 
 
-def _linger(told: Sequence[int] = ()) -> None:
-    """Wait for a signal: at the end of this rank srun could end others, which may still have to report.
+def _linger(received: Sequence[int] = ()) -> None:
+    """Wait for a signal: when this rank exits, srun could kill others, which may still have to report.
 
     Args:
-        told: The signals that have come so far. After one of them this process does not wait.
+        received: The signals so far. After one of them this process does not wait.
     """
-    for number in _TOLD:
+    for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: os._exit(1))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
-    if not told:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    if not received:
         time.sleep(_LINGER)
 
 

@@ -1,4 +1,4 @@
-"""Workers on other hosts, as their launcher sees them: messages, heartbeats and exit statuses."""
+"""Workers on other hosts, from the view of their launcher: messages, heartbeats and exit statuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdistr.errors import ClusterStartError, TfdistrError
 
 
 class RemoteWorker:
-    """A worker on another host, with the interface of `Worker`. A guard on its host reports to the launcher.
+    """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher.
 
     Args:
         job: The job that starts it.
@@ -50,12 +50,12 @@ class RemoteWorker:
 
     @property
     def answered(self) -> bool:
-        """Return whether its guard has sent a message, or has ended."""
+        """Return whether its guard has sent a message, or has exited."""
         return self.heard is not None or self.exit_code is not None
 
     @property
     def silent_for(self) -> float:
-        """Seconds since its last heartbeat, minus those by which it may be late; 0 once it has ended."""
+        """Seconds since its last heartbeat, minus the allowed delay; 0 once it has exited."""
         if self.heard is None or self.reported is not None or self.exit_code is not None:
             return 0.0
         return max(0.0, time.monotonic() - self.heard - self._job.late)
@@ -86,7 +86,7 @@ class RemoteWorker:
             self.exit_code, self._ended = exit_code, time.monotonic()
 
     def poll(self) -> int | None:
-        """Check whether it has ended."""
+        """Check whether it has exited."""
         self._job.look()
         return self.exit_code
 
@@ -95,11 +95,11 @@ class RemoteWorker:
         self._job.send(self, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        """Send SIGTERM, as a scheduler does some time before it kills a process."""
         self._job.warn(self)
 
     def reap(self) -> None:
-        """Wait until it has ended."""
+        """Wait until it has exited."""
         self._job.reap()
 
     def launch_error(self) -> TfdistrError | None:
@@ -136,12 +136,12 @@ class RemoteJob:
         self.notices: list[str] = []
         self.workers = [RemoteWorker(self, index, run_dir, host) for index in indices]
         self.workers[0].log.parent.mkdir(parents=True, exist_ok=True)
-        for worker in self.workers:  # the workers of a session that was killed may still write into it
+        for worker in self.workers:  # workers of a killed session may still write into it
             worker.log.unlink(missing_ok=True)
 
     @property
     def running(self) -> list[RemoteWorker]:
-        """The workers that have not ended."""
+        """The workers that have not exited."""
         return [worker for worker in self.workers if worker.exit_code is None]
 
     def look(self) -> None:
@@ -153,15 +153,15 @@ class RemoteJob:
         raise NotImplementedError
 
     def warn(self, worker: RemoteWorker) -> None:
-        """Send SIGTERM to a worker that may save before it ends."""
+        """Send SIGTERM to a worker, which may save before it exits."""
         self.send(worker, signal.SIGTERM)
 
     def reap(self) -> None:
-        """Wait until all workers have ended."""
+        """Wait until all workers have exited."""
         raise NotImplementedError
 
     def fail(self, error: TfdistrError, worker: RemoteWorker | None = None) -> None:
-        """Record the first error, and which worker could not be started."""
+        """Record the first error, and the worker that could not be started."""
         if worker is not None and isinstance(error, ClusterStartError):
             error.worker, error.host = worker.index, worker.host
         self.failure = self.failure or error
@@ -171,7 +171,7 @@ class RemoteJob:
         worker.end(worker.reported or 0)
 
     def end_all(self) -> None:
-        """Record that all workers have ended."""
+        """Record that all workers have exited."""
         for worker in self.running:
             worker.end(1)
 

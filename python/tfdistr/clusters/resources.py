@@ -1,7 +1,8 @@
 """The cores and GPUs of each worker.
 
-Workers that share all cores disturb each other: each worker would start a thread for every core. The launcher
-gives each worker a share of the cores of its machine. The worker takes its share before TensorFlow starts.
+Workers that share all cores slow each other down: each worker would start a thread for every core. The
+launcher gives each worker a share of its machine's cores. The worker binds to its share before TensorFlow
+starts.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def check_cores(workers: int, cores_per_worker: Any) -> int | None:
 def _check_enough(workers: int, each: int, available: int) -> None:
     if workers * each > available:
         raise ArgumentError(
-            "`cores_per_worker` times the workers of a machine must be at most its cores that can be used.",
+            "`cores_per_worker` times the workers of a machine must be at most its usable cores.",
             received=f"{workers} workers with {each} each, and {available} cores",
-            fix="Leave `cores_per_worker` out, and the workers share the cores fairly.",
+            fix="Leave `cores_per_worker` out to share the cores fairly.",
         )
 
 
@@ -55,19 +56,19 @@ def share_of(
         index: The index of the worker among the workers of its machine.
         workers: The number of workers of the machine.
         cores_per_worker: The number of cores of each; None for a fair share.
-        by_slurm: Whether Slurm starts the worker. Most Slurms bind each task to its own cores.
+        by_slurm: Whether Slurm starts the worker. Most Slurm installations bind each task to its own cores.
     """
     return {_SHARE: f"{index} {workers} {cores_per_worker or 0}" + f" {_BY_SLURM}" * by_slurm}
 
 
 def _is_bound(words: list[str], usable: int) -> bool:
-    """Return whether Slurm has bound this worker to its own cores, so that there are none to share."""
+    """Return whether Slurm has bound this worker to its own cores, so that it shares none."""
     cores = os.environ.get("SLURM_CPUS_ON_NODE", "")
     return words[3:] == [_BY_SLURM] and cores.isdecimal() and usable <= max(1, int(cores) // int(words[1]))
 
 
 def neighbours_together(cores: Sequence[int], folder: Path = _CPUS) -> list[int]:
-    """Order cores so that the threads of one physical core are together, and the cores of one processor.
+    """Sort cores so that the threads of one physical core are together, and the cores of one processor.
 
     Linux may count the second thread of each core after the first threads of all. Workers that take numbers
     in sequence would then share physical cores.
@@ -108,7 +109,7 @@ def take_cores() -> list[int]:
     own = [usable[(index * each + core) % len(usable)] for core in range(each)]
     for name in _POOLS:
         os.environ.setdefault(name, str(len(own)))
-    # R or a library may have started threads already: they are bound, too.
+    # R or a library may have started threads already: bind them as well.
     with contextlib.suppress(OSError, AttributeError):  # not on macOS
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), own)
@@ -118,7 +119,7 @@ def take_cores() -> list[int]:
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""With it a process takes memory of a GPU as it needs it. Without it the first process takes all."""
+"""With it a process allocates GPU memory as needed. Without it the first process allocates all."""
 
 
 def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,8 +142,8 @@ def one_gpu_each(env: Mapping[str, str]) -> tuple[str, ...]:
     gpus = visible_gpus(env)
     if not gpus:
         raise ArgumentError(
-            '`workers="gpus"` starts a worker for each GPU of NVIDIA.',
-            received="no GPU that processes here see (by nvidia-smi and CUDA_VISIBLE_DEVICES)",
+            '`workers="gpus"` needs at least one NVIDIA GPU: it starts a worker for each.',
+            received="no visible GPU (from nvidia-smi and CUDA_VISIBLE_DEVICES)",
             fix="Pass the number of workers, such as workers=2, to train on the CPU.",
         )
     return gpus

@@ -1,4 +1,4 @@
-"""One worker process: starting it, ending it, and ending it when its parent is gone."""
+"""One worker process: its start, its end, and its end with its parent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tfdistr.fork_server.servers import WarmStart
 
 GRACE = 2.0
-"""Seconds that a worker has to end by itself after the request."""
-_REAP = 30.0  # a killed process may still have to give back a device
+"""Seconds that a worker has to exit by itself after the request."""
+_REAP = 30.0  # a killed process may still have to release a device
 
 
 class Worker(Protocol):
@@ -75,7 +75,7 @@ class WorkerProcess:
         host: The machine on which it runs: this machine.
         pid: Its process id, which is the number of its process group, too.
         log: The file with its output.
-        exit_code: None while it runs; then its exit status, or minus the signal that ended it.
+        exit_code: None while it runs; then its exit status, or minus the signal that killed it.
         seconds: Seconds from its start to its end, or until now.
 
     Raises:
@@ -135,11 +135,11 @@ class WorkerProcess:
 
     @property
     def silent_for(self) -> float:
-        """Always 0: it needs no heartbeats, because the system reports its end."""
+        """0: it needs no heartbeats, because the system reports its end."""
         return 0.0
 
     def poll(self) -> int | None:
-        """Check whether it has ended; if so, kill the rest of its process group."""
+        """Check whether it has exited; if so, kill the rest of its process group."""
         if self.exit_code is None:
             self.exit_code = self._process.poll()
             if self.exit_code is not None:
@@ -156,17 +156,17 @@ class WorkerProcess:
             os.killpg(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM, as a scheduler does some time before it ends a process."""
+        """Send SIGTERM, as a scheduler does some time before it kills a process."""
         self.signal_group(signal.SIGTERM)
 
     def reap(self) -> None:
-        """Wait until it has ended, after SIGKILL."""
+        """Wait until it has exited, after SIGKILL."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_REAP)
         self.poll()
 
     def _end_at_once(self) -> None:
-        """End what has started of it."""
+        """Kill the processes that have started."""
         if hasattr(self, "pid"):
             self.signal_group(signal.SIGKILL)
             self._process.wait()
@@ -184,7 +184,7 @@ class WorkerProcess:
 
 
 def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
-    """Start a process by a fork server; None if the server refuses, and then ``output`` says why."""
+    """Start a process through a fork server; None if the server refuses, with the reason in ``output``."""
     try:
         return Forked(warm.server, warm.argv, env=env, output=output.fileno())
     except Refused as refused:
@@ -193,13 +193,13 @@ def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked 
 
 
 def server_lost_error(worker: Worker) -> WorkerFailedError:
-    """Return the error for a worker whose fork server ended before it."""
+    """Return the error for a worker whose fork server exited before it."""
     return lost_worker_error(
         worker,
-        f"Worker {worker.index} on {worker.host} was lost with its fork server, the process that had forked "
-        "it: that ended before the worker did.",
-        fix="See whether the system, or somebody else, ended processes (dmesg: out of memory?). With "
-        "warm=False of the cluster, each worker is started by itself.",
+        f"Worker {worker.index} on {worker.host} was lost with its fork server, which exited before the "
+        "worker.",
+        fix="Check whether the system, or somebody else, killed processes (dmesg: out of memory?). Pass "
+        "warm=False to the cluster to start each worker by itself.",
     )
 
 
@@ -229,7 +229,7 @@ def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
     """End process groups: SIGTERM to all, and SIGKILL to processes that are left at the deadline.
 
     Args:
-        processes: The workers; workers that have ended already are left alone.
+        processes: The workers; workers that have exited are ignored.
         grace: Seconds until the deadline, which is the same for all.
     """
     running = [process for process in processes if process.poll() is None]
@@ -242,6 +242,6 @@ def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
     finally:  # also after a second Ctrl-C
         left = [process for process in running if process.exit_code is None]
         for process in left:
-            process.signal_group(signal.SIGKILL)  # ends stopped processes too
+            process.signal_group(signal.SIGKILL)  # also kills stopped processes
         for process in processes:
             process.reap()

@@ -109,8 +109,8 @@ def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         local_cluster("gpus")
     assert str(caught.value).splitlines() == [
-        '`workers="gpus"` starts a worker for each GPU of NVIDIA.',
-        "Received: no GPU that processes here see (by nvidia-smi and CUDA_VISIBLE_DEVICES)",
+        '`workers="gpus"` needs at least one NVIDIA GPU: it starts a worker for each.',
+        "Received: no visible GPU (from nvidia-smi and CUDA_VISIBLE_DEVICES)",
         "Fix: Pass the number of workers, such as workers=2, to train on the CPU.",
     ]
 

@@ -88,7 +88,7 @@ class TestTake:
         assert taken(len(CORES) - 1, len(CORES), 1) == ([CORES[-1]], "1", "1")
 
     def test_not_more_than_there_are(self, taken):
-        with pytest.raises(ArgumentError, match="must be at most its cores that can be used"):
+        with pytest.raises(ArgumentError, match="must be at most its usable cores"):
             taken(0, 2, len(CORES))
 
 
@@ -111,9 +111,9 @@ def test_a_cluster_needs_as_many_cores():
     with pytest.raises(ArgumentError) as caught:
         tfdistr.local_cluster(2, cores_per_worker=len(CORES))
     assert str(caught.value).splitlines() == [
-        "`cores_per_worker` times the workers of a machine must be at most its cores that can be used.",
+        "`cores_per_worker` times the workers of a machine must be at most its usable cores.",
         f"Received: 2 workers with {len(CORES)} each, and {len(CORES)} cores",
-        "Fix: Leave `cores_per_worker` out, and the workers share the cores fairly.",
+        "Fix: Leave `cores_per_worker` out to share the cores fairly.",
     ]
     with pytest.raises(ArgumentError, match="`cores_per_worker` must be a whole number"):
         tfdistr.local_cluster(2, cores_per_worker=0.5)

@@ -26,7 +26,7 @@ def test_a_rank_that_is_not_told_its_rank(tmp_path: Path) -> None:
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "srun does not tell a process its rank, in none of PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
+        "srun has set no rank for this process, in none of PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
         "SLURM_PROCID.\n"
     )
 

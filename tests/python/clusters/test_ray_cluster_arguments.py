@@ -54,12 +54,12 @@ def test_the_defaults() -> None:
         ),
         (
             {"resources_per_worker": ["CPU"]},
-            ["`resources_per_worker` must map names of resources of Ray to amounts.", 'Received: ["CPU"]',
+            ["`resources_per_worker` must map names of Ray resources to amounts.", 'Received: ["CPU"]',
              'Fix: Pass resources_per_worker={"CPU": 2}, for example, or {"CPU": 1, "GPU": 1}.'],
         ),
         (
             {"resources_per_worker": {1: 1}},
-            ["Each name in `resources_per_worker` must be the name of a resource of Ray.", "Received: 1",
+            ["Each name in `resources_per_worker` must be the name of a Ray resource.", "Received: 1",
              'Fix: Write it like "CPU", "GPU", "memory", or as your nodes name it.'],
         ),
         (
@@ -84,12 +84,12 @@ def test_the_defaults() -> None:
         ),
         (
             {"runtime_env": "pip"},
-            ["`runtime_env` must be a runtime environment of Ray, of texts, numbers, lists and mappings.",
+            ["`runtime_env` must be a Ray runtime environment, of texts, numbers, lists and mappings.",
              'Received: "pip"', 'Fix: Pass runtime_env={"pip": ["pandas"]}, for example.'],
         ),
         (
             {"runtime_env": {"py_modules": [json]}},
-            ["`runtime_env` must be a runtime environment of Ray, of texts, numbers, lists and mappings.",
+            ["`runtime_env` must be a Ray runtime environment, of texts, numbers, lists and mappings.",
              "Received: Object of type module is not JSON serializable",
              'Fix: Pass runtime_env={"pip": ["pandas"]}, for example.'],
         ),
@@ -193,35 +193,35 @@ def fail(
     [
         (
             {"refused": "init", "why": "no such field"},
-            ["Ray must accept the job.", "Received: Ray says: no such field",
-             "Fix: See in this text what Ray names, such as a part of `runtime_env`."],
+            ["Ray has rejected the job.", "Received: Ray says: no such field",
+             "Fix: See this text for the reason, such as a part of `runtime_env`."],
         ),
         (
             {"refused": "no_answer", "why": "timed out"},
-            ["The address of ray_cluster() must be the address of a Ray cluster that runs.",
+            ["The address of ray_cluster() must be the address of a running Ray cluster.",
              "Received: local, where none answers: timed out",
-             "Fix: Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray "
-             "on this machine is then started for the job."],
+             "Fix: Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS to start "
+             "Ray on this machine for the job."],
         ),
         (
             {"refused": "slow", "count": 1, "waited": 300.0},
-            ["Ray must start the actor of each worker within 300 s.",
+            ["Ray did not start the actor of each worker within 300 s.",
              "Received: 1 of 2 actors did not start in time",
              "Fix: Pass a larger `start_timeout`, for a `runtime_env` that takes long to install, for "
              "example."],
         ),
         (
             {"refused": "actor", "why": "pip failed"},
-            ["Ray must start an actor for each worker.", "Received: Ray says: pip failed",
-             "Fix: See in this text what Ray names: each node must have this version of Python and of Ray, "
-             "and `runtime_env` must be what it can install."],
+            ["Ray did not start an actor for each worker.", "Received: Ray says: pip failed",
+             "Fix: See this text for the reason: each node needs this version of Python and of Ray, and "
+             "must be able to install `runtime_env`."],
         ),
         (
             {"refused": "no_place", "waited": 3.0, **SCARCE},
-            ["The Ray cluster must have the resources that the workers need, within 3 s.",
+            ["The Ray cluster had no resources for the workers within 3 s.",
              "Received: 2 workers with 2 CPU each (SPREAD), and the nodes a with 4 CPU; free: 0.5 CPU",
-             "Fix: Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add "
-             "nodes. With `start_timeout` it waits as long for nodes that are yet to come."],
+             "Fix: Request fewer workers or less in `resources_per_worker`, stop other jobs, or add "
+             "nodes. Pass a larger `start_timeout` to wait for nodes."],
         ),
     ],
 )  # fmt: skip
@@ -236,8 +236,8 @@ def test_what_ray_refuses(
 def test_a_node_without_the_run_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     error = fail(monkeypatch, tmp_path, {"placed": [PLACED, {**PLACED, "host": "b", "sees": False}]})
     assert str(error).splitlines() == [
-        "The run directory must be one that every host sees under the same path.",
-        f"Received: {tmp_path / 'run'}, which is not there on b (worker 1)",
+        "The run directory is not visible on every host under the same path.",
+        f"Received: {tmp_path / 'run'}, which does not exist on b (worker 1)",
         "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
     ]
     assert (error.worker, error.host) == (1, "b")
@@ -246,7 +246,7 @@ def test_a_node_without_the_run_directory(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_node_without_tfdistr(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     error = fail(monkeypatch, tmp_path, {"placed": [PLACED, {**PLACED, "host": "b", "core": None}]})
     assert str(error).splitlines() == [
-        "Each node of Ray must have tfdistr.",
+        "Each Ray node must have tfdistr.",
         "Received: none on b (worker 1)",
         "Fix: Install it there as here, or name it in runtime_env={'pip': [...]}.",
     ]
@@ -257,9 +257,8 @@ def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
     error = fail(monkeypatch, tmp_path, placed, {"rank": 1, "lines": [failed], "ended": True})
     assert str(error).splitlines() == [
-        "Worker 1 could not be started on a: no such file.",
-        "Fix: See what the system names: the program must exist and be executable, and the run directory be "
-        "writable.",
+        "Cannot start worker 1 on a: no such file.",
+        "Fix: Check that the program exists and is executable, and that the run directory is writable.",
     ]
 
 
@@ -325,12 +324,12 @@ def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         "",
         "Its last lines:",
         "  no head",
-        "Fix: See whether the head node of Ray runs and can be reached (ray status).",
+        "Fix: Check that Ray's head node runs and is reachable (ray status).",
     ]
 
 
 @pytest.mark.parametrize(
-    ("lost", "what"), [("node", "with node f7 of Ray"), ("actor", "with its actor of Ray on node f7")]
+    ("lost", "what"), [("node", "with Ray node f7"), ("actor", "with its Ray actor on node f7")]
 )
 def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
@@ -343,7 +342,7 @@ def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyP
         "  The actor died.",
         "",
         f"Its log: {tmp_path / 'run' / 'logs' / 'worker-1.log'}",
-        "Fix: See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
-        "continues from its last checkpoint on the nodes that are left.",
+        "Fix: Check that the node runs (ray status). Pass `max_restarts` and `checkpoint_every` to resume "
+        "from the last checkpoint on the remaining nodes.",
     ]
     assert (error.worker, error.host) == (1, "a")

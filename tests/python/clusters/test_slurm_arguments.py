@@ -61,16 +61,16 @@ def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
             "`nodes` must be a whole number of at least 1.", "Received: 0",
             "Fix: Pass nodes=1, for example."]),
         ({"partition": "two words"}, [
-            "`partition` must be a name of Slurm, without spaces.", 'Received: "two words"',
+            "`partition` must be a Slurm name, without spaces.", 'Received: "two words"',
             "Fix: Pass a partition that exists (sinfo, sacctmgr show associations), or leave it out."]),
         ({"time": "soon"}, [
-            "`time` must be a time limit as Slurm takes it.", 'Received: "soon"',
+            "`time` must be a Slurm time limit.", 'Received: "soon"',
             'Fix: Pass time="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.']),
         ({"options": ["mem"]}, [
-            "`options` must map the long names of options of sbatch to their values.", 'Received: ["mem"]',
+            "`options` must map the long names of sbatch options to their values.", 'Received: ["mem"]',
             'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
         ({"options": {"--mem": "8G"}}, [
-            "Each name in `options` must be the long name of an option of sbatch, without the dashes.",
+            "Each name in `options` must be the long name of an sbatch option, without the dashes.",
             'Received: "--mem"', 'Fix: Write it like "mem" or "gpus-per-task".']),
         ({"options": {"ntasks": 4}}, [
             "`options` must not have 'ntasks': tfdistr sets it.", 'Received: "ntasks"',
@@ -181,9 +181,9 @@ def test_no_program_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterStartError) as caught:
         tfdistr.distributed_fit(dict, [[1.0]], [1.0], cluster=tfdistr.slurm_cluster(2))
     assert str(caught.value).splitlines() == [
-        "slurm_cluster() needs the programs of Slurm.",
+        "slurm_cluster() needs the Slurm programs.",
         "Received: no sbatch and no scontrol and no scancel on PATH",
-        "Fix: Call it on a login node or in an allocation of Slurm, or pass local_cluster().",
+        "Fix: Call it on a login node or in a Slurm allocation, or pass local_cluster().",
     ]
     with pytest.raises(ClusterStartError, match="no srun on PATH"):
         check_programs("srun")
@@ -241,7 +241,7 @@ def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> N
     slurm_programs._tried.cache_clear()
     ended = subprocess.CompletedProcess((), 1, "", "x\nno PMI\n")
     monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
-    assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not find each other: no PMI")
+    assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not join: no PMI")
     slurm_programs._tried.cache_clear()
 
 
@@ -300,7 +300,7 @@ def test_a_lost_node_is_named(tmp_path: Path) -> None:
     assert str(error).splitlines() == [
         "Workers 0 on n9, 1 on n10 were lost: srun exited with status 1, after the loss of node n10.", "",
         "Its last lines:", "  srun: error: Node failure on n10",
-        "Fix: See whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
+        "Fix: Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
     ]  # fmt: skip
     assert (error.worker, error.host, error.pid) == (1, "n10", 12)
 
@@ -323,7 +323,7 @@ def test_workers_that_never_started_are_named(tmp_path: Path) -> None:
     error = lost_error("srun exited with status 1", [], made, made)
     assert isinstance(error, ClusterStartError)
     assert str(error).splitlines()[:3] == [
-        "Slurm must start all 2 workers, and the job must not end before they do.",
+        "Slurm did not start all 2 workers, or the job ended before they did.",
         "Received: srun exited with status 1 without workers 1. Its last lines:", "  (nothing)",
     ]  # fmt: skip
 

@@ -172,7 +172,7 @@ def test_the_daemon_of_a_node_may_be_lost(job: Job) -> None:
 def test_a_partition_that_does_not_exist(job: Job) -> None:
     error = job.fail("finish", nodes=2, partition="nowhere")
     assert str(error).splitlines() == [
-        "Slurm must accept the job.",
+        "Slurm has rejected the job.",
         "Received: invalid partition specified: nowhere; Batch job submission failed: Invalid partition name "
         "specified",
         f"Fix: Correct the arguments of slurm_cluster(). The script is {job.run_dir}/job.sh.",
@@ -182,9 +182,9 @@ def test_a_partition_that_does_not_exist(job: Job) -> None:
 def test_a_queue_that_lasts_too_long(job: Job) -> None:
     error = job.fail("finish", nodes=2, options={"begin": "now+600"}, start_timeout=2)
     assert str(error).splitlines() == [
-        "The job must leave the queue of Slurm within 2 s.",
-        f"Received: job {job.number}, which waits: PENDING (BeginTime); it was cancelled",
-        "Fix: Pass a larger `start_timeout` or none, ask for less, or for another `partition`.",
+        "The job did not leave the Slurm queue within 2 s.",
+        f"Received: job {job.number}, which waited: PENDING (BeginTime); it was cancelled",
+        "Fix: Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
     ]
     assert job.lines == [f"Slurm job {job.number} waits in the queue: PENDING (BeginTime)."]
 
@@ -229,7 +229,7 @@ def test_a_job_that_somebody_cancels(job: Job) -> None:
     error = job.fail("wait", nodes=2, look=cancel)
     assert isinstance(error, WorkerFailedError)
     assert f"were lost: Slurm job {job.number} ended: CANCELLED" in error.message
-    assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
+    assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
 
 
 @pytest.mark.slow(reason="a real Slurm, and its timeouts")
@@ -242,7 +242,7 @@ def test_an_srun_that_is_killed(job: Job, allocate: Callable[..., Allocation]) -
 
     error = job.fail("wait", look=when_ready(2, kill))
     assert "were lost: srun on " in error.message
-    assert error.fix == "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
+    assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
 
 
 # --- The caller ends

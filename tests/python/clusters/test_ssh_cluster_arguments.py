@@ -152,7 +152,7 @@ NO_WAY = "Let this user in without a password: ssh a true."
     ("script", "failure", "fix"),
     [
         ("echo denied >&2; exit 255", "denied", NO_WAY),
-        ("exit 255", "ssh says nothing, and ends with status 255", NO_WAY),
+        ("exit 255", "ssh prints nothing, and exits with status 255", NO_WAY),
         ("echo sh: not found >&2; exit 127", "sh: not found",
          f"The same Python must be at this path on that host: {sys.executable}."),
     ],
@@ -291,8 +291,8 @@ def test_a_host_among_others_that_does_not_answer_is_named() -> None:
 def test_a_run_directory_that_a_host_does_not_see() -> None:
     error = refused(answer("a"), answer("b", sees_marker=False))
     assert str(error).splitlines() == [
-        "The run directory must be one that every host sees under the same path.",
-        "Received: /run, which is not there on b (worker 2)",
+        "The run directory is not visible on every host under the same path.",
+        "Received: /run, which does not exist on b (worker 2)",
         "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
     ]
     assert (error.worker, error.host) == (2, "b")
@@ -301,7 +301,7 @@ def test_a_run_directory_that_a_host_does_not_see() -> None:
 def test_names_that_hosts_do_not_know() -> None:
     error = refused(answer("a", unresolved=["a", "b"]), answer("b", unresolved=["a"]))
     assert str(error).splitlines() == [
-        "Each host must be able to look up the names of all hosts: the workers connect to them.",
+        "Each host must resolve the names of all hosts: the workers connect to them.",
         "Received: a does not know a and b; b does not know a",
         'Fix: Pass addresses, like hosts=["10.0.0.1", "10.0.0.2"], or make the names known there (DNS, '
         "/etc/hosts).",

@@ -68,11 +68,11 @@ class LocalServers(Cluster):
         return launch(lambda index: self._start(index, command, run_dir), len(self.tasks))
 
     def start_again(self, index: int, run_dir: Path) -> WorkerProcess:
-        """Start the process of a server again, at its address."""
+        """Restart the process of a server, at its address."""
         return self._start(index, _SERVER, run_dir)
 
     def without(self, worker: int, min_workers: int) -> None:
-        """None: a job with servers cannot continue with fewer workers."""
+        """Return None: a job with servers cannot continue with fewer workers."""
 
     def _start(self, index: int, command: Sequence[str], run_dir: str | os.PathLike[str]) -> WorkerProcess:
         task = self.tasks[index]
@@ -82,7 +82,7 @@ class LocalServers(Cluster):
         else:  # the others compute little, and nothing on a GPU
             env = self._cluster.common_environment()
             env |= _NO_GPU if visible_gpus(env) else {}
-        if task.type != "chief" and self._of_r:  # Python does not find the tfdistr of the R package
+        if task.type != "chief" and self._of_r:  # Python does not find the R package's tfdistr
             users = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             own = str(Path(__file__).parents[3])
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [own, users]))

@@ -22,14 +22,14 @@ def resources(name: str, value: Any) -> dict[str, float]:
         return {"CPU": 1}
     if not isinstance(value, Mapping) or not value:
         raise ArgumentError(
-            f"`{name}` must map names of resources of Ray to amounts.",
+            f"`{name}` must map names of Ray resources to amounts.",
             received=show(value),
             fix=f'Pass {name}={{"CPU": 2}}, for example, or {{"CPU": 1, "GPU": 1}}.',
         )
     for key, amount in value.items():
         if not isinstance(key, str) or not key:
             raise ArgumentError(
-                f"Each name in `{name}` must be the name of a resource of Ray.",
+                f"Each name in `{name}` must be the name of a Ray resource.",
                 received=show(key),
                 fix='Write it like "CPU", "GPU", "memory", or as your nodes name it.',
             )
@@ -63,7 +63,7 @@ def address(name: str, value: Any) -> str | None:
 
 
 def runtime_env(name: str, value: Any) -> dict[str, Any] | None:
-    """Return ``value``, if it is None or a runtime environment of Ray."""
+    """Return ``value``, if it is None or a Ray runtime environment."""
     try:
         if value is None or isinstance(value, Mapping):
             return None if not value else dict(json.loads(json.dumps(dict(value))))
@@ -71,7 +71,7 @@ def runtime_env(name: str, value: Any) -> dict[str, Any] | None:
     except TypeError as error:
         received = str(error)
     raise ArgumentError(
-        f"`{name}` must be a runtime environment of Ray, of texts, numbers, lists and mappings.",
+        f"`{name}` must be a Ray runtime environment, of texts, numbers, lists and mappings.",
         received=received,
         fix=f'Pass {name}={{"pip": ["pandas"]}}, for example.',
     )

@@ -1,14 +1,14 @@
-"""Makes actors of Ray the workers of a job, for a launcher, and tells it what becomes of them.
+"""The driver between a launcher and Ray: it runs a job's workers in Ray actors, and reports on them.
 
-    python ray_driver.py
+    python driver.py
 
-The first line of standard input is a JSON object that says where Ray is, and what the job needs. When the
-actors are placed, the launcher answers with a line that says what each one runs; then come signals for the
-workers. The end of the input ends everything. Lines of ``MARK`` and JSON on standard output tell the launcher
-where the actors are, what their workers do, and what failed; what Ray itself says goes to standard error.
+The first line of standard input is a JSON object with Ray's address and the job's requirements. When the
+actors are placed, the launcher answers with a line that has the program of each one; then come signals for
+the workers. The end of the input ends everything. Lines of ``MARK`` and JSON on standard output report the
+actors' places, their workers' states, and failures; Ray's own output goes to standard error.
 
-A process of its own keeps Ray's threads, signal handlers and output out of the process of the user. The
-script is run by its path, and has no other module of tfdistr: R's core is not where Python looks.
+A separate process keeps Ray's threads, signal handlers and output out of the user's process. The script is
+run by its path, and imports no other module of tfdistr: Python does not find the core in the R package.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ MARK = "tfdistr-ray "
 """The beginning of the lines that the launcher reads."""
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 _Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["LineReader"]
-_POLL_INTERVAL = 0.2  # seconds between two looks at the input while Ray is waited for
+_POLL_INTERVAL = 0.2  # seconds between two reads of the input while this process waits for Ray
 _WAIT = 0.5  # seconds that an actor waits for news of its worker; a signal waits as long
-_GRACE = 10.0  # seconds that Ray has to end; then this process ends without it
+_GRACE = 10.0  # seconds that Ray has to stop; then this process exits without it
 _PATIENCE = 2.0  # seconds of waiting that are not worth a message
 _CONNECT = 10.0
 _NODE = 2.0
 
 
 class EndedError(Exception):
-    """The launcher has ended, or wants everything to end."""
+    """The launcher has exited, or wants everything to end."""
 
 
 class RefusedError(Exception):
-    """The job cannot start; the fields say why."""
+    """The refusal to start the job; the fields have the reason."""
 
     def __init__(self, kind: str, **fields: Any) -> None:
         super().__init__(kind)
@@ -81,7 +81,7 @@ class Input:
             self._lines.put(json.loads(line))
         self.ended = True
         time.sleep(_GRACE)
-        os._exit(1)  # Ray does not end; without its driver it ends the actors
+        os._exit(1)  # Ray does not stop; without its driver it kills the actors
 
     def all(self) -> list[dict[str, Any]]:
         """Return the lines since the last call.
@@ -98,7 +98,7 @@ class Input:
         return found
 
     def next(self) -> dict[str, Any]:
-        """Return the next line, which is waited for."""
+        """Wait for the next line, and return it."""
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._lines.get(timeout=_POLL_INTERVAL)
@@ -107,7 +107,7 @@ class Input:
 
 
 class WorkerActor:
-    """The actor of a worker. Its guard (ssh_guard.py) ends the worker when the actor is gone."""
+    """The actor of a worker. Its guard (ssh/guard.py) kills the worker when the actor exits."""
 
     def look(self, log: str, core: str) -> dict[str, Any]:
         """Return the name of this node, and whether it sees the run directory and tfdistr."""
@@ -145,12 +145,12 @@ class WorkerActor:
 
     def _write(self, word: object) -> None:
         assert self.guard.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # it has exited
             self.guard.stdin.write(b"\n" if word is None else json.dumps(word).encode() + b"\n")
             self.guard.stdin.flush()
 
     def exchange(self, signals: list[int], wait: float) -> tuple[bytes, bool]:
-        """Pass signals on to the guard. Return what it says within ``wait`` seconds, and if it has ended."""
+        """Forward signals to the guard. Return its output within ``wait`` seconds, and if it has exited."""
         import select
 
         for number in signals:
@@ -170,9 +170,9 @@ class Driver:
     """The actors of a job.
 
     Args:
-        spec: What the job needs.
-        said: What the launcher says.
-        say: Tells the launcher something.
+        spec: The requirements of the job.
+        said: The lines of the launcher.
+        say: Sends a message to the launcher.
     """
 
     def __init__(self, spec: Mapping[str, Any], said: Input, say: Callable[..., None]) -> None:
@@ -184,7 +184,7 @@ class Driver:
         self._folder: str | None = None
 
     def run(self) -> None:
-        """Do the job."""
+        """Run the job."""
         self.connect()
         self.place()
         facts = self.look()
@@ -232,7 +232,7 @@ class Driver:
         while not self._group.wait(_POLL_INTERVAL):
             self._said.all()
             waited = time.monotonic() - began
-            # A lost node may still be counted at the first look.
+            # A lost node may still be counted at the first poll.
             scarce = scarce + 1 if self._room() < self._spec["workers"] else 0
             if timeout is None and scarce * _POLL_INTERVAL >= 1.0:
                 raise RefusedError("too_small", **self._resources())
@@ -269,7 +269,7 @@ class Driver:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         need = dict(self._spec["resources"])
-        first = 0 if self._own_group else 1  # in a group of the user the caller has the first place
+        first = 0 if self._own_group else 1  # in the user's group the caller has the first place
         options = {"num_cpus": need.pop("CPU", 0), "num_gpus": need.pop("GPU", 0), "max_restarts": 0,
                    "memory": need.pop("memory", None), "resources": need}  # fmt: skip
         make = ray.remote(WorkerActor)
@@ -284,7 +284,7 @@ class Driver:
         return facts
 
     def _add_ports(self, facts: list[dict[str, Any]]) -> None:
-        """Have one actor of each host find the ports of all workers there: two could find the same."""
+        """Let one actor of each host find the ports of all workers there: two could find the same."""
         of_host: dict[str, list[int]] = {}
         for index, each in enumerate(facts):
             of_host.setdefault(each["address"], []).append(index)
@@ -297,7 +297,7 @@ class Driver:
                 facts[index]["port"] = port
 
     def _all(self, references: list[Any]) -> list[Any]:
-        """Return the values of references, which are waited for."""
+        """Wait for the values of references, and return them."""
         import ray
 
         until = time.monotonic() + self._spec["start_timeout"]
@@ -315,7 +315,7 @@ class Driver:
     # --- The work
 
     def watch(self, starts: list[dict[str, Any]]) -> None:
-        """Start the workers, and report what they do until the launcher ends this."""
+        """Start the workers, and report their states until the launcher ends this."""
         import ray
 
         # An actor does one call after the other.
@@ -370,7 +370,7 @@ class Driver:
 
 
 def _answers(node: Mapping[str, Any]) -> bool:
-    """Return whether Ray answers on a node; Ray itself looks a few times before it counts a node as lost."""
+    """Return whether Ray answers on a node; Ray itself tries a few times before it counts a node as lost."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _NODE).close()
     except OSError:
@@ -396,7 +396,7 @@ def _why(error: BaseException) -> str:
 
 
 def _say(**fields: Any) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it any more
+    with contextlib.suppress(OSError):  # no process reads it
         os.write(1, f"{MARK}{json.dumps(fields)}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""Workers that actors of Ray run: the process that speaks to Ray, what it reports, and the errors."""
+"""Workers that Ray actors run: the process that connects to Ray, its reports, and the errors."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tfdistr.network.loopback import Loopback
 from tfdistr.utils.log_tail import last_lines
 from tfdistr.utils.processes import wait_or_kill
 
-_REAP = 20.0  # seconds that the driver has to end after the request; then it is killed
+_REAP = 20.0  # seconds that the driver has to exit after the request; then it is killed
 _LINES = 10
-#: Has the actors' places; returns what each actor starts.
+#: A function from the actors' places to the programs of the actors.
 Plan = Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
 
 
 class RayJob(RemoteJob):
-    """The process that speaks to Ray, and its workers.
+    """The process that connects to Ray, and its workers.
 
     Args:
-        spec: What the process is told; see driver.py.
-        plan: Says what each actor starts, when Ray has placed them all.
+        spec: The message to the process; see driver.py.
+        plan: Returns the program of each actor, when Ray has placed them all.
         run_dir: The directory of the run.
     """
 
@@ -56,12 +56,12 @@ class RayJob(RemoteJob):
 
     def _write(self, word: Mapping[str, Any]) -> None:
         assert self._driver.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it has ended, or is about to
+        with contextlib.suppress(OSError, ValueError):  # it has exited, or is about to
             self._driver.stdin.write(f"{json.dumps(word)}\n".encode())
             self._driver.stdin.flush()
 
     def look(self) -> None:
-        """Read what the driver has said since the last call."""
+        """Read the output of the driver since the last call."""
         status = self._driver.poll()
         for line in self._output.lines():
             if message := message_in(line, driver.MARK):
@@ -74,7 +74,8 @@ class RayJob(RemoteJob):
             self.fail(refusal(message, self._spec))
             self.end_all()
         elif "news" in message:
-            self.notices.append(f"Ray has no free place for all workers yet: {_had(message, self._spec)}.")
+            needed = _had(message, self._spec)
+            self.notices.append(f"Ray has no free resources for all workers yet: {needed}.")
         elif "placed" in message:
             self._start(message["placed"])
         elif "lost" in message:
@@ -83,7 +84,7 @@ class RayJob(RemoteJob):
             self._hear(self.workers[message["rank"]], message)
 
     def _hear(self, worker: RemoteWorker, message: Mapping[str, Any]) -> None:
-        """Process what the guard of a worker says, which may be nothing."""
+        """Process the output of a worker's guard, which may be empty."""
         for said in ({}, *map(message_in, message["lines"])):
             worker.take(said)
             if "open_because" in said:  # the workers are all on one machine
@@ -113,7 +114,7 @@ class RayJob(RemoteJob):
             worker.end(1)
 
     def _end(self, status: int) -> None:
-        """Note that the driver has ended."""
+        """Record that the driver has exited."""
         if not self._closing and self.running:
             said = quoted(last_lines(self._log, _LINES))
             self.fail(
@@ -123,7 +124,7 @@ class RayJob(RemoteJob):
                     worker=None,
                     host="unknown",
                     log=os.fspath(self._log),
-                    fix="See whether the head node of Ray runs and can be reached (ray status).",
+                    fix="Check that Ray's head node runs and is reachable (ray status).",
                 )
             )
         self.end_all()
@@ -143,50 +144,49 @@ class RayJob(RemoteJob):
             self._driver.stdin.close()
 
     def reap(self) -> None:
-        """Wait until the driver, and with it the actors, have ended."""
+        """Wait until the driver, and with it the actors, have exited."""
         self.look()
         self._close()
-        wait_or_kill(self._driver, _REAP)  # Ray ends the actors of a driver that was killed
+        wait_or_kill(self._driver, _REAP)  # Ray kills the actors of a killed driver
         self.look()
         self._output.close()
 
 
 def _without_actor(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what Ray tells an actor: the caller may be one."""
+    """Return the environment without Ray's variables for actors: the caller may be one."""
     own = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_ADDRESS", "RAY_CLIENT_MODE")
     return {name: value for name, value in env.items() if name not in own}
 
 
-_ROOM = "The Ray cluster must have the resources that the workers need, "
 _MORE = (
-    "Ask for fewer workers or for less in `resources_per_worker`, end other jobs, or add nodes. With "
-    "`start_timeout` it waits as long for nodes that are yet to come."
+    "Request fewer workers or less in `resources_per_worker`, stop other jobs, or add nodes. Pass a larger "
+    "`start_timeout` to wait for nodes."
 )
 #: The errors for what the driver refuses: the rule, the received value, the fix.
 _REFUSALS = {
     "no_answer": (
-        "The address of ray_cluster() must be the address of a Ray cluster that runs.",
+        "The address of ray_cluster() must be the address of a running Ray cluster.",
         "{address}, where none answers: {why}",
-        "Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS: a Ray on this "
-        "machine is then started for the job.",
+        "Start Ray there (ray start --head), or leave `address` out and unset RAY_ADDRESS to start Ray on "
+        "this machine for the job.",
     ),
     "init": (
-        "Ray must accept the job.",
+        "Ray has rejected the job.",
         "Ray says: {why}",
-        "See in this text what Ray names, such as a part of `runtime_env`.",
+        "See this text for the reason, such as a part of `runtime_env`.",
     ),
-    "too_small": (_ROOM + "on nodes that it has.", "{had}", _MORE),
-    "no_place": (_ROOM + "within {waited:g} s.", "{had}", _MORE),
+    "too_small": ("The Ray cluster does not have the resources that the workers need.", "{had}", _MORE),
+    "no_place": ("The Ray cluster had no resources for the workers within {waited:g} s.", "{had}", _MORE),
     "slow": (
-        "Ray must start the actor of each worker within {waited:g} s.",
+        "Ray did not start the actor of each worker within {waited:g} s.",
         "{count} of {workers} actors did not start in time",
         "Pass a larger `start_timeout`, for a `runtime_env` that takes long to install, for example.",
     ),
     "actor": (
-        "Ray must start an actor for each worker.",
+        "Ray did not start an actor for each worker.",
         "Ray says: {why}",
-        "See in this text what Ray names: each node must have this version of Python and of Ray, and "
-        "`runtime_env` must be what it can install.",
+        "See this text for the reason: each node needs this version of Python and of Ray, and must be able "
+        "to install `runtime_env`.",
     ),
 }
 
@@ -197,7 +197,7 @@ def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStart
     values = {**spec, **message, "had": _had(message, spec) if scarce else ""}
     rule, received, fix = (text.format_map(values) for text in _REFUSALS[message["refused"]])
     error = ClusterStartError(rule, received=received, fix=fix)
-    if scarce:  # a job that continues with fewer workers does so without the last
+    if scarce:  # a job that continues with fewer workers drops the last
         error.worker, error.host = spec["workers"] - 1, "a node of Ray"
     return error
 
@@ -223,19 +223,19 @@ def _amounts(amounts: Mapping[str, float]) -> str:
 def lost_actor_error(worker: RemoteWorker, message: Mapping[str, Any], workers: int) -> WorkerFailedError:
     """Return the error for a worker whose actor or node is lost."""
     node = f"node {message['node']}"
-    what = f"with {node} of Ray" if message["lost"] == "node" else f"with its actor of Ray on {node}"
+    what = f"with Ray {node}" if message["lost"] == "node" else f"with its Ray actor on {node}"
     said = "\n".join(f"  {line}" for line in message["why"].splitlines()[:_LINES])
     return lost_worker_error(
         worker,
         f"Worker {worker.index} of {workers} on {worker.host} was lost {what}.\n\nRay says:\n{said}",
-        fix="See whether the node runs (ray status). With `max_restarts` and `checkpoint_every` the job "
-        "continues from its last checkpoint on the nodes that are left.",
+        fix="Check that the node runs (ray status). Pass `max_restarts` and `checkpoint_every` to resume "
+        "from the last checkpoint on the remaining nodes.",
     )
 
 
 def _no_core(worker: RemoteWorker) -> ClusterStartError:
     return ClusterStartError(
-        "Each node of Ray must have tfdistr.",
+        "Each Ray node must have tfdistr.",
         received=f"none on {worker.host} (worker {worker.index})",
         fix="Install it there as here, or name it in runtime_env={'pip': [...]}.",
     )

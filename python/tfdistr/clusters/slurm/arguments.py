@@ -33,7 +33,7 @@ def optional_word(name: str, value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not value or re.search(r"\s", value):
         raise ArgumentError(
-            f"`{name}` must be a name of Slurm, without spaces.",
+            f"`{name}` must be a Slurm name, without spaces.",
             received=show(value),
             fix=f"Pass a {name} that exists (sinfo, sacctmgr show associations), or leave it out.",
         )
@@ -41,14 +41,14 @@ def optional_word(name: str, value: Any) -> str | None:
 
 
 def time_limit(name: str, value: Any) -> str | None:
-    """Return ``value``, if it is None or a time limit as Slurm takes it; a whole number means minutes."""
+    """Return ``value``, if it is None or a Slurm time limit; a whole number means minutes."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value):
         return str(int(value))
     if not isinstance(value, str) or not _TIME.fullmatch(value):
         raise ArgumentError(
-            f"`{name}` must be a time limit as Slurm takes it.",
+            f"`{name}` must be a Slurm time limit.",
             received=show(value),
             fix=f'Pass {name}="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.',
         )
@@ -56,10 +56,10 @@ def time_limit(name: str, value: Any) -> str | None:
 
 
 def options(name: str, value: Any) -> dict[str, str | bool]:
-    """Check the options of sbatch, and return them as text; True is an option without a value."""
+    """Check sbatch options, and return them as text; True is an option without a value."""
     if value is not None and not isinstance(value, Mapping):
         raise ArgumentError(
-            f"`{name}` must map the long names of options of sbatch to their values.",
+            f"`{name}` must map the long names of sbatch options to their values.",
             received=show(value),
             fix='Pass for example options={"mem": "8G", "exclusive": True}.',
         )
@@ -68,7 +68,7 @@ def options(name: str, value: Any) -> dict[str, str | bool]:
         option = key.replace("_", "-") if isinstance(key, str) else ""
         if not _OPTION.fullmatch(option):
             raise ArgumentError(
-                f"Each name in `{name}` must be the long name of an option of sbatch, without the dashes.",
+                f"Each name in `{name}` must be the long name of an sbatch option, without the dashes.",
                 received=show(key),
                 fix='Write it like "mem" or "gpus-per-task".',
             )

@@ -1,6 +1,6 @@
-"""Cancels a job of Slurm when the process that has submitted it is gone.
+"""The cancellation of a Slurm job when the process that has submitted it exits.
 
-    python slurm_canceller.py PARENT_PID JOB
+    python canceller.py PARENT_PID JOB
 
 The script is run by its path and uses the standard library only, so that it starts at once.
 """
@@ -18,7 +18,7 @@ _PAUSE = 10.0  # seconds
 
 
 def main(parent: int, job: str) -> None:
-    """Wait until ``parent``, which has started this process, is gone; then cancel ``job``."""
+    """Wait until ``parent``, which has started this process, exits; then cancel ``job``."""
     while os.getppid() == parent:
         time.sleep(_POLL_INTERVAL)
     for _ in range(_TRIES):

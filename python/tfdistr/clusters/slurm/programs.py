@@ -1,4 +1,4 @@
-"""The programs of Slurm: which are there, what they say, and what they make of a job."""
+"""The Slurm programs: their presence, their output, and the state of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.slurm_step import expand_counts, expand_hostlist
 
-#: Seconds that a program of Slurm may take: the controller may be busy.
+#: Seconds that a Slurm program may take: the controller may be busy.
 TIMEOUT = 60.0
 #: The states of a job that has ended.
 ENDED = frozenset((
@@ -27,24 +27,24 @@ _PROBE = "from mpi4py import MPI; print('size', MPI.COMM_WORLD.Get_size())"
 
 
 def check_programs(*programs: str) -> None:
-    """Check that programs of Slurm are on PATH.
+    """Check that Slurm programs are on PATH.
 
     Raises:
-        ClusterStartError: One is not there.
+        ClusterStartError: One is missing.
     """
     absent = [program for program in programs if shutil.which(program) is None]
     if absent:
         raise ClusterStartError(
-            "slurm_cluster() needs the programs of Slurm.",
+            "slurm_cluster() needs the Slurm programs.",
             received=f"no {' and no '.join(absent)} on PATH",
-            fix="Call it on a login node or in an allocation of Slurm, or pass local_cluster().",
+            fix="Call it on a login node or in a Slurm allocation, or pass local_cluster().",
         )
 
 
 def ask(
     *command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of Slurm. A program that cannot be run, or that hangs, has the status 1."""
+    """Run a Slurm program. A program that cannot be run, or that hangs, has the status 1."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=env
@@ -72,7 +72,7 @@ _STATE = re.compile(r"\bJobState=(\S+) Reason=(.*?) Dependency=")
 
 
 def state_of(job: str) -> State:
-    """Ask for the state of a job. Slurm forgets a job some minutes after its end."""
+    """Return the state of a job. Slurm forgets a job some minutes after its end."""
     said = ask("scontrol", "--oneliner", "show", "job", job)
     match = _STATE.search(said.stdout)
     if match is not None:
@@ -89,7 +89,7 @@ def in_allocation(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def tasks_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """Return the number of tasks on each node of the allocation; one each if the user named no number."""
+    """Return the number of tasks on each node of the allocation; one each if the user set none."""
     nodes = len(nodes_of_allocation(environ))
     named = any(environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
     counts = tuple(expand_counts(environ.get("SLURM_TASKS_PER_NODE", "1"))) if named else ()
@@ -111,7 +111,7 @@ def nodes_of_allocation(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
-    """Find by which option of ``--mpi`` srun starts the ranks of an MPI library.
+    """Find the ``--mpi`` option with which srun starts the ranks of an MPI library.
 
     Args:
         library: The text of the library's version.
@@ -139,13 +139,13 @@ def _mpi_types() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _tried(job: str, kind: str, nodes: int) -> str:
-    """Start two ranks in the allocation, once: "" if they are the ranks of one MPI, else the reason."""
+    """Start two ranks in the allocation, once: "" if they are the ranks of one MPI job, else the reason."""
     command = ["srun", f"--mpi={kind}", "--overlap", "--kill-on-bad-exit=1", "--ntasks=2", f"--nodes={nodes}"]
     said = ask(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
     if said.returncode == 0 and said.stdout.split() == ["size", "2"] * 2:
         return ""
     last = (said.stderr or said.stdout).strip().splitlines()[-1:] or ["it says nothing"]
-    return f"two ranks of srun --mpi={kind} did not find each other: {last[0]}"
+    return f"two ranks of srun --mpi={kind} did not join: {last[0]}"
 
 
 def without_ranks(environ: Mapping[str, str]) -> dict[str, str]:

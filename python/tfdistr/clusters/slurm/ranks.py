@@ -1,4 +1,4 @@
-"""Workers that srun starts: how they are started and ended, and the error if they are lost."""
+"""Workers that srun starts: their start and end, and the error if they are lost."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tfdistr.utils.trusted_files import create_private
 _LAST_LINES = 10
 # The line in which srun names a node that Slurm has lost.
 _LOST_NODE = re.compile(r"\s*srun: error: Node failure on (\S+)")
-# The line in which srun names a task that has ended badly; the first one has made it end the others.
+# The line in which srun names a failed task; because of the first one, it has stopped the others.
 _LOST_TASK = re.compile(r"\s*srun: error: \S+: task (\d+): (.+)")
-# What MPICH and Slurm say of ranks that are ended, which says nothing of the reason.
+# The messages of MPICH and Slurm about stopped ranks, which do not have the reason.
 _NOISE = (
     "srun: Job step aborted",
     "srun: launch/slurm:",
@@ -70,7 +70,7 @@ class Ranks(RemoteJob):
         self._log.unlink(missing_ok=True)
         for file in (self._log, *(rank.log for rank in self.workers)):
             file.touch()
-        # The values may be secret: neither a script nor a command line, which others see, has them.
+        # The values may be secret: they are in no script and no command line, which others see.
         spec = {"command": list(step.command), "environments": [dict(env) for env in step.environments]}
         with create_private(self._folder / rank_guard.SPEC, "w") as private:
             json.dump(spec, private)
@@ -82,7 +82,7 @@ class Ranks(RemoteJob):
         self._asked = False
 
     def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
-        """End all ranks: srun passes the request on."""
+        """End all ranks: srun forwards the request."""
         self.end(kill=number == signal.SIGKILL)
 
     def warn(self, worker: RemoteWorker) -> None:
@@ -90,7 +90,7 @@ class Ranks(RemoteJob):
         self._warning.touch()
 
     def end(self, *, kill: bool) -> None:
-        """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
+        """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
         raise NotImplementedError
 
     def _read(self, *, final: bool) -> None:
@@ -104,7 +104,7 @@ class Ranks(RemoteJob):
                 self._lines.append(line)
 
     def _lose(self, what: str, fix: str | None = None) -> None:
-        """Note that the ranks that have not ended are lost; ``what`` has ended, and says how."""
+        """Record that the ranks that have not exited are lost; ``what`` describes what has ended, and how."""
         if self.failure is None and self.running:
             self.failure = lost_error(what, self._lines, self.workers, self.running, fix)
         self.end_all()
@@ -120,18 +120,18 @@ def lost_error(
         what: What has ended, and how: "srun exited with status 1".
         lines: The lines that srun has printed.
         ranks: All ranks.
-        lost: The ranks that had not ended.
+        lost: The ranks that had not exited.
         fix: What the user can do.
     """
     never = [rank for rank in lost if not rank.pid]
     said = quoted(_telling(lines))
     if never:
         return ClusterStartError(
-            f"Slurm must start all {len(ranks)} workers, and the job must not end before they do.",
+            f"Slurm did not start all {len(ranks)} workers, or the job ended before they did.",
             received=f"{what} without workers {', '.join(str(rank.index) for rank in never)}. "
             f"Its last lines:\n{said}",
             fix=fix
-            or "See in these lines what Slurm names. Each node must have this Python and tfdistr at the same "
+            or "See these lines for the reason. Each node must have this Python and tfdistr at the same "
             f"path: {sys.executable}.",
         )
     nodes = [match[1] for line in lines if (match := _LOST_NODE.match(line))]
@@ -139,7 +139,7 @@ def lost_error(
     if silent.silent_for > 3 * rank_guard.HEARTBEAT:
         nodes.append(silent.host)
     there = [rank for rank in lost if rank.host in nodes]
-    # Where Slurm has ended the whole job, the end of a task is no reason.
+    # If Slurm has ended the whole job, the end of a task is no reason.
     tasks = [match for line in lines if what.startswith("srun ") and (match := _LOST_TASK.match(line))]
     task = tasks[0] if tasks and not there else None
     ended = [rank for rank in lost if task and rank.index == int(task[1])]
@@ -154,7 +154,7 @@ def lost_error(
         host=first.host if first else "unknown",
         pid=first.pid if first else None,
         log=str(first.log) if first else None,
-        fix=fix or "See whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
+        fix=fix or "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job).",
     )
 
 
@@ -170,7 +170,7 @@ def srun_line(
 
     Args:
         counts: The number of workers on each node.
-        cores: The number of cores of each worker; None for the number that Slurm gives.
+        cores: The number of cores of each worker; None for Slurm's number.
         mpi: What starts MPI: "pmi2", "pmix" or "none".
         exclude: Nodes of the allocation that get no worker.
         local: Whether srun runs in an allocation in which other steps may run.
@@ -184,7 +184,7 @@ def srun_line(
     if exclude:
         line.append(f"--exclude={','.join(exclude)}")
     if local:
-        line.append("--overlap")  # the step of a shell has the cores otherwise
+        line.append("--overlap")  # otherwise the step of a shell has the cores
     return line
 
 

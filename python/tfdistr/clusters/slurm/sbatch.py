@@ -16,10 +16,10 @@ from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, lost_error
 from tfdistr.errors import ClusterStartError
 from tfdistr.utils.interrupts import uninterrupted
 
-# Seconds between two questions to Slurm's controller: at first and at the end, and during a long job.
+# Poll intervals for Slurm's controller: at first and at the end, and during a long job.
 _POLL_INTERVAL, _LONGEST_POLL_INTERVAL = 1.0, 15.0
 _TO_END = 10.0  # seconds that a job has to end after its ranks
-_GONE = 20.0  # seconds that a cancelled job has to end: a node that is lost never says that it has
+_GONE = 20.0  # seconds that a cancelled job has to end: a lost node never reports it
 # Seconds that the last lines of a job may need to reach this machine.
 _SETTLE = 5.0
 #: Seconds that a shared file system may need to show what a node has written.
@@ -30,7 +30,7 @@ SCRIPT = "job.sh"
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """What the job asks for.
+    """The requirements of the job.
 
     Args:
         options: The options of sbatch, by their names without "--"; True for an option without a value.
@@ -62,7 +62,7 @@ class BatchJob(Ranks):
 
     Args:
         step: The step.
-        request: What the job asks for.
+        request: The requirements of the job.
 
     Raises:
         ClusterStartError: Slurm does not accept the job.
@@ -91,7 +91,7 @@ class BatchJob(Ranks):
         self._runs = self._over = self._killed = self._by_others = False
 
     def look(self) -> None:
-        """Read the output since the last call, and, from time to time, ask Slurm for the state."""
+        """Read the output since the last call, and poll Slurm for the state."""
         self._read(final=self._over)
         if self._over or time.monotonic() - self._asked_at < self._pause():
             return
@@ -111,20 +111,20 @@ class BatchJob(Ranks):
         return min(_LONGEST_POLL_INTERVAL, max(_POLL_INTERVAL, (time.monotonic() - self._submitted) / 20))
 
     def end(self, *, kill: bool) -> None:
-        """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
+        """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
         if not self._asked:
             self._by_others = self._over or state_of(self._job).name in (*ENDED, "COMPLETING")
         if self._over:
             return
         if self._runs and not self._asked and not kill:
-            ask("scancel", "--signal=INT", self._job)  # to the guards, which end their workers quickly
+            ask("scancel", "--signal=INT", self._job)  # to the guards, which stop their workers quickly
         elif not self._killed and (kill or not self._asked):
             self._killed = True
             ask("scancel", self._job)
         self._asked = True
 
     def reap(self) -> None:
-        """Wait until Slurm has no process of the job any more."""
+        """Wait until Slurm has no process of the job."""
         until = time.monotonic() + (_TO_END if not self._asked else 0.0)
         for limit in (until, until + _GONE):
             while not self._over and time.monotonic() < limit:
@@ -153,18 +153,18 @@ class BatchJob(Ranks):
         limit = self._request.queue_timeout
         if limit is None or time.monotonic() - self._submitted < limit or self.failure is not None:
             for rank in self.workers:
-                rank.begin()  # they have not begun to start
+                rank.begin()  # they have not started
             return
         self.failure = ClusterStartError(
-            f"The job must leave the queue of Slurm within {limit:g} s.",
-            received=f"job {self._job}, which waits: {self._state}; it was cancelled",
-            fix="Pass a larger `start_timeout` or none, ask for less, or for another `partition`.",
+            f"The job did not leave the Slurm queue within {limit:g} s.",
+            received=f"job {self._job}, which waited: {self._state}; it was cancelled",
+            fix="Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
         )
         ask("scancel", self._job)
         self.end_all()
 
     def _end_of_job(self, state: State) -> None:
-        """Note what is lost with a job that has ended."""
+        """Record the workers that are lost with an ended job."""
         until = time.monotonic() + _SETTLE
         while self.running and time.monotonic() < until:
             self._read(final=False)
@@ -174,7 +174,7 @@ class BatchJob(Ranks):
         what, fix = f"Slurm job {self._job} ended: {state}", _FIXES.get(state.name)
         by_others = self._by_others or (state.name == "CANCELLED" and not self._asked)
         if self.failure is None and (by_others or state.name in _FIXES):
-            # Slurm has ended the workers: their own exit statuses only say that a signal came.
+            # Slurm has killed the workers: their own exit statuses only show the signal.
             ended = [rank for rank in self.workers if rank.exit_code != 0]
             self.failure = lost_error(what, self._lines, self.workers, ended, fix) if ended else None
         self._lose(what, fix)
@@ -189,7 +189,7 @@ _FIXES = {
 
 
 def _submit(arguments: Sequence[str]) -> str:
-    """Submit a job, and return its number. A job whose submission is interrupted is cancelled."""
+    """Submit a job, and return its number. If this is interrupted, the job is cancelled."""
     process: subprocess.Popen[str] | None = None
     try:
         with uninterrupted():  # until the process is known
@@ -207,7 +207,7 @@ def _submit(arguments: Sequence[str]) -> str:
         raise
     if process.returncode != 0:
         raise ClusterStartError(
-            "Slurm must accept the job.",
+            "Slurm has rejected the job.",
             received=_refusal(error or output),
             fix=f"Correct the arguments of slurm_cluster(). The script is {arguments[-1]}.",
         )

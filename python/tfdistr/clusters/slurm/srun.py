@@ -13,7 +13,7 @@ from tfdistr.clusters.slurm.programs import ask, without_ranks
 from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, how_ended
 from tfdistr.utils.processes import wait_or_kill
 
-_REAP = 15.0  # seconds that srun has to end after the request; then it is killed
+_REAP = 15.0  # seconds that srun has to exit after the request; then it is killed
 
 
 class Srun(Ranks):
@@ -25,7 +25,7 @@ class Srun(Ranks):
 
     def __init__(self, step: SlurmStep) -> None:
         super().__init__(step, "srun.log")
-        # The guard ends srun, and with it all tasks, if this process is killed.
+        # The guard stops srun, and with it all tasks, if this process is killed.
         guarded = [sys.executable, "-I", "-S", rank_guard.__file__, "run", str(os.getpid())]
         self._process = subprocess.Popen(
             [*guarded, *self._command], env=without_ranks(os.environ), stdin=subprocess.DEVNULL,
@@ -42,18 +42,18 @@ class Srun(Ranks):
             self._cancel()
 
     def end(self, *, kill: bool) -> None:
-        """Ask the ranks to end; ``kill`` ends at once the ranks that were asked before."""
-        # For the guard of srun, a second signal means that srun ends its step at once.
+        """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
+        # For the guard of srun, a second signal means that srun kills its step at once.
         if kill or not self._asked:
             self._process.send_signal(signal.SIGINT)
         self._asked = True
 
     def reap(self) -> None:
-        """Wait for the end of srun."""
+        """Wait until srun exits."""
         wait_or_kill(self._process, _REAP)  # the kernel kills srun with its guard
         self.look()
 
     def _cancel(self) -> None:
-        """Cancel the step of an srun that was killed: its tasks run on otherwise."""
+        """Cancel the step of a killed srun: its tasks would continue."""
         if self._step:
             ask("scancel", f"{os.environ.get('SLURM_JOB_ID', '')}.{self._step}")

@@ -1,10 +1,10 @@
-"""Runs a worker on a host that its launcher has reached by ssh. The worker ends when the connection does.
+"""The guard of a worker on a host that its launcher reaches by ssh. The worker exits with the connection.
 
-    python ssh_guard.py
+    python guard.py
 
-The first line of standard input is a JSON object that says what to run. Then come signals for the worker, as
-JSON, and empty lines: the launcher is alive. The worker is killed at the end of the input, and if there is
-no input for too long: nothing else reports that a network is cut. Lines of ``MARK`` and JSON on standard
+The first line of standard input is a JSON object with the program to run. Then come signals for the worker,
+as JSON, and empty lines as heartbeats. The worker is killed at the end of the input, and if there is no input
+for too long: nothing else reports that a network is cut. Lines of ``MARK`` and JSON on standard
 output tell the launcher the state of the worker; its output goes to standard error.
 
 The script is run by its path and uses the standard library only, as rank_guard.py does.
@@ -27,12 +27,12 @@ from typing import Any
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 _GUARD = runpy.run_path(os.path.join(_CORE, "clusters", "rank_guard.py"))
 _Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["LineReader"]
-_GRACE = 2  # seconds that the worker has to end by itself when this process is told to end
+_GRACE = 2  # seconds that the worker has to exit by itself when this process is asked to stop
 _CHUNK = 1 << 16
 
 
 def lines(silence: list[float]) -> Iterator[str | None]:
-    """Return the lines of standard input; None if there was no input for ``silence[0]`` seconds."""
+    """Yield the lines of standard input; None if there was no input for ``silence[0]`` seconds."""
     reader = _Lines()
     while True:
         if not select.select([0], [], [], silence[0])[0]:
@@ -46,7 +46,7 @@ def lines(silence: list[float]) -> Iterator[str | None]:
 
 def obey(group: int, said: Iterator[str | None]) -> None:
     """Send the worker the signals that the launcher asks for, and kill it when the launcher is lost."""
-    reason = "the connection to its launcher has ended"
+    reason = "the connection to its launcher was closed"
     for line in said:
         if line is None:
             reason = "its launcher sends no heartbeat"
@@ -63,7 +63,7 @@ def obey(group: int, said: Iterator[str | None]) -> None:
 def kept_to_loopback(env: dict[str, str], core: str) -> tuple[dict[str, str], str | None]:
     """Make TensorFlow's server listen on the loopback interface only, if possible, and return its variables.
 
-    This process must live as long as the worker. Where it is not possible, the result has the reason.
+    This process must live as long as the worker. If it is not possible, the result has the reason.
     """
     sys.path.insert(0, os.path.dirname(core))
     from tfdistr.errors import ClusterStartError, TfdistrError
@@ -73,7 +73,7 @@ def kept_to_loopback(env: dict[str, str], core: str) -> tuple[dict[str, str], st
         kept = keep_to_loopback({LOOPBACK: "preload", **env})
         if kept.way != "namespace":
             return kept.environment(env), None
-        # Each worker would be alone in a namespace of its own.
+        # Each worker would be alone in its own namespace.
         reason = f'{LOOPBACK}=namespace works with local_cluster() only; here, "preload" does'
     except TfdistrError as error:
         reason = str(error.received if isinstance(error, ClusterStartError) else error.message)
@@ -89,7 +89,7 @@ def run(spec: dict[str, Any], said: Iterator[str | None]) -> int:
         spec: "command", "env", "folder" (the working directory, if the host has it), "host", "index",
             "warm" (how a fork server starts the worker, or None), and "loopback" (the folder with tfdistr if
             the worker should listen on the loopback interface only, or None).
-        said: What the launcher says from now on.
+        said: The further lines of the launcher.
     """
     say = functools.partial(_GUARD["_say"], rank=spec["index"], host=spec["host"])
     with contextlib.suppress(OSError):
@@ -124,7 +124,7 @@ def main() -> int:
     silence = [60.0]
     said = lines(silence)
     first = next(said, None)
-    if first is None:  # the launcher has ended
+    if first is None:  # the launcher has exited
         return 1
     spec = json.loads(first)
     silence[0] = spec["silence"]

@@ -1,4 +1,4 @@
-"""What a host has for workers. This machine sends the script to Python there, by ssh; see survey.py.
+"""The facts about a host for workers. This machine sends the script to Python there, over ssh; see survey.py.
 
 The script prints one line: ``MARK`` and a JSON object. It uses the standard library, and the free ports of
 tfdistr if the host has it. It imports no package of the job, because TensorFlow would take seconds.
@@ -63,7 +63,7 @@ def versions(r: dict[str, Any] | None) -> dict[str, str | None]:
 
 
 def _core() -> tuple[str | None, str | None]:
-    """Return the version and the folder of tfdistr; None if it is not there."""
+    """Return the version and the folder of tfdistr; None if it is not installed."""
     with contextlib.suppress(OSError, ValueError, ImportError):
         found = importlib.util.find_spec("tfdistr")
         if found is not None and found.origin:
@@ -105,7 +105,7 @@ def _ports(count: int) -> list[int]:
         from tfdistr.network.ports import free_ports
 
         return free_ports(count)
-    except Exception:  # no tfdistr, or another version, or too few ports: the version says more
+    except Exception:  # no tfdistr, another version, or too few ports: the version check names the reason
         return []
 
 
@@ -119,7 +119,7 @@ def _busy(ports: list[int]) -> list[int]:
 
 
 def _memory() -> int | None:
-    """Return the bytes of memory that programs can still take; None if the system does not tell."""
+    """Return the bytes of available memory; None if the system does not report them."""
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as file:
         for line in file:
             if line.startswith("MemAvailable:"):

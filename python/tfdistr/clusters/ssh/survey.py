@@ -23,7 +23,7 @@ from tfdistr.clusters.ssh.host_facts import MARK
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.rendezvous.peer_failure import mismatch
 
-# The exit statuses of a shell whose program is not there, and of a Python that could not run the script.
+# The exit statuses of a shell whose program is missing, and of a Python that could not run the script.
 _NO_PYTHON = (1, 126, 127)
 #: The most seconds that ssh may take to connect.
 CONNECT = 20.0
@@ -36,13 +36,13 @@ VERSIONS_OF_R = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host has answered.
+    """The answer of a host.
 
     Args:
         host: The host.
         facts: The facts about the host (see host_facts.py); empty if there is no answer.
-        failure: Why there is no answer, if there is none.
-        fix: What to do then.
+        failure: The reason if there is no answer.
+        fix: The fix for it.
         ahead: The seconds by which the clock of the host is at least ahead of that of this machine; negative
             if it is behind.
     """
@@ -107,14 +107,14 @@ def ask(
         "wanted": list(wanted),
         "r": r,
     }
-    # Python reads the script from its input: a host without tfdistr answers, too.
+    # Python reads the script from its input: a host without tfdistr also answers.
     script = f"{Path(host_facts.__file__).read_text('utf-8')}\nreport({json.dumps(request)!r})\n"
-    looks = [_Look(host, ssh, script, timeout) for host in hosts]
+    queries = [_Query(host, ssh, script, timeout) for host in hosts]
     try:
-        return [look.answer() for look in looks]
+        return [query.answer() for query in queries]
     finally:
-        for look in looks:
-            look.stop()
+        for query in queries:
+            query.stop()
 
 
 def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     return {"command": [*rscript, "-e", VERSIONS_OF_R], "env": libraries}
 
 
-class _Look:
+class _Query:
     """One ssh that asks a host."""
 
     def __init__(self, host: str, ssh: Sequence[str], script: str, timeout: float) -> None:
@@ -171,7 +171,7 @@ class _Look:
             facts = json.loads(found[-1])
         except (ValueError, IndexError):
             status = self._process.returncode
-            silent = f"ssh says nothing, and ends with status {status}"
+            silent = f"ssh prints nothing, and exits with status {status}"
             last = (self._said.strip().splitlines() or [silent])[-1]
             there = f"The same Python must be at this path on that host: {sys.executable}."
             return Answer(self._host, failure=last, fix=there if status in _NO_PYTHON else here)
@@ -256,7 +256,7 @@ def findings(
     names = ("names of the hosts", BAD if unknown else OK, unknown or "known on each host")
     rows.append(Finding(*names, _NAMES if unknown else ""))
     none = [host for host, each in there.items() if not each.facts["ports"]]
-    fix = "Let tfdistr be there, and end programs that listen on many ports." if none else ""
+    fix = "Install tfdistr there, and stop programs that listen on many ports." if none else ""
     ports = f"none found on {_list(none)}" if none else "found on each host"
     rows.append(Finding("free ports", BAD if none else OK, ports, fix))
     rows.append(Finding("cores", OK, _each(there, lambda facts: str(facts["cores"]))))
@@ -297,7 +297,7 @@ def refuse(
             return unseen
     if unknown := _unknown_names(answers):
         return ClusterStartError(
-            "Each host must be able to look up the names of all hosts: the workers connect to them.",
+            "Each host must resolve the names of all hosts: the workers connect to them.",
             received=unknown,
             fix=_NAMES,
         )
@@ -328,7 +328,7 @@ def _folder(folder: str, there: Mapping[str, Answer]) -> Finding:
     blind = [host for host, each in there.items() if not each.facts["sees_marker"]]
     if blind:
         fix = "Pass `run_dir`, a folder of a file system that the hosts share."
-        return Finding("run directory", BAD, f"{folder} is not there on {_list(blind)}", fix)
+        return Finding("run directory", BAD, f"{folder} does not exist on {_list(blind)}", fix)
     return Finding("run directory", OK, f"each host sees {folder}")
 
 

@@ -1,4 +1,4 @@
-"""The way of the workers to each other through ssh, for hosts that only this machine reaches.
+"""The connections between workers through ssh, for hosts that only this machine reaches.
 
 A worker has a port on its host. This machine has a door to it: ssh leads from the door to the port. On each
 other host, ssh leads from the same port back to the door. So the address 127.0.0.1 and this port lead to the
@@ -31,7 +31,7 @@ class Tunnels:
 
     @classmethod
     def new(cls, workers: int, workers_per_host: int) -> Tunnels:
-        """Tunnels with ports that are free on this machine, which may be one of the hosts.
+        """Make tunnels with ports that are free on this machine, which may be one of the hosts.
 
         Raises:
             ClusterStartError: This machine has too few free ports.

@@ -1,4 +1,4 @@
-"""Workers on other hosts, each with its own ssh: starting it, reading what it says, and ending it."""
+"""Workers on other hosts, each with its own ssh: its start, its messages and its end."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tfdistr.clusters.worker_process import lost_worker_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.utils.log_tail import last_lines
 
-_REAP = 8.0  # seconds that ssh has to end after SIGKILL; the guard of the worker then ends by itself
-# Seconds that ssh has to end after its worker: a process that the worker has left may hold its output.
+_REAP = 8.0  # seconds that ssh has to exit after SIGKILL; the worker's guard then exits by itself
+# Seconds that ssh has to exit after its worker: a process that the worker has left may hold its output.
 _LINGER = 5.0
 _LINES = 10  # of the output of ssh in an error
 
 
 @dataclass(frozen=True)
 class Remote:
-    """What runs on a host.
+    """A program to run on a host.
 
     Args:
         host: The host.
         ssh: The command that starts the guard of the worker there.
-        spec: What the guard is told; see ssh_guard.py. The values of environment variables may be secret:
+        spec: The message to the guard; see guard.py. The values of environment variables may be secret:
             they are in no file and no command line.
     """
 
@@ -49,7 +49,7 @@ class Ssh(RemoteJob):
     """One ssh process and the worker that it starts on a host.
 
     The log of the worker gets its output and that of ssh. The standard input of ssh is the lifeline of the
-    worker: the worker ends when the input ends, or is silent for too long.
+    worker: the worker exits when the input ends, or is silent for too long.
 
     Args:
         index: The index of the worker.
@@ -76,7 +76,7 @@ class Ssh(RemoteJob):
         self._writer.start()
 
     def _write(self) -> None:
-        """Pass words on to the guard, and heartbeats. A write may have to wait for the network."""
+        """Send messages and heartbeats to the guard. A write may have to wait for the network."""
         assert self._ssh.stdin is not None
         with contextlib.suppress(OSError), self._ssh.stdin as guard:
             while True:
@@ -90,7 +90,7 @@ class Ssh(RemoteJob):
                 guard.flush()
 
     def look(self) -> None:
-        """Process the messages since the last call, and check whether ssh has ended."""
+        """Process the messages since the last call, and check whether ssh has exited."""
         if self.worker.exit_code is not None:
             return
         status = self._ssh.poll()
@@ -104,10 +104,10 @@ class Ssh(RemoteJob):
             self._ssh.kill()
 
     def end_reported(self, worker: RemoteWorker) -> None:
-        """Wait for ssh to end, because the last output of the worker may still come."""
+        """Wait until ssh exits, because the last output of the worker may still arrive."""
 
     def _end(self, status: int) -> None:
-        """Note that ssh has ended, with this status."""
+        """Record that ssh has exited, with this status."""
         code = self.worker.reported
         if code is None and self.failure is None:
             self.fail(self._lost(status), self.worker)
@@ -117,13 +117,13 @@ class Ssh(RemoteJob):
         self._output.close()
 
     def _lost(self, status: int) -> TfdistrError:
-        """Return the error if ssh has ended before the guard has reported the end of the worker."""
+        """Return the error if ssh has exited before the guard has reported the end of the worker."""
         killed = status < 0
         how = f"was killed by {signal.Signals(-status).name}" if killed else f"exited with status {status}"
         worker, said = self.worker, quoted(last_lines(self.worker.log, _LINES))
         if not worker.pid:
             return ClusterStartError(
-                "ssh must start each worker on its host.",
+                "ssh did not start a worker on its host.",
                 received=f"ssh {how} without worker {worker.index} on {worker.host}. Its last lines:\n{said}",
                 fix="Each host must let you in by ssh without a password, and have this Python and tfdistr: "
                 f"{sys.executable}.",
@@ -132,18 +132,18 @@ class Ssh(RemoteJob):
             worker,
             f"Worker {worker.index} on {worker.host} was lost: its ssh {how} before the worker did.\n\n"
             f"Its last output:\n{said}",
-            fix="See whether the host runs and can be reached, and whether the system, or somebody else, "
-            "ended processes there.",
+            fix="Check that the host runs and is reachable, and whether the system, or somebody else, killed "
+            "processes there.",
         )
 
     def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
-        """Send a signal to the worker and to the processes that it started, by its guard."""
+        """Send a signal to the worker and to the processes that it started, through its guard."""
         if number == signal.SIGKILL and self._killed is None:
             self._killed = time.monotonic()
         self._words.put({"signal": int(number)})
 
     def reap(self) -> None:
-        """Wait until it has ended, after SIGKILL. If its host is lost, this ends ssh only."""
+        """Wait until it has exited, after SIGKILL. If its host is lost, this ends ssh only."""
         until = (self._killed or time.monotonic()) + _REAP
         while self.worker.poll() is None and time.monotonic() < until:
             time.sleep(0.02)

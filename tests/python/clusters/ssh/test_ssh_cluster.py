@@ -213,7 +213,7 @@ def test_no_such_host_and_one_that_refuses(job: Job) -> None:
 def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
     job.run_dir = job.net.own / "run"
     error = job.fail("finish", "ac")
-    assert error.received == f"{job.run_dir}, which is not there on {job.net.address('c')} (worker 1)"
+    assert error.received == f"{job.run_dir}, which does not exist on {job.net.address('c')} (worker 1)"
 
 
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
@@ -247,7 +247,7 @@ def test_a_host_that_makes_no_tunnels(job: Job) -> None:
     with listening(job.net, "b", 40_000):
         error = job.fail("finish", "b", tunnels=True, ssh=f"{job.net.ssh} -R 40000:127.0.0.1:1")
     b = job.net.address("b")
-    assert error.message == "ssh must start each worker on its host."
+    assert error.message == "ssh did not start a worker on its host."
     assert error.received.splitlines() == [
         f"ssh exited with status 255 without worker 0 on {b}. Its last lines:",
         "  Error: remote port forwarding failed for listen port 40000",
